@@ -1,0 +1,114 @@
+"""The fastest distributed-training plan for a model, a cluster and a profile, with a proof.
+
+    import ilp_planner
+
+    model = ilp_planner.read_model(Path("models/gpt3-1.3b.toml"))
+    cluster = ilp_planner.read_cluster(Path("clusters/v100-32gb-1x4.toml"))
+    profile = ilp_planner.analytic_profile(model, cluster)
+    problem = ilp_planner.build_problem(model, cluster, profile, global_batch=1024)
+    result = ilp_planner.solve(problem, limits=ilp_planner.Limits(seconds=60))
+
+Names are imported when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ilp_planner.certificate import CertificateCheck as CertificateCheck
+    from ilp_planner.certificate import check_certificate as check_certificate
+    from ilp_planner.errors import InfeasibleError as InfeasibleError
+    from ilp_planner.errors import OutputError as OutputError
+    from ilp_planner.errors import PlanError as PlanError
+    from ilp_planner.errors import PlannerError as PlannerError
+    from ilp_planner.errors import ProfileError as ProfileError
+    from ilp_planner.errors import SolverError as SolverError
+    from ilp_planner.errors import SpecError as SpecError
+    from ilp_planner.errors import UsageError as UsageError
+    from ilp_planner.evaluate import Evaluation as Evaluation
+    from ilp_planner.evaluate import Violation as Violation
+    from ilp_planner.evaluate import evaluate as evaluate
+    from ilp_planner.plan import Plan as Plan
+    from ilp_planner.plan import Stage as Stage
+    from ilp_planner.plan import Strategy as Strategy
+    from ilp_planner.problem import Problem as Problem
+    from ilp_planner.problem import build_problem as build_problem
+    from ilp_planner.profiles.aceso import read_aceso_profile as read_aceso_profile
+    from ilp_planner.profiles.analytic import analytic_profile as analytic_profile
+    from ilp_planner.profiles.table import Profile as Profile
+    from ilp_planner.result import Result as Result
+    from ilp_planner.result import Status as Status
+    from ilp_planner.result import Stop as Stop
+    from ilp_planner.solve import solve as solve
+    from ilp_planner.solvers.base import Limits as Limits
+    from ilp_planner.specs.cluster import ClusterSpec as ClusterSpec
+    from ilp_planner.specs.cluster_reader import read_cluster as read_cluster
+    from ilp_planner.specs.model import ModelSpec as ModelSpec
+    from ilp_planner.specs.model_reader import read_model as read_model
+
+    __version__: str
+
+_HOMES = {
+    "certificate": ("CertificateCheck", "check_certificate"),
+    "errors": (
+        "InfeasibleError",
+        "OutputError",
+        "PlanError",
+        "PlannerError",
+        "ProfileError",
+        "SolverError",
+        "SpecError",
+        "UsageError",
+    ),
+    "evaluate": ("Evaluation", "Violation", "evaluate"),
+    "plan": ("Plan", "Stage", "Strategy"),
+    "problem": ("Problem", "build_problem"),
+    "profiles.aceso": ("read_aceso_profile",),
+    "profiles.analytic": ("analytic_profile",),
+    "profiles.table": ("Profile",),
+    "result": ("Result", "Status", "Stop"),
+    "solve": ("solve",),
+    "solvers.base": ("Limits",),
+    "specs.cluster": ("ClusterSpec",),
+    "specs.cluster_reader": ("read_cluster",),
+    "specs.model": ("ModelSpec",),
+    "specs.model_reader": ("read_model",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+class _Package(ModuleType):
+    """The package, in which a verb stays a function when the module of the same name is imported.
+
+    After importing `ilp_planner.solve` Python sets the attribute `solve` of the package to that
+    module; here it is set to the function in it.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and _HOME_OF.get(name) == name:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: object = version("ilp-planner")
+    elif name in _HOME_OF:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF, "__version__"})

@@ -1,0 +1,76 @@
+"""Why nothing fits: the operator or the stage that needs more memory than there is, and how much more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.bounds.paths import best_path
+from ilp_planner.bounds.sweep import INFINITE
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from ilp_planner.bounds.part import Part
+    from ilp_planner.problem import Problem
+
+HUGE = 2.0**60  # bytes
+
+
+def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
+    """Return why no plan fits the memory limit, '' when memory alone does not rule out every plan."""
+    best: tuple[float, str] = (INFINITE, "")
+    for part in parts:
+        if not part.steps:
+            continue
+        needed, where = _fullest_stage(problem, part)
+        if needed <= problem.memory_limit:
+            return ""
+        best = min(best, (needed, where))
+    if not best[1]:
+        sizes = ", ".join(map(str, problem.group_sizes))
+        return (
+            f"{problem.cluster.device_count} devices cannot be split into at most "
+            f"{problem.max_stages} stages of {sizes} devices with a profiled strategy"
+        )
+    missing = format_bytes(best[0] - problem.memory_limit)
+    return (
+        f"nothing fits: {best[1]} needs at least {format_bytes(best[0])} per device, "
+        f"{missing} more than the limit of {format_bytes(problem.memory_limit)}"
+    )
+
+
+def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
+    """Return the bytes of the fullest device in the leanest pipeline, and what it holds."""
+    scape = part.memory_landscape()
+    low, high = scape.least_slowest(1.0, HUGE, 1e-7)
+    if high >= INFINITE:
+        return INFINITE, ""
+    weight = 10**9  # the sum is a tie-breaker
+    graph = scape.open_graph(weight, high * weight * 1.001, low).graph
+    path, _ = best_path(graph)
+    if not path:
+        return low, "some stage"
+    arc = max(path, key=lambda a: graph.time[a])
+    start, stop = int(graph.start[arc]), int(graph.stop[arc])
+    names = problem.costs.operators
+    alone = _leanest_operator(part, start, stop)
+    if alone is not None and alone[1] > problem.memory_limit:
+        return alone[1], f"operator {alone[0]} ({names[alone[0]]}) alone"
+    if stop - start == 1:
+        return low, f"operator {start} ({names[start]})"
+    return low, f"the stage of operators {start} ({names[start]}) to {stop - 1} ({names[stop - 1]})"
+
+
+def _leanest_operator(part: Part, start: int, stop: int) -> tuple[int, float] | None:
+    """Return the operator of a range that needs most memory as a stage of its own, and those bytes."""
+    need = np.full(stop - start, INFINITE)
+    for devices in part.stages.groups:
+        table = part.stages.memory(devices, part.stages.in_flight(0), enters_node=False)[0]
+        for i in range(start, stop):
+            entry = part.stages.entry(devices, i, i + 1)
+            if entry >= 0:
+                need[i - start] = min(need[i - start], table[entry])
+    if not np.isfinite(need).all():
+        return None
+    return start + int(need.argmax()), float(need.max())

@@ -1,0 +1,147 @@
+"""Best path of a stage graph, exactly: labels (slowest stage, sum of stages) at every node.
+
+A label survives when no other one at its node is at least as good in both, and when even the best way to reach the
+node cannot be completed by it below the cutoff.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from ilp_planner.graph import StageGraph
+
+INFINITE = 1e30
+
+
+def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
+    """Return the arcs of the cheapest path below `cutoff` seconds and its time; ((), inf) when there is none."""
+    if graph.arcs == 0:
+        return (), np.inf
+    order, first = by_tail(graph)
+    sources = np.zeros(graph.nodes, np.bool_)
+    sources[list(graph.sources)] = True
+    topological = _topological(graph)
+    path, value = _labels(
+        graph.tail[order], graph.head[order], graph.time[order], first, topological, sources,
+        graph.sink, float(graph.micro_batches - 1), min(cutoff, INFINITE),
+    )  # fmt: skip
+    if value >= INFINITE:
+        return (), np.inf
+    arcs = tuple(int(order[a]) for a in path)
+    return arcs, graph.path_time(arcs)
+
+
+def by_tail(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Return arcs sorted by tail, and where each node's begin ([nodes + 1])."""
+    order = np.argsort(graph.tail, kind="stable")
+    return order, np.searchsorted(graph.tail[order], np.arange(graph.nodes + 1)).astype(np.int64)
+
+
+def _topological(graph: StageGraph) -> np.ndarray:
+    """Return node numbers so that every arc goes from earlier to later: positions only grow along arcs."""
+    position = np.full(graph.nodes, -1, np.int64)
+    position[graph.tail] = graph.start
+    position[graph.head] = graph.stop
+    return np.argsort(position, kind="stable").astype(np.int64)
+
+
+@numba.njit(cache=True, nogil=True)
+def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    nodes = first.size - 1
+    # least sum and least bottleneck of a way from a source to each node
+    reach_sum = np.full(nodes, INFINITE)
+    reach_max = np.full(nodes, INFINITE)
+    for x in range(nodes):
+        v = topological[x]
+        if sources[v]:
+            reach_sum[v] = 0.0
+            reach_max[v] = 0.0
+        if reach_sum[v] >= INFINITE:
+            continue
+        for a in range(first[v], first[v + 1]):
+            w = head[a]
+            reach_sum[w] = min(reach_sum[w], reach_sum[v] + time[a])
+            reach_max[w] = min(reach_max[w], max(reach_max[v], time[a]))
+    size = 1 << 12
+    top = np.empty(size)
+    total = np.empty(size)
+    arc = np.empty(size, np.int64)
+    follow = np.empty(size, np.int64)
+    begin = np.zeros(nodes, np.int64)
+    end = np.zeros(nodes, np.int64)
+    top[0] = 0.0
+    total[0] = 0.0
+    arc[0] = -1
+    follow[0] = -1
+    count = 1
+    begin[sink] = 0
+    end[sink] = 1
+    best = cutoff
+    chosen = -1
+    made_top = np.empty(256)
+    made_total = np.empty(256)
+    made_arc = np.empty(256, np.int64)
+    made_follow = np.empty(256, np.int64)
+    for x in range(nodes - 1, -1, -1):
+        v = topological[x]
+        if v == sink or reach_sum[v] >= INFINITE:
+            continue
+        made = 0
+        for a in range(first[v], first[v + 1]):
+            w = head[a]
+            for l in range(begin[w], end[w]):
+                m = max(time[a], top[l])
+                s = time[a] + total[l]
+                if weight * max(m, reach_max[v]) + s + reach_sum[v] >= best:
+                    continue
+                if made == made_top.size:
+                    made_top = np.concatenate((made_top, np.empty_like(made_top)))
+                    made_total = np.concatenate((made_total, np.empty_like(made_total)))
+                    made_arc = np.concatenate((made_arc, np.empty_like(made_arc)))
+                    made_follow = np.concatenate((made_follow, np.empty_like(made_follow)))
+                made_top[made] = m
+                made_total[made] = s
+                made_arc[made] = a
+                made_follow[made] = l
+                made += 1
+        if made == 0:
+            continue
+        # by sum first, so that among equal maxima the least sum comes first
+        order = np.argsort(made_total[:made], kind="mergesort")
+        order = order[np.argsort(made_top[:made][order], kind="mergesort")]
+        if count + made > top.size:
+            grow = max(top.size, made)
+            top = np.concatenate((top, np.empty(grow)))
+            total = np.concatenate((total, np.empty(grow)))
+            arc = np.concatenate((arc, np.empty(grow, np.int64)))
+            follow = np.concatenate((follow, np.empty(grow, np.int64)))
+        begin[v] = count
+        least = INFINITE
+        for y in order:
+            if made_total[y] < least:
+                least = made_total[y]
+                top[count] = made_top[y]
+                total[count] = made_total[y]
+                arc[count] = made_arc[y]
+                follow[count] = made_follow[y]
+                if sources[v]:
+                    value = weight * made_top[y] + made_total[y]
+                    if value < best:
+                        best = value
+                        chosen = count
+                count += 1
+        end[v] = count
+    path = np.empty(nodes, np.int64)
+    length = 0
+    if chosen < 0:
+        return path[:0], INFINITE
+    l = chosen
+    while arc[l] >= 0:
+        path[length] = arc[l]
+        length += 1
+        l = follow[l]
+    return path[:length], best

@@ -1,0 +1,320 @@
+"""Pipelines on the bounds of their stages: what can still be part of a plan below a cutoff.
+
+A pipeline is built from its end: state (stages k and devices u of the suffix, first operator i). Which node a stage
+lies on, and so which of its ends cross nodes, follows from the devices before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from ilp_planner.bounds.sweep import INFINITE
+from ilp_planner.graph import StageGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.rows import Rows
+    from ilp_planner.bounds.sweep import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stage stands: its devices, stages after it, and whether its ends cross nodes."""
+
+    devices: int
+    behind: int
+    enters_node: bool
+    leaves_node: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stage between two suffix states: (behind + 1, used + devices) before, (behind, used) after."""
+
+    place: Place
+    used: int
+
+
+def steps(
+    *, devices: int, per_node: int, groups: tuple[int, ...], max_stages: int
+) -> tuple[Step, ...]:
+    """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
+
+    Only those are listed from which both ends of the pipeline can be reached with groups that never straddle a
+    node.
+    """
+
+    def legal(start: int, group: int) -> bool:
+        return start >= 0 and start // per_node == (start + group - 1) // per_node
+
+    # before[p]: numbers of stages that can fill devices 0 .. p - 1; after likewise from the end
+    before: list[set[int]] = [{0}] + [set() for _ in range(devices)]
+    for p in range(1, devices + 1):
+        for g in groups:
+            if legal(p - g, g):
+                before[p] |= {k + 1 for k in before[p - g]}
+    after: list[set[int]] = [{0}] + [set() for _ in range(devices)]
+    for u in range(1, devices + 1):
+        for g in groups:
+            if u >= g and legal(devices - u, g):
+                after[u] |= {k + 1 for k in after[u - g]}
+    found = []
+    for u in range(devices):
+        for k in sorted(after[u]):
+            for g in groups:
+                start = devices - u - g
+                if not legal(start, g) or min(before[start], default=max_stages) + k + 1 > max_stages:
+                    continue
+                place = Place(g, k, start > 0 and start % per_node == 0, (start + g) % per_node == 0)
+                found.append(Step(place, u))
+    return tuple(sorted(found, key=lambda s: (s.place.behind, s.used, s.place.devices)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Landscape:
+    """All that chain programs need: the steps, and for each place where its stages' times are kept.
+
+    times(place): [entries of that group size]. extents: per group size.
+    """
+
+    operators: int
+    devices: int
+    max_stages: int
+    steps: tuple[Step, ...]
+    rows: Rows
+    extents: dict[int, Extent]
+    times: Callable[[Place], NDArray[np.float64]]
+
+    def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """Return for each state (k, u) the least sum of times to the end, by first operator ([n + 1])."""
+        n = self.operators
+        table = {(0, 0): np.full(n + 1, INFINITE)}
+        table[0, 0][n] = 0.0
+        for step in self.steps:
+            source = table.get((step.place.behind, step.used))
+            if source is None:
+                continue
+            key = (step.place.behind + 1, step.used + step.place.devices)
+            if key[0] > self.max_stages:
+                continue
+            target = table.setdefault(key, np.full(n + 1, INFINITE))
+            size = self.extents[step.place.devices]
+            _relax_back(
+                target, source, self.times(step.place), self.rows.common, self.rows.above,
+                size.base, size.length, slowest,
+            )  # fmt: skip
+        return table
+
+    def least_sum(self, slowest: float) -> float:
+        """Return the least sum of stage times of a pipeline whose stages all take at most `slowest`."""
+        table = self.suffixes(slowest)
+        return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
+
+    def least_slowest(self, low: float, high: float, tolerance: float = 1e-4) -> tuple[float, float]:
+        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the second."""
+        if self.least_sum(high) >= INFINITE:
+            return high, INFINITE
+        while high > low * (1 + tolerance):
+            middle = (low * high) ** 0.5
+            if self.least_sum(middle) < INFINITE:
+                high = middle
+            else:
+                low = middle
+        return low, high
+
+    def open_graph(self, micro_batches: int, cutoff: float, low: float) -> OpenGraph:
+        """Return the graph of all stages that may be part of a pipeline faster than `cutoff` seconds.
+
+        low: no pipeline's slowest stage takes less (seconds).
+        """
+        b = micro_batches - 1
+        least = self.least_sum(INFINITE / 10)
+        slowest = (cutoff - least) / b if b else cutoff
+        back = self.suffixes(slowest)
+        ahead = self._prefixes(back, slowest)
+        columns: list[tuple[NDArray[np.int64], ...]] = []
+        places: list[Place] = []
+        for step in self.steps:
+            before = (step.place.behind + 1, step.used + step.place.devices)
+            after = (step.place.behind, step.used)
+            if before not in ahead or after not in back:
+                continue
+            size = self.extents[step.place.devices]
+            start, stop, entry = _open_arcs(
+                ahead[before], back[after], self.times(step.place), self.rows.common,
+                self.rows.above, size.base, size.length, float(b), slowest, low, cutoff,
+            )  # fmt: skip
+            if start.size:
+                spot = len(places)
+                places.append(step.place)
+                columns.append((
+                    start, stop, entry, np.full(start.size, spot),
+                    self._node(before, start), self._node(after, stop),
+                ))  # fmt: skip
+        return OpenGraph.build(self, micro_batches, columns, places)
+
+    def _node(self, state: tuple[int, int], position: NDArray[np.int64]) -> NDArray[np.int64]:
+        k, u = state
+        return (k * (self.devices + 1) + u) * (self.operators + 1) + position
+
+    def _prefixes(
+        self, back: dict[tuple[int, int], NDArray[np.float64]], slowest: float
+    ) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """Return for each suffix state the least sum of what comes before it, where both can exist."""
+        n = self.operators
+        table: dict[tuple[int, int], NDArray[np.float64]] = {}
+        for (k, u), suffix in back.items():
+            if u == self.devices and suffix[0] < INFINITE:
+                table[k, u] = np.full(n + 1, INFINITE)
+                table[k, u][0] = 0.0
+        for step in reversed(self.steps):
+            source = table.get((step.place.behind + 1, step.used + step.place.devices))
+            suffix = back.get((step.place.behind, step.used))
+            if source is None or suffix is None:
+                continue
+            key = (step.place.behind, step.used)
+            target = table.setdefault(key, np.full(n + 1, INFINITE))
+            size = self.extents[step.place.devices]
+            _relax_ahead(
+                target, source, suffix, self.times(step.place), self.rows.common, self.rows.above,
+                size.base, size.length, slowest,
+            )  # fmt: skip
+        return table
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenGraph:
+    """A stage graph, and what each of its arcs is: place [arcs] into `places`, entry [arcs] in its table."""
+
+    graph: StageGraph
+    places: tuple[Place, ...]
+    place: NDArray[np.int64]
+    entry: NDArray[np.int64]
+
+    @staticmethod
+    def build(
+        scape: Landscape,
+        micro_batches: int,
+        columns: list[tuple[NDArray[np.int64], ...]],
+        places: list[Place],
+    ) -> OpenGraph:
+        """Number the nodes densely and join the steps' arcs."""
+        if not columns:
+            empty = np.zeros(0, np.int64)
+            start = stop = entry = place = tail = head = empty
+        else:
+            start, stop, entry, place, tail, head = (
+                np.concatenate(c).astype(np.int64) for c in zip(*columns, strict=True)
+            )
+        sink_key = scape._node((0, 0), np.array([scape.operators]))
+        keys, number = np.unique(np.concatenate([tail, head, sink_key]), return_inverse=True)
+        tails, heads = number[: tail.size], number[tail.size : 2 * tail.size]
+        full = [
+            scape._node((k, scape.devices), np.array([0]))[0] for k in range(1, scape.max_stages + 1)
+        ]
+        sources = np.flatnonzero(np.isin(keys, full))
+        times = np.zeros(start.size)
+        for spot, where in enumerate(places):
+            mine = place == spot
+            times[mine] = scape.times(where)[entry[mine]]
+        return OpenGraph(
+            graph=StageGraph(
+                nodes=keys.size, sources=tuple(map(int, sources)), sink=int(number[-1]),
+                operators=scape.operators, micro_batches=micro_batches,
+                tail=tails.astype(np.int64), head=heads.astype(np.int64), start=start, stop=stop, time=times,
+            ),
+            places=tuple(places), place=place, entry=entry,
+        )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _span(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    low = 0
+    high = values.size - 1
+    while low <= high and values[low] >= INFINITE:
+        low += 1
+    while high >= low and values[high] >= INFINITE:
+        high -= 1
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True)
+def _relax_back(target, source, times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    low, high = _span(source)
+    for i in range(min(high, length.size)):
+        best = target[i]
+        owner = i
+        top = min(length[i], high - i)
+        while top > 0:
+            offset = base[owner] - common[owner] - 1
+            for d in range(max(common[owner] + 1, low - i), top + 1):
+                f = source[i + d]
+                if f < INFINITE:
+                    t = times[offset + d]
+                    if t <= slowest and t + f < best:
+                        best = t + f
+            top = min(top, common[owner])
+            owner = above[owner]
+        target[i] = best
+
+
+@numba.njit(cache=True, nogil=True)
+def _relax_ahead(target, source, suffix, times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    low, high = _span(suffix)
+    for i in range(length.size):
+        before = source[i]
+        if before >= INFINITE:
+            continue
+        owner = i
+        top = min(length[i], high - i)
+        while top > 0:
+            offset = base[owner] - common[owner] - 1
+            for d in range(max(common[owner] + 1, low - i), top + 1):
+                if suffix[i + d] < INFINITE:
+                    t = times[offset + d]
+                    if t <= slowest and t + before < target[i + d]:
+                        target[i + d] = t + before
+            top = min(top, common[owner])
+            owner = above[owner]
+
+
+@numba.njit(cache=True, nogil=True)
+def _open_arcs(ahead, back, times, common, above, base, length, weight, slowest, floor, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    low, high = _span(back)
+    size = 1024
+    start = np.empty(size, np.int64)
+    stop = np.empty(size, np.int64)
+    entry = np.empty(size, np.int64)
+    count = 0
+    for i in range(length.size):
+        before = ahead[i]
+        if before >= INFINITE:
+            continue
+        owner = i
+        top = min(length[i], high - i)
+        while top > 0:
+            offset = base[owner] - common[owner] - 1
+            for d in range(max(common[owner] + 1, low - i), top + 1):
+                f = back[i + d]
+                if f >= INFINITE:
+                    continue
+                t = times[offset + d]
+                if t <= slowest and weight * max(t, floor) + before + t + f < cutoff:
+                    if count == start.size:
+                        start = np.concatenate((start, np.empty_like(start)))
+                        stop = np.concatenate((stop, np.empty_like(stop)))
+                        entry = np.concatenate((entry, np.empty_like(entry)))
+                    start[count] = i
+                    stop[count] = i + d
+                    entry[count] = offset + d
+                    count += 1
+            top = min(top, common[owner])
+            owner = above[owner]
+    return start[:count], stop[:count], entry[:count]

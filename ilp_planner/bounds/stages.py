@@ -1,0 +1,179 @@
+"""Bounds on the times of all stages for one micro-batch size, refined to exact ones where it matters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
+from ilp_planner.bounds.rows import Rows, share_rows
+from ilp_planner.bounds.sweep import INFINITE, Ceilings, Chain, Extent, entry_of, extent, spread, stage_bounds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.pipeline import Place
+    from ilp_planner.costs.base import CostModel
+
+PRICE_COUNT = 12
+
+
+class StageKey(NamedTuple):
+    """All that a stage's optimum depends on; `entry` stands for the range of operators."""
+
+    devices: int
+    in_flight: int
+    enters_node: bool
+    leaves_node: bool
+    entry: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Way:
+    """An exact answer for one stage; the range it was found on may be a copy of another."""
+
+    optimum: StageOptimum
+    start: int
+    stop: int
+
+
+class StageBounds:
+    """Lower bounds (seconds) on the time of every stage, for one micro-batch size.
+
+    Tables are computed when first read. `refine` replaces a bound by the exact optimum. A bound only ever grows.
+    """
+
+    def __init__(
+        self,
+        costs: CostModel,
+        *,
+        micro_batch: int,
+        micro_batches: int,
+        groups: tuple[int, ...],
+        limit: float,
+        longest: float = INFINITE,
+    ) -> None:
+        self.costs = costs
+        self.micro_batch = micro_batch
+        self.micro_batches = micro_batches
+        self.limit = limit
+        self.chains: dict[int, Chain] = {}
+        for g in groups:
+            tables = costs.tables(micro_batch, g, micro_batches)
+            if tables is not None:
+                self.chains[g] = spread(tables)
+        self.exact: dict[StageKey, Way] = {}
+        self._tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
+        self.extents: dict[int, Extent] = {}
+        self.set_longest(longest)
+
+    def set_longest(self, longest: float) -> None:
+        """Forget every stage whose operators alone take longer than this (seconds)."""
+        self.longest = longest
+        self.extents = {g: extent(chain, self.rows, longest) for g, chain in self.chains.items()}
+        self._tables.clear()
+        self.exact.clear()
+
+    @cached_property
+    def rows(self) -> Rows:
+        return share_rows(next(iter(self.chains.values())).tables.kind)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return tuple(self.chains)
+
+    def in_flight(self, behind: int) -> int:
+        """Micro-batches in flight with so many stages after."""
+        return self.costs.in_flight(behind, self.micro_batches)
+
+    def without_memory(self, place: Place) -> NDArray[np.float64]:
+        """Return bounds on the times of stages at a place if memory had no limit ([entries])."""
+        key = (place.devices, 0, place.enters_node)
+        if key not in self._tables:
+            self._tables[key] = self._bounds(place.devices, place.enters_node, 1, np.zeros(1))
+        return self._tables[key][int(place.leaves_node)]
+
+    def times(self, place: Place) -> NDArray[np.float64]:
+        """Return bounds on the times of stages at a place ([entries]); refined in place."""
+        table = self._table(place.devices, self.in_flight(place.behind), place.enters_node)
+        return table[int(place.leaves_node)]
+
+    def _table(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
+        key = (devices, in_flight, enters_node)
+        if key not in self._tables:
+            prices = self._prices(devices, in_flight)
+            self._tables[key] = self._bounds(devices, enters_node, in_flight, prices)
+        return self._tables[key]
+
+    def memory(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
+        """Return bytes that stages need at least, however slow ([2, entries])."""
+        chain = self.chains[devices]
+        idle = replace(
+            chain,
+            compute=np.where(chain.compute >= INFINITE, INFINITE, 0.0),
+            recompute=np.zeros_like(chain.recompute),
+            enter=np.zeros_like(chain.enter),
+            least_leave=np.where(chain.least_leave >= INFINITE, INFINITE, 0.0),
+            reshard=np.where(chain.reshard >= INFINITE, INFINITE, 0.0),
+        )
+        return stage_bounds(
+            idle, self.rows, self.extents[devices], prices=np.ones(1), in_flight=in_flight, limit=0.0,
+            enters_node=enters_node, ceilings=Ceilings(),
+        )  # fmt: skip
+
+    def _bounds(
+        self, devices: int, enters_node: bool, in_flight: int, prices: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        return stage_bounds(
+            self.chains[devices], self.rows, self.extents[devices], prices=prices, in_flight=in_flight,
+            limit=self.limit, enters_node=enters_node, ceilings=Ceilings(),
+        )  # fmt: skip
+
+    def _prices(self, devices: int, in_flight: int) -> NDArray[np.float64]:
+        """Prices around what recomputation costs per byte that it frees, and no price at all."""
+        tables = self.chains[devices].tables
+        usable = tables.allowed & (tables.activations > 0) & (tables.recompute > 0)
+        ratio = np.divide(tables.recompute, tables.activations, where=usable, out=np.ones_like(tables.compute))
+        least, most = ratio[usable].min(initial=1e-6), ratio[usable].max(initial=1e-15)
+        low, high = np.quantile(ratio[usable], [0.02, 0.7]) if usable.any() else (least, most)
+        return np.concatenate([[0.0], np.geomspace(low / 8, high * 2, PRICE_COUNT) / in_flight])
+
+    def key(self, place: Place, entry: int) -> StageKey:
+        """Name a stage by what its optimum depends on."""
+        return StageKey(
+            place.devices, self.in_flight(place.behind), place.enters_node, place.leaves_node, entry
+        )
+
+    def entry(self, devices: int, start: int, stop: int) -> int:
+        """Return where the times of this stage are kept, -1 when it is too long to matter."""
+        size = self.extents[devices]
+        return int(
+            entry_of(start, stop - start, self.rows.common, self.rows.above, size.base, size.length)
+        )
+
+    def refine(
+        self, key: StageKey, start: int, stop: int, *, cutoff: float, label_cap: int
+    ) -> Way:
+        """Solve one stage exactly below `cutoff` seconds and raise its bound to the answer."""
+        optimum = solve_stage(
+            self.chains[key.devices], start, stop, in_flight=key.in_flight, limit=self.limit,
+            enters_node=key.enters_node, leaves_node=key.leaves_node, cutoff=cutoff, label_cap=label_cap,
+        )  # fmt: skip
+        known = self.exact.get(key)
+        if known is not None and known.optimum.time < optimum.time:
+            optimum = replace(
+                optimum, time=known.optimum.time, choices=known.optimum.choices, flags=known.optimum.flags
+            )
+        times = self._table(key.devices, key.in_flight, key.enters_node)[int(key.leaves_node)]
+        times[key.entry] = max(times[key.entry], optimum.bound)
+        way = Way(optimum=optimum, start=start, stop=stop)
+        self.exact[key] = way
+        return way
+
+    def bound(self, key: StageKey) -> float:
+        """Return the bound on one stage, in seconds."""
+        table = self._table(key.devices, key.in_flight, key.enters_node)
+        return float(table[int(key.leaves_node), key.entry])

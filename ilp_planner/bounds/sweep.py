@@ -1,0 +1,380 @@
+"""Lagrangian lower bounds on the time of every stage at once.
+
+The memory limit of a stage is relaxed with a price (seconds per byte). For one price the best stage (i, j) is then
+a shortest path over its operators, state (option, recomputed?), and one sweep from i serves every end j. Each
+price gives a valid bound, so their maximum does. What the memory rule has of maxima enters through ceilings: a
+stage belongs to the class of its largest recomputed output and of its largest backward workspace; within a class
+both are charged at the class's least value, and what exceeds the class is forbidden. The bound of a stage is the
+least over its classes. Relaxed still: the tensor degree that the size sent depends on, the length of recompute runs,
+and of the reserved memory all but its largest parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.rows import Rows
+    from ilp_planner.costs.base import StageTables
+
+INFINITE = 1e30
+# Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The grid is far finer
+# than what the numbers mean: under 1e-14 s and 1e-3 bytes.
+TIME_GRID = 2.0**48
+MEMORY_GRID = 2.0**12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chain:
+    """The tables of one device group, spread over the operators of the chain ([n, O] arrays)."""
+
+    tables: StageTables
+    compute: NDArray[np.float64]
+    recompute: NDArray[np.float64]
+    activations: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    input: NDArray[np.float64]
+    forward_reserved: NDArray[np.float64]
+    backward_reserved: NDArray[np.float64]
+    enter: NDArray[np.float64]  # [2, n, O]
+    leave: NDArray[np.float64]  # [2, n, O, T]
+    least_leave: NDArray[np.float64]  # [2, n, O]
+    reshard: NDArray[np.float64]  # [P, O, O]
+    alike: NDArray[np.int64]  # [n, O] first option that no later operator can tell from this one
+    free: NDArray[np.bool_]  # [P] no change of layout costs anything in this kind of pair
+
+    @property
+    def operators(self) -> int:
+        return int(self.compute.shape[0])
+
+
+def spread(tables: StageTables) -> Chain:
+    """Index the tables by operator, on fixed grids; what is not allowed takes for ever."""
+    kind = tables.kind
+
+    def seconds(table: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.ascontiguousarray(np.round(table * TIME_GRID)[kind] / TIME_GRID)
+
+    def size(table: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.ascontiguousarray(np.round(table * MEMORY_GRID)[kind] / MEMORY_GRID)
+
+    allowed = tables.allowed & ~_dominated(tables)
+    compute = np.where(allowed[kind], seconds(tables.compute), INFINITE)
+    leave = np.minimum(tables.leave[:, kind], INFINITE)
+    return Chain(
+        tables=tables,
+        compute=compute,
+        recompute=seconds(tables.recompute),
+        activations=size(tables.activations),
+        weights=size(tables.weights),
+        input=size(tables.input),
+        forward_reserved=size(tables.forward_reserved),
+        backward_reserved=size(tables.backward_reserved),
+        enter=np.ascontiguousarray(tables.enter[:, kind]),
+        leave=np.ascontiguousarray(leave),
+        least_leave=np.ascontiguousarray(leave.min(axis=3)),
+        alike=np.ascontiguousarray(_alike(tables)[kind]),
+        reshard=np.minimum(np.round(tables.reshard * TIME_GRID) / TIME_GRID, INFINITE),
+        free=np.array([not matrix.any() for matrix in tables.reshard]),
+    )
+
+
+def _futures(tables: StageTables) -> NDArray[np.float64]:
+    """Return [U, O, x]: all that later operators see of an option."""
+    kinds, options = tables.allowed.shape
+    onward: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
+    for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
+        onward[tables.kind[i - 1]].append(tables.reshard[tables.pair[i]])
+    width = options * max((len(matrices) for matrices in onward), default=0)
+    moves = np.zeros((kinds, options, width))
+    for u, matrices in enumerate(onward):
+        if matrices:
+            moves[u, :, : options * len(matrices)] = np.concatenate(matrices, axis=1)
+    return np.concatenate(
+        [
+            np.stack(
+                [tables.activations, tables.forward_reserved, tables.backward_reserved], axis=2
+            ),
+            np.moveaxis(tables.leave, 0, 2).reshape(kinds, options, -1),
+            moves,
+        ],
+        axis=2,
+    )
+
+
+def _alike(tables: StageTables) -> NDArray[np.int64]:
+    futures = _futures(tables)
+    same = (futures[:, :, None, :] == futures[:, None, :, :]).all(axis=3)
+    return same.argmax(axis=2).astype(np.int64)
+
+
+def _dominated(tables: StageTables) -> NDArray[np.bool_]:
+    """Tell which options another one of the same tensor degree beats or equals in everything ([U, O])."""
+    kinds, options = tables.allowed.shape
+    inward: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
+    for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
+        inward[tables.kind[i]].append(tables.reshard[tables.pair[i]].T)
+    width = options * max((len(matrices) for matrices in inward), default=0)
+    moves = np.zeros((kinds, options, width))
+    for u, matrices in enumerate(inward):
+        if matrices:
+            moves[u, :, : options * len(matrices)] = np.concatenate(matrices, axis=1)
+    costs = np.concatenate(
+        [
+            np.stack([tables.compute, tables.recompute, tables.weights, tables.input], axis=2),
+            np.moveaxis(tables.enter, 0, 2),
+            moves,
+            _futures(tables),
+        ],
+        axis=2,
+    )
+    dominated = np.zeros((kinds, options), np.bool_)
+    for o in range(options):
+        for p in range(options):
+            if o == p or tables.degree[o] != tables.degree[p]:
+                continue
+            better = tables.allowed[:, p] & ~dominated[:, p] & (costs[:, p] <= costs[:, o]).all(axis=1)
+            dominated[:, o] |= better
+    return dominated
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Extent:
+    """How many stages of each row are worth looking at, and where each row keeps its own.
+
+    length: [n] longest stage per start. base: [n + 1] offsets of the rows' own entries.
+    """
+
+    length: NDArray[np.int64]
+    base: NDArray[np.int64]
+
+    @property
+    def entries(self) -> int:
+        return int(self.base[-1])
+
+
+def extent(chain: Chain, rows: Rows, longest_time: float) -> Extent:
+    """Find for every start the longest stage whose operators alone stay within `longest_time` seconds."""
+    n = chain.operators
+    length = np.zeros(n, np.int64)
+    _lengths(
+        rows.common, rows.above, rows.children, rows.child_start,
+        chain.compute, chain.reshard, chain.tables.pair, chain.free, longest_time, length,
+    )  # fmt: skip
+    own = np.maximum(0, length - rows.common)
+    return Extent(length=length, base=np.concatenate([[0], np.cumsum(own)]).astype(np.int64))
+
+
+@numba.njit(cache=True, nogil=True)
+def _lengths(common, above, children, child_start, compute, reshard, pair, free, longest, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    n, options = compute.shape
+    kept = np.empty((n, options))
+    now = np.empty(options)
+    after = np.empty(options)
+    for i in range(n):
+        d = common[i]
+        if d > 0 and length[above[i]] < d:
+            length[i] = length[above[i]]
+            continue
+        if d == 0:
+            now[:] = compute[i]
+            d = 1
+        else:
+            now[:] = kept[i]
+        child = child_start[i]
+        if common[i] == 0:
+            if now.min() > longest:
+                length[i] = 0
+                continue
+        while True:
+            while child < child_start[i + 1] and common[children[child]] < d:
+                child += 1
+            while child < child_start[i + 1] and common[children[child]] == d:
+                kept[children[child]] = now
+                child += 1
+            length[i] = d
+            q = i + d
+            if q == n:
+                break
+            least = now.min()
+            for o in range(options):
+                best = INFINITE
+                if free[pair[q]]:
+                    best = least
+                else:
+                    for p in range(options):
+                        v = now[p] + reshard[pair[q], p, o]
+                        if v < best:
+                            best = v
+                after[o] = best + compute[q, o]
+            now[:] = after
+            if now.min() > longest:
+                break
+            d += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """One class of stages. Bytes: what is at most kept by a recomputed pair / reserved backward, and at least."""
+
+    pair_most: float = np.inf
+    pair_least: float = 0.0
+    reserved_most: float = np.inf
+    reserved_least: float = 0.0
+
+
+def stage_bounds(
+    chain: Chain,
+    rows: Rows,
+    size: Extent,
+    *,
+    prices: NDArray[np.float64],
+    in_flight: int,
+    limit: float,
+    enters_node: bool,
+    ceilings: Ceilings,
+) -> NDArray[np.float64]:
+    """Return bounds [2, entries] (leaving inside a node / to another one) in seconds for one class."""
+    tables = chain.tables
+    out = np.full((2, size.entries), -INFINITE)
+    variants = [(tables.state_factor, True)]
+    if tables.weight_floor:
+        variants.append((tables.state_factor + 1.0, False))
+    for factor, reserves in variants:
+        _sweep(
+            rows.common, rows.above, rows.children, rows.child_start, size.length, size.base,
+            chain.compute, chain.recompute, chain.activations, chain.weights, chain.input,
+            chain.forward_reserved, chain.backward_reserved,
+            chain.enter[int(enters_node)], chain.least_leave,
+            chain.reshard, tables.pair, chain.free, tables.saves,
+            prices, float(in_flight), factor, reserves, limit,
+            ceilings.pair_most, ceilings.pair_least,
+            ceilings.reserved_most, ceilings.reserved_least, out,
+        )  # fmt: skip
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    common, above, children, child_start, length, base,
+    compute, recompute, activations, weights, inputs, fwd_reserved, bwd_reserved,
+    enter, leave, reshard, pair, free, saves,
+    prices, in_flight, factor, reserves, limit,
+    pair_most, pair_least, reserved_most, reserved_least, out,
+):  # fmt: skip
+    n, options = compute.shape
+    number = prices.size
+    kept = np.empty((n if children.size else 1, number, 2, options))
+    kept_reserved = np.zeros((n, 2))
+    now = np.empty((number, 2, options))
+    after = np.empty((number, 2, options))
+    plain = np.empty(options)
+    paired = np.empty(options)
+    for i in range(n):
+        if length[i] <= common[i]:
+            continue
+        forward = 0.0
+        backward = 0.0
+        d = common[i]
+        if d > 0:
+            now[:] = kept[i]
+            forward = kept_reserved[i, 0]
+            backward = kept_reserved[i, 1]
+        child = child_start[i]
+        while d < length[i]:
+            q = i + d
+            if d == 0:
+                for m in range(number):
+                    for o in range(options):
+                        v = compute[i, o] + enter[i, o]
+                        v += prices[m] * (
+                            factor * weights[i, o] + in_flight * (activations[i, o] + inputs[i, o])
+                        )
+                        now[m, 0, o] = v
+                        now[m, 1, o] = v + recompute[i, o]
+            else:
+                # operator q - 1 is not the last one any more: its reserved memory counts
+                least_f = INFINITE
+                least_b = INFINITE
+                for o in range(options):
+                    if compute[q - 1, o] < INFINITE and bwd_reserved[q - 1, o] <= reserved_most:
+                        least_f = min(least_f, fwd_reserved[q - 1, o])
+                        least_b = min(least_b, bwd_reserved[q - 1, o])
+                forward = max(forward, least_f)
+                backward = max(backward, least_b)
+                for m in range(number):
+                    price = prices[m]
+                    least_plain = INFINITE
+                    least_paired = INFINITE
+                    for p in range(options):
+                        if bwd_reserved[q - 1, p] > reserved_most:
+                            plain[p] = INFINITE
+                            paired[p] = INFINITE
+                            continue
+                        a = activations[q - 1, p]
+                        plain[p] = min(now[m, 0, p], now[m, 1, p])
+                        paired[p] = now[m, 0, p]
+                        if a <= pair_most:
+                            v = now[m, 1, p]
+                            if saves[q - 1]:
+                                v -= price * in_flight * a
+                            paired[p] = min(paired[p], v)
+                        least_plain = min(least_plain, plain[p])
+                        least_paired = min(least_paired, paired[p])
+                    for o in range(options):
+                        b0 = INFINITE
+                        b1 = INFINITE
+                        if free[pair[q]]:
+                            b0 = least_plain
+                            b1 = least_paired
+                        else:
+                            for p in range(options):
+                                r = reshard[pair[q], p, o]
+                                b0 = min(b0, plain[p] + r)
+                                b1 = min(b1, paired[p] + r)
+                        v = compute[q, o] + price * (
+                            factor * weights[q, o] + in_flight * activations[q, o]
+                        )
+                        after[m, 0, o] = b0 + v
+                        after[m, 1, o] = b1 + v + recompute[q, o]
+                now, after = after, now
+            d += 1
+            while child < child_start[i + 1] and common[children[child]] < d:
+                child += 1
+            while child < child_start[i + 1] and common[children[child]] == d:
+                c = children[child]
+                kept[c] = now
+                kept_reserved[c, 0] = forward
+                kept_reserved[c, 1] = backward
+                child += 1
+            if d <= common[i]:
+                continue
+            room = limit - pair_least
+            if reserves:
+                room -= forward + max(backward, reserved_least)
+            e = base[i] + d - common[i] - 1
+            for cross in range(2):
+                best = out[cross, e]
+                for m in range(number):
+                    v = INFINITE
+                    for o in range(options):
+                        v = min(v, min(now[m, 0, o], now[m, 1, o]) + leave[cross, q, o])
+                    v -= prices[m] * room
+                    best = max(best, v)
+                out[cross, e] = min(best, INFINITE)
+
+
+@numba.njit(cache=True, nogil=True)
+def entry_of(i, d, common, above, base, length):  # type: ignore[no-untyped-def]
+    """Return where the stage of d operators from i is kept, -1 when it is too long to matter."""
+    if d > length[i]:
+        return -1
+    while d <= common[i]:
+        i = above[i]
+    return base[i] + d - common[i] - 1

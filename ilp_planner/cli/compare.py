@@ -1,0 +1,169 @@
+"""`ilp-plan compare`."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ilp_planner.cli import options as o
+from ilp_planner.cli.inputs import Case, rebuild_case
+from ilp_planner.cli.solve import search, solve_limits
+from ilp_planner.errors import PlannerError, SolverError, UsageError
+from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_plan import Inputs, SavedPlan
+from ilp_planner.report.comparison import (
+    Entry,
+    comparison_lines,
+    comparison_object,
+    comparison_table,
+)
+from ilp_planner.report.console import print_report
+from ilp_planner.report.json_report import print_json
+from ilp_planner.report.tables import summary
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+    from ilp_planner.solvers.base import Limits
+
+SOLVERS = ("auto", "dp", "cp-sat", "milp", "pulp")
+SAME = ("model", "cluster", "profile")
+SAME_VALUES = ("cost_model", "global_batch", "memory_limit")
+
+
+def compare(
+    plan_files: Annotated[
+        list[Path], typer.Argument(metavar="PLAN...", help="Saved plans; the first is the problem.")
+    ],
+    solvers: Annotated[
+        str, typer.Option("--solvers", metavar="NAME,...", help="Solvers to run on the problem.")
+    ] = "",
+    time_limit: o.TimeLimit = 200.0,
+    workers: o.Workers = 2,
+    seed: o.Seed = 0,
+    accept_changed: o.AcceptChanged = False,
+    as_json: o.Json = False,
+) -> None:
+    """Put plans and solvers side by side on one problem: time, memory, gap to the best bound."""
+    names = solver_names(solvers)
+    limits = solve_limits(time_limit, 0.0, None, workers, seed)
+    first = read_plan(plan_files[0])
+    case = rebuild_case(first, plan_files[0], accept_changed=accept_changed)
+    entries = [
+        *(plan_entry(case, file) for file in plan_files),
+        *(solver_entry(case, name, limits) for name in names),
+    ]
+    show(case.problem, entries, as_json=as_json)
+    check_consistent(entries)
+
+
+def solver_names(text: str) -> list[str]:
+    """Return the solvers in `--solvers dp,cp-sat`.
+
+    Raises
+    ------
+    UsageError: there is no such solver.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in SOLVERS:
+            raise UsageError(f"--solvers: found {name!r}, expected some of {', '.join(SOLVERS)}")
+    return list(dict.fromkeys(names))
+
+
+def plan_entry(case: Case, file: Path) -> Entry:
+    """Judge one plan on the problem, or say why it cannot be compared."""
+    try:
+        saved = read_plan(file)
+        difference = other_problem(case, saved, file)
+    except PlannerError as error:
+        return Entry(name=str(file), remark=str(error).removeprefix(f"{file}: "))
+    if difference:
+        return Entry(name=str(file), remark=f"another problem: {difference}")
+    return judged(case, saved, str(file))
+
+
+def other_problem(case: Case, saved: SavedPlan, file: Path) -> str:
+    """Return how the problem of a plan differs from the one compared on, empty if it does not."""
+    theirs: Inputs = rebuild_case(saved, file, accept_changed=True).inputs
+    for key in SAME:
+        ours, other = getattr(case.inputs, key), getattr(theirs, key)
+        if (ours.sha256 or ours.name) != (other.sha256 or other.name):
+            return f"{key} is {other.name}, not {ours.name}"
+    for key in SAME_VALUES:
+        mine, other = getattr(case.inputs, key), getattr(theirs, key)
+        if mine != other:
+            return f"{key.replace('_', ' ')} is {other}, not {mine}"
+    return ""
+
+
+def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
+    """Evaluate a plan; its bound counts when its certificate can be derived again."""
+    from ilp_planner.certificate import check_certificate
+    from ilp_planner.evaluate import evaluate
+
+    evaluation = evaluate(case.problem, saved.plan)
+    remark = "" if evaluation.legal else f"not legal: {evaluation.violations[0]}"
+    bound = 0.0
+    if saved.certificate:
+        # A bound holds for the space it was proved for: fewer micro-batches or stages prove less.
+        if (saved.inputs.micro_batches, saved.inputs.max_stages) == (
+            case.inputs.micro_batches,
+            case.inputs.max_stages,
+        ):
+            bound = check_certificate(case.problem, saved.certificate).bound
+        elif not remark:
+            remark = "its bound is for another choice of micro-batches or stages"
+    return Entry(
+        name=name,
+        time=evaluation.iteration_time if evaluation.legal else math.inf,
+        memory=max((cost.memory for cost in evaluation.stages), default=math.nan),
+        bound=bound,
+        stages=len(saved.plan.stages),
+        micro_batch=saved.plan.micro_batch,
+        remark=remark,
+    )
+
+
+def solver_entry(case: Case, name: str, limits: "Limits") -> Entry:
+    """Run one solver on the problem."""
+    try:
+        result = search(case, limits, name)
+    except SolverError as error:
+        return Entry(name=f"solver {name}", remark=str(error))
+    found = result.evaluation
+    return Entry(
+        name=f"solver {name}",
+        time=result.objective,
+        memory=math.nan if found is None else max(cost.memory for cost in found.stages),
+        bound=result.bound,
+        stages=None if result.plan is None else len(result.plan.stages),
+        micro_batch=None if result.plan is None else result.plan.micro_batch,
+        wall=result.wall,
+        remark="; ".join(result.notes) if result.plan else result.reason or "no plan found",
+    )
+
+
+def show(problem: "Problem", entries: list[Entry], *, as_json: bool) -> None:
+    """Print the comparison."""
+    if as_json:
+        print_json(comparison_object(problem, entries))
+        return
+    lines = summary(comparison_lines(problem, entries))
+    print_report(lines, comparison_table(problem, entries))
+
+
+def check_consistent(entries: list[Entry]) -> None:
+    """Fail when a plan is faster than a bound: one of the two is wrong.
+
+    Raises
+    ------
+    SolverError: names both.
+    """
+    fastest = min(entries, key=lambda entry: entry.time)
+    highest = max(entries, key=lambda entry: entry.bound)
+    if highest.bound > fastest.time * (1 + 1e-9):
+        raise SolverError(
+            f"{fastest.name} takes {fastest.time!r} s, below the bound {highest.bound!r} s that "
+            f"{highest.name} claims to prove: one of the two is wrong"
+        )

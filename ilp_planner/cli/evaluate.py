@@ -1,0 +1,108 @@
+"""`ilp-plan evaluate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ilp_planner.cli import options as o
+from ilp_planner.cli.inputs import rebuild_case
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_plan import SavedPlan
+from ilp_planner.report.console import print_report
+from ilp_planner.report.evaluation import certificate_table, evaluation_lines, proof_lines
+from ilp_planner.report.json_report import certificate_object, evaluation_object, print_json
+from ilp_planner.report.tables import stage_table, summary
+
+if TYPE_CHECKING:
+    from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.problem import Problem
+
+ROUNDING = 1e-6  # relative: what a saved time may differ from the same time computed again
+
+
+def evaluate(
+    plan_file: o.PlanFile,
+    check_certificate: Annotated[
+        bool, typer.Option("--check-certificate", help="Derive the proved bound again.")
+    ] = False,
+    accept_changed: o.AcceptChanged = False,
+    as_json: o.Json = False,
+) -> None:
+    """Judge a saved plan again from its inputs, never from what the file claims."""
+    from ilp_planner.evaluate import evaluate as judge
+
+    saved = read_plan(plan_file)
+    case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
+    evaluation = judge(case.problem, saved.plan)
+    check = rederive(case.problem, saved, plan_file) if check_certificate else None
+    show(case.problem, saved, evaluation, check, as_json=as_json)
+    complain(plan_file, saved, evaluation, check)
+
+
+def rederive(problem: "Problem", saved: SavedPlan, file: Path) -> "CertificateCheck":
+    """Check the certificate of a saved plan.
+
+    Raises
+    ------
+    PlanError: it has none.
+    """
+    from ilp_planner.certificate import check_certificate
+
+    if not saved.certificate:
+        raise PlanError(f"{file}: certificate: found null, expected the record of a proof")
+    return check_certificate(problem, saved.certificate)
+
+
+def show(
+    problem: "Problem",
+    saved: SavedPlan,
+    evaluation: "Evaluation",
+    check: "CertificateCheck | None",
+    *,
+    as_json: bool,
+) -> None:
+    """Print a verdict."""
+    if as_json:
+        value: dict[str, Any] = evaluation_object(problem, saved.plan, evaluation)
+        if check is not None:
+            value["certificate"] = certificate_object(check, evaluation.iteration_time)
+        print_json(value)
+        return
+    tables = [stage_table(problem, saved.plan, evaluation)] if evaluation.stages else []
+    tables += [] if check is None else [certificate_table(check)]
+    lines = [
+        *evaluation_lines(problem, saved.plan, evaluation),
+        *proof_lines(saved.claim, check, evaluation.iteration_time),
+    ]
+    print_report(summary(lines), *tables)
+
+
+def complain(
+    file: Path,
+    saved: SavedPlan,
+    evaluation: "Evaluation",
+    check: "CertificateCheck | None",
+) -> None:
+    """Fail when the plan, its claim or its certificate does not hold.
+
+    Raises
+    ------
+    PlanError: the first of these that does not.
+    """
+    if not evaluation.legal:
+        rules = len(evaluation.violations)
+        more = f" ({rules - 1} more)" if rules > 1 else ""
+        raise PlanError(f"{file}: plan: {evaluation.violations[0]}{more}")
+    time = evaluation.iteration_time
+    if saved.claim is not None and not abs(saved.claim.objective - time) <= ROUNDING * time:
+        raise PlanError(
+            f"{file}: result.objective_s: found {saved.claim.objective!r}, "
+            f"expected {time!r} as computed from the inputs"
+        )
+    if check is not None and not check.holds:
+        broken = [str(part.micro_batch) for part in check.parts if not part.holds]
+        where = f"micro-batch {', '.join(broken)}" if broken else "the whole"
+        raise PlanError(f"{file}: certificate: the bound of {where} does not follow from the inputs")

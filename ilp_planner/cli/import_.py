@@ -1,0 +1,58 @@
+"""`ilp-plan import`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ilp_planner.cli import options as o
+from ilp_planner.cli.inputs import (
+    Request,
+    build_case,
+    find_model,
+    memory_limit,
+    micro_batch_sizes,
+)
+from ilp_planner.files import check_writable
+from ilp_planner.formats.aceso import read_aceso
+from ilp_planner.formats.plan_json import write_plan
+from ilp_planner.formats.saved_plan import SavedPlan, verdict_of
+from ilp_planner.report.console import print_report
+from ilp_planner.report.evaluation import evaluation_lines
+from ilp_planner.report.tables import stage_table, summary
+
+
+def import_plan(
+    source: Annotated[Literal["aceso"], typer.Argument(metavar="FORMAT", help="aceso")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Somebody else's plan.")],
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to save it.")],
+    model: o.Model = o.DEFAULT_MODEL,
+    cluster: o.Cluster = o.DEFAULT_CLUSTER,
+    profile: o.Profile = o.DEFAULT_PROFILE,
+    cost_model: o.CostModel = "native",
+    global_batch: o.MaybeGlobalBatch = None,
+    micro_batches: o.MicroBatches = None,
+    memory: o.MemoryLimit = None,
+    max_stages: o.MaxStages = None,
+) -> None:
+    """Save somebody else's plan as one of ours, judged, to be evaluated and compared."""
+    from ilp_planner.evaluate import evaluate
+
+    check_writable(output)
+    readers = {"aceso": read_aceso}
+    plan = readers[source](file, find_model(model)[0], global_batch=global_batch)
+    request = Request(
+        model=model,
+        cluster=cluster,
+        profile=profile,
+        cost_model=cost_model,
+        global_batch=plan.global_batch,
+        micro_batches=micro_batch_sizes(micro_batches or ()),
+        memory_limit=memory_limit(memory),
+        max_stages=max_stages,
+    )
+    case = build_case(request)
+    evaluation = evaluate(case.problem, plan)
+    write_plan(output, SavedPlan(plan=plan, inputs=case.inputs, verdict=verdict_of(evaluation)))
+    tables = [stage_table(case.problem, plan, evaluation)] if evaluation.stages else []
+    print_report(summary(evaluation_lines(case.problem, plan, evaluation)), *tables)

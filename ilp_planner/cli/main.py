@@ -1,0 +1,85 @@
+"""The command `ilp-plan`: its commands, and the one place where errors become a line and a code."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from ilp_planner.cli.compare import compare
+from ilp_planner.cli.evaluate import evaluate
+from ilp_planner.cli.export import export
+from ilp_planner.cli.import_ import import_plan
+from ilp_planner.cli.options import ManyNumbers
+from ilp_planner.cli.solve import solve
+from ilp_planner.errors import PlannerError
+
+TRACEBACK = "ILP_PLAN_TRACEBACK"
+INTERRUPTED = 130
+BUG = 1
+
+app = typer.Typer(
+    name="ilp-plan",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="The fastest distributed-training plan, with a proof of how far from the best it can be.",
+)
+app.command("solve", cls=ManyNumbers)(solve)
+app.command("evaluate")(evaluate)
+app.command("export")(export)
+app.command("import", cls=ManyNumbers)(import_plan)
+app.command("compare")(compare)
+
+
+@app.callback(invoke_without_command=True)
+def no_command(
+    ctx: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    """Show the help when nothing was asked for."""
+    if version:
+        from ilp_planner import __version__
+
+        typer.echo(f"ilp-plan {__version__}")
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; return its exit code, with one line on stderr for an error."""
+    try:
+        code = app(args=arguments, prog_name="ilp-plan", standalone_mode=False)
+        sys.stdout.flush()
+    except (PlannerError, typer.TyperException) as error:
+        return _fail(error, _text_of(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has closed it: nobody is left to tell. What Python flushes at exit
+        # must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BUG
+    except MemoryError as error:
+        return _fail(error, "out of memory", BUG)
+    except Exception as error:
+        line = f"this is a bug in ilp-plan: {type(error).__name__}: {error}; "
+        return _fail(error, line + f"{TRACEBACK}=1 shows where", BUG)
+    return code if isinstance(code, int) else 0
+
+
+def _text_of(error: PlannerError | typer.TyperException) -> str:
+    return error.format_message() if isinstance(error, typer.TyperException) else str(error)
+
+
+def _fail(error: Exception, message: str, code: int) -> int:
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    print(f"ilp-plan: {' '.join(message.split())}", file=sys.stderr)
+    return code

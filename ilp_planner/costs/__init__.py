@@ -1,0 +1,6 @@
+"""Cost models: what a stage takes and holds, under each published system's formulas and our own."""
+
+from ilp_planner.costs.aceso import AcesoCosts
+from ilp_planner.costs.native import NativeCosts
+
+COST_MODELS = {"aceso": AcesoCosts, "native": NativeCosts}

@@ -1,0 +1,294 @@
+"""What the cost models for chains of profiled operators share: one judge and one table builder.
+
+A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator, `tables`
+once per kind of operator. The two are held against each other by the tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.base import Option, StageCost, StageTables
+from ilp_planner.costs.layouts import Change, change, layout
+
+if TYPE_CHECKING:
+    from ilp_planner.plan import Stage
+    from ilp_planner.profiles.table import OperatorRow, Profile
+
+POWERS = (1, 2, 4, 8)
+
+
+class ChainCosts(ABC):
+    """Costs of stages of one model, from one profile."""
+
+    name: str
+    weight_floor: bool
+
+    def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
+        self.operators = operators
+        self.family = family
+        self.profile = profile
+        # bytes of parameters, gradients and optimiser states per byte of weights: 16 per parameter
+        # in mixed precision (2 + 2 + 4 + 4 + 4), 16 with 4-byte weights (4 + 4 + 4 + 4)
+        self.state_factor = 4.0 if family == "resnet" else 8.0
+
+    # ---- the rules ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def activation(self, operator: str, row: OperatorRow) -> float:
+        """Bytes that the operator keeps for its backward pass."""
+
+    @abstractmethod
+    def transfer(self, size: float, between_nodes: bool) -> float:
+        """Seconds that a stage spends on moving `size` bytes over one of its ends, per micro-batch."""
+
+    @abstractmethod
+    def collective(self, primitive: str, devices: int, size: float) -> float:
+        """Seconds of one collective on a tensor of `size` bytes."""
+
+    @abstractmethod
+    def iteration_work(self, row: OperatorRow, option: Option) -> float:
+        """Seconds of work per iteration, not per micro-batch (gradient reduction, optimiser step)."""
+
+    @abstractmethod
+    def in_flight(self, behind: int, micro_batch_count: int) -> int:
+        """Micro-batches in flight at the peak."""
+
+    @abstractmethod
+    def is_shared(self, operator: str) -> bool:
+        """Tell whether the operator keeps nothing of its own."""
+
+    @abstractmethod
+    def starts_checkpoint(self, operator: str) -> bool:
+        """Tell whether the input of this operator is always kept."""
+
+    @abstractmethod
+    def missing_row(self) -> OperatorRow:
+        """Return what an unprofiled operator is charged when a plan that uses it is judged."""
+
+    @abstractmethod
+    def reshards(self, have: str, want: str) -> bool:
+        """Tell whether a change of layout between these neighbours costs anything in this model."""
+
+    # ---- the space ------------------------------------------------------------------------------
+
+    def micro_batches(self) -> tuple[int, ...]:
+        """Sizes that the profile allows for the pipeline, ascending."""
+        return self.profile.micro_batches
+
+    def options(self, micro_batch: int, devices: int) -> tuple[Option, ...]:
+        """Return the ways to use all `devices` on an operator that the profile could know."""
+        found = []
+        for tp in self.profile.tensor_degrees:
+            dp = devices // tp
+            if tp * dp != devices or micro_batch % dp:
+                continue
+            if micro_batch // dp in self.profile.micro_batches:
+                found += [Option(tp, dp, split) for split in self.profile.splits]
+        return tuple(found)
+
+    def _row(self, operator: str, option: Option, micro_batch: int) -> OperatorRow | None:
+        return self.profile.row(operator, micro_batch // option.dp, option.tp, option.split)
+
+    @lru_cache(maxsize=None)  # noqa: B019 - one instance per problem, and few pairs
+    def _change(self, have: str, a: Option, want: str, b: Option) -> Change | None:
+        if not self.reshards(have, want):
+            return None
+        return change(layout(have, a, of_input=False), layout(want, b, of_input=True))
+
+    def _reshard(self, have: str, a: Option, want: str, b: Option, size: float) -> float:
+        """Seconds, forward and backward; inf where there is no way."""
+        try:
+            move = self._change(have, a, want, b)
+        except ValueError:
+            return float("inf")
+        if move is None:
+            return 0.0
+        return sum(
+            0.0 if primitive == "split" else self.collective(primitive, move.devices, size)
+            for primitive in (move.forward, move.backward)
+        )
+
+    # ---- the judge ------------------------------------------------------------------------------
+
+    def stage_cost(
+        self,
+        stage: Stage,
+        *,
+        micro_batch: int,
+        micro_batch_count: int,
+        behind: int,
+        enters_node: bool,
+        leaves_node: bool,
+    ) -> StageCost:
+        """Judge one stage operator by operator, in plain floating point."""
+        names = self.operators[stage.start : stage.stop]
+        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
+        flags = [s.recompute for s in stage.strategies]
+        unprofiled = []
+        rows = []
+        for i, (name, option) in enumerate(zip(names, options, strict=True)):
+            row = self._row(name, option, micro_batch)
+            if row is None:
+                unprofiled.append(stage.start + i)
+                row = self.missing_row()
+            rows.append(row)
+        # the size sent is that of the last operator's row at the tensor degree of the *first* one
+        last = self._row(
+            names[-1], options[-1]._replace(tp=options[0].tp), micro_batch
+        ) or self.missing_row()
+        work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
+        time = {
+            "compute": sum(r.forward + r.backward for r in rows),
+            "recompute": sum(r.forward for r, flag in zip(rows, flags, strict=True) if flag),
+            "receive": self.transfer(rows[0].input, enters_node),
+            "send": self.transfer(last.output, leaves_node),
+            "reshard": sum(
+                self._reshard(names[i - 1], options[i - 1], names[i], options[i], rows[i].input)
+                for i in range(1, len(names))
+            ),
+            "per iteration / B": work / micro_batch_count,
+        }
+        kept = [self.activation(n, r) for n, r in zip(names, rows, strict=True)]
+        saved, peak = self._recomputed(names, flags, kept)
+        weights = sum(r.weights for r in rows)
+        live = rows[0].input + sum(kept) - saved
+        reserved = max((r.forward_reserved for r in rows[:-1]), default=0.0) + max(
+            (r.backward_reserved for r in rows[:-1]), default=0.0
+        )
+        memory = {
+            "states": self.state_factor * weights,
+            "in flight": live * self.in_flight(behind, micro_batch_count),
+            "recompute peak": peak,
+            "reserved": max(reserved, weights) if self.weight_floor else reserved,
+        }
+        return StageCost(
+            time=sum(time.values()),
+            memory=sum(memory.values()),
+            time_terms=time,
+            memory_terms=memory,
+            unprofiled=tuple(unprofiled),
+        )
+
+    def _recomputed(
+        self, names: tuple[str, ...], flags: list[bool], kept: list[float]
+    ) -> tuple[float, float]:
+        """Return bytes saved per micro-batch in flight, and the largest recompute run."""
+        saved = peak = run = 0.0
+        for i in range(len(names) - 1):
+            if not (flags[i] and flags[i + 1]):
+                peak, run = max(peak, run), 0.0
+                continue
+            shared = self.is_shared(names[i])
+            closes = not shared and self.starts_checkpoint(names[i + 1])
+            run += kept[i]
+            if not closes:
+                saved += kept[i]
+            if closes or (not shared and i + 2 == len(names)):
+                peak, run = max(peak, run), 0.0
+        return saved, peak
+
+    # ---- the tables -----------------------------------------------------------------------------
+
+    @cached_property
+    def _kinds(self) -> tuple[list[str], np.ndarray]:
+        """Return distinct operators (by their rows) and the kind of each operator of the chain."""
+        representative: dict[object, int] = {}
+        by_name: dict[str, int] = {}
+        names: list[str] = []
+        for name in dict.fromkeys(self.operators):
+            signature = (
+                self.is_shared(name),
+                self.starts_checkpoint(name),
+                tuple(
+                    (m, t, s, row, self.activation(name, row) if row else None)
+                    for m in self.profile.micro_batches
+                    for t in self.profile.tensor_degrees
+                    for s in self.profile.splits
+                    for row in [self.profile.row(name, m, t, s)]
+                ),
+                name if self.family != "resnet" else "",  # the layouts of resnet do not depend on it
+            )
+            by_name[name] = representative.setdefault(signature, len(names))
+            if by_name[name] == len(names):
+                names.append(name)
+        return names, np.array([by_name[name] for name in self.operators], dtype=np.int64)
+
+    def tables(self, micro_batch: int, devices: int, micro_batch_count: int) -> StageTables | None:
+        """Return what the optimiser reads, or None when no option is profiled."""
+        options = self.options(micro_batch, devices)
+        names, kind = self._kinds
+        rows = [[self._row(name, option, micro_batch) for option in options] for name in names]
+        used = [o for o in range(len(options)) if any(row[o] for row in rows)]
+        options = tuple(options[o] for o in used)
+        if not options:
+            return None
+        rows = [[row[o] for o in used] for row in rows]
+        degrees = sorted({option.tp for option in options})
+        shape = (len(names), len(options))
+        allowed = np.array([[row is not None for row in line] for line in rows])
+
+        def column(value: object) -> np.ndarray:
+            table = np.zeros(shape)
+            for u, line in enumerate(rows):
+                for o, row in enumerate(line):
+                    if row is not None:
+                        table[u, o] = value(names[u], options[o], row)  # type: ignore[operator]
+            return table
+
+        enter = np.zeros((2, *shape))
+        leave = np.zeros((2, *shape, len(degrees)))
+        for cross in (0, 1):
+            enter[cross] = column(lambda n, o, r, c=cross: self.transfer(r.input, bool(c)))
+            for t, tp in enumerate(degrees):
+                for u, name in enumerate(names):
+                    for o, option in enumerate(options):
+                        row = self._row(name, option._replace(tp=tp), micro_batch)
+                        leave[cross, u, o, t] = (
+                            np.inf if row is None else self.transfer(row.output, bool(cross))
+                        )
+        pairs: dict[tuple[int, int], int] = {}
+        pair = np.zeros(kind.size, dtype=np.int64)
+        for i, key in enumerate(zip(kind[:-1].tolist(), kind[1:].tolist(), strict=True), start=1):
+            pair[i] = pairs.setdefault(key, len(pairs))
+        reshard = np.zeros((max(1, len(pairs)), len(options), len(options)))
+        for (a, b), p in pairs.items():
+            for x, have in enumerate(options):
+                for y, want in enumerate(options):
+                    row = rows[b][y]
+                    if row is not None:
+                        reshard[p, x, y] = self._reshard(names[a], have, names[b], want, row.input)
+        shared = np.array([self.is_shared(name) for name in names])[kind]
+        starts = np.array([self.starts_checkpoint(name) for name in names])[kind]
+        closes = np.zeros(kind.size, dtype=np.bool_)
+        closes[:-1] = starts[1:] & ~shared[:-1]
+        return StageTables(
+            devices=devices,
+            micro_batch=micro_batch,
+            options=options,
+            degree=np.array([degrees.index(o.tp) for o in options], dtype=np.int64),
+            kind=kind,
+            pair=pair,
+            allowed=allowed,
+            compute=column(
+                lambda n, o, r: r.forward + r.backward + self.iteration_work(r, o) / micro_batch_count
+            ),
+            recompute=column(lambda n, o, r: r.forward),
+            activations=column(lambda n, o, r: self.activation(n, r)),
+            weights=column(lambda n, o, r: r.weights),
+            input=column(lambda n, o, r: r.input),
+            forward_reserved=column(lambda n, o, r: r.forward_reserved),
+            backward_reserved=column(lambda n, o, r: r.backward_reserved),
+            enter=enter,
+            leave=leave,
+            reshard=reshard,
+            saves=~closes,
+            closes=closes,
+            shared=shared,
+            state_factor=self.state_factor,
+            weight_floor=self.weight_floor,
+        )

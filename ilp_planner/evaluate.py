@@ -1,0 +1,195 @@
+"""The judge: named checks on a plan, and its time and memory recomputed from costs. Imports no solver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from ilp_planner.costs.base import StageCost
+    from ilp_planner.plan import Plan
+    from ilp_planner.problem import Problem
+
+ROUNDING = 1e-9  # relative: sums of floats in another order
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a plan breaks. where: `plan`, `stage 3`; have, limit: as shown to the user."""
+
+    rule: str
+    where: str
+    have: str
+    limit: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.rule}: found {self.have}, expected {self.limit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A plan judged.
+
+    iteration_time: seconds; nan when the plan is too broken to be priced.
+    stages: cost of every stage. micro_batch_count: B. violations: empty for a legal plan.
+    """
+
+    iteration_time: float
+    stages: tuple[StageCost, ...]
+    micro_batch_count: int
+    violations: tuple[Violation, ...]
+
+    @property
+    def legal(self) -> bool:
+        return not self.violations
+
+
+def evaluate(problem: Problem, plan: Plan) -> Evaluation:
+    """Judge a plan: every broken rule, and time and memory recomputed in floating point."""
+    broken = [
+        *check_model(problem, plan),
+        *check_operators_covered_once(problem, plan),
+        *check_micro_batch(problem, plan),
+        *check_devices_used_once(problem, plan),
+    ]
+    if broken:
+        return Evaluation(iteration_time=math.nan, stages=(), micro_batch_count=0, violations=tuple(broken))
+    stages = stage_costs(problem, plan)
+    violations = [
+        *check_stage_count(problem, plan),
+        *check_groups(problem, plan),
+        *check_degrees(problem, plan),
+        *check_profiled(plan, stages),
+        *check_memory_fits(problem, stages),
+    ]
+    return Evaluation(
+        iteration_time=iteration_time([s.time for s in stages], plan.micro_batches),
+        stages=stages,
+        micro_batch_count=plan.micro_batches,
+        violations=tuple(violations),
+    )
+
+
+def iteration_time(stage_times: list[float], micro_batch_count: int) -> float:
+    """Return (B - 1) * slowest + sum: the pipeline's fill and its steady state, in seconds."""
+    return (micro_batch_count - 1) * max(stage_times) + sum(stage_times)
+
+
+def stage_costs(problem: Problem, plan: Plan) -> tuple[StageCost, ...]:
+    """Price every stage where the plan puts it."""
+    per_node = problem.cluster.devices_per_node
+    costs = []
+    for s, stage in enumerate(plan.stages):
+        end = stage.first_device + stage.devices
+        costs.append(
+            problem.costs.stage_cost(
+                stage,
+                micro_batch=plan.micro_batch,
+                micro_batch_count=plan.micro_batches,
+                behind=len(plan.stages) - 1 - s,
+                enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
+                leaves_node=end % per_node == 0,
+            )
+        )
+    return tuple(costs)
+
+
+def check_model(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """The plan is for this model and this global batch."""
+    if plan.model != problem.model.name:
+        yield Violation("model", "plan", plan.model, problem.model.name)
+    if plan.global_batch != problem.global_batch:
+        yield Violation("global batch", "plan", str(plan.global_batch), str(problem.global_batch))
+
+
+def check_operators_covered_once(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Stages cover the chain from the first operator to the last, in order, without gap or overlap."""
+    position = 0
+    for s, stage in enumerate(plan.stages):
+        if stage.start != position or stage.stop <= stage.start:
+            found = f"operators {stage.start} to {stage.stop}"
+            yield Violation("operators covered once", f"stage {s}", found, f"a start at {position}")
+        position = stage.stop
+    count = len(problem.costs.operators)
+    if position != count:
+        yield Violation("operators covered once", "plan", f"{position} operators", str(count))
+
+
+def check_micro_batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """The micro-batch divides the global batch and is one that the profile knows."""
+    if plan.micro_batch < 1 or plan.global_batch % plan.micro_batch:
+        limit = f"a divisor of {plan.global_batch}"
+        yield Violation("micro-batch", "plan", str(plan.micro_batch), limit)
+    elif plan.micro_batch not in problem.costs.micro_batches():
+        known = ", ".join(map(str, problem.costs.micro_batches()))
+        yield Violation("micro-batch", "plan", str(plan.micro_batch), f"one of {known}")
+
+
+def check_devices_used_once(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Stages use the devices in order, each once, all of them."""
+    position = 0
+    for s, stage in enumerate(plan.stages):
+        if stage.first_device != position:
+            have = f"first device {stage.first_device}"
+            yield Violation("devices used once", f"stage {s}", have, str(position))
+        position = stage.first_device + stage.devices
+    if position != problem.cluster.device_count:
+        limit = str(problem.cluster.device_count)
+        yield Violation("devices used once", "plan", f"{position} devices", limit)
+
+
+def check_stage_count(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """No more stages than allowed."""
+    if len(plan.stages) > problem.max_stages:
+        yield Violation("stages", "plan", str(len(plan.stages)), f"at most {problem.max_stages}")
+
+
+def check_groups(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """Device groups have an allowed size and never straddle a node."""
+    per_node = problem.cluster.devices_per_node
+    for s, stage in enumerate(plan.stages):
+        if stage.devices not in problem.group_sizes:
+            sizes = ", ".join(map(str, problem.group_sizes))
+            yield Violation("devices of a stage", f"stage {s}", str(stage.devices), f"one of {sizes}")
+        last = stage.first_device + stage.devices - 1
+        if stage.first_device // per_node != last // per_node:
+            have = f"devices {stage.first_device} to {last}"
+            yield Violation("node straddled", f"stage {s}", have, f"nodes of {per_node}")
+
+
+def check_degrees(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """For every operator tp x dp is the stage's device count, and dp divides the micro-batch."""
+    for s, stage in enumerate(plan.stages):
+        for degrees in sorted({(x.tp, x.dp) for x in stage.strategies}):
+            tp, dp = degrees
+            if tp * dp != stage.devices:
+                have = f"tp {tp} x dp {dp}"
+                yield Violation("degrees", f"stage {s}", have, f"{stage.devices} devices")
+            if plan.micro_batch % dp:
+                limit = f"a divisor of the micro-batch {plan.micro_batch}"
+                yield Violation("degrees", f"stage {s}", f"dp {dp}", limit)
+
+
+def check_profiled(plan: Plan, stages: tuple[StageCost, ...]) -> Iterator[Violation]:
+    """Every operator's strategy is in the profile."""
+    for s, cost in enumerate(stages):
+        if cost.unprofiled:
+            i = cost.unprofiled[0]
+            x = plan.stages[s].strategies[i - plan.stages[s].start]
+            have = (
+                f"operator {i} with tp {x.tp}, {plan.micro_batch // x.dp} samples per replica, "
+                f"split {x.split} ({len(cost.unprofiled)} such operators)"
+            )
+            yield Violation("profiled", f"stage {s}", have, "a row of the profile")
+
+
+def check_memory_fits(problem: Problem, stages: tuple[StageCost, ...]) -> Iterator[Violation]:
+    """Every stage fits the memory of its devices."""
+    for s, cost in enumerate(stages):
+        if cost.memory > problem.memory_limit * (1 + ROUNDING):
+            limit = f"at most {format_bytes(problem.memory_limit)}"
+            yield Violation("memory", f"stage {s}", format_bytes(cost.memory), limit)

@@ -1,0 +1,195 @@
+"""Reading and writing whole files: one-line errors, and never half a file on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.errors import PlannerError
+
+LINE_WIDTH = 100  # columns that a flat JSON object may take before it is spread over lines
+
+
+def check_writable(path: Path) -> None:
+    """Find out before hours of work whether a file can be written there, changing nothing.
+
+    Raises
+    ------
+    OutputError: what is in the way.
+    """
+    target = path.resolve()
+    if target.is_dir():
+        raise OutputError(f"{path}: is a folder, expected a file to write")
+    if not target.parent.is_dir():
+        raise OutputError(f"{path}: no such folder {str(path.parent)!r} to write in")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise OutputError(f"{path}: not writable: permission denied")
+    if _is_special(target):
+        return
+    try:
+        # The same steps as when it is written: they also meet quotas and read-only file systems.
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        os.close(handle)
+        Path(name).unlink()
+    except OSError as error:
+        raise OutputError(f"{path}: not writable: {error.strerror}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a kill at any moment leaves the old one or the new one.
+
+    An existing file keeps its mode; a link keeps pointing to what it points to; a device or pipe is
+    written to, never replaced.
+
+    Raises
+    ------
+    OutputError: the system refuses.
+    """
+    target = path.resolve()
+    try:
+        if _is_special(target):
+            target.write_text(text, encoding="utf-8")
+        else:
+            _replace(target, text)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _is_special(target: Path) -> bool:
+    return target.exists() and not target.is_file()
+
+
+def _replace(target: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(_mode(target))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _mode(target: Path) -> int:
+    """Return the mode that the file has, or that a new file gets here."""
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name survive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def read_json(path: Path, error: type[PlannerError]) -> Any:
+    """Return what a JSON file holds.
+
+    Parameters
+    ----------
+    error: what to raise: one line with the file and, where it applies, line and column.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise error(f"{path}: no such file") from None
+    except OSError as problem:
+        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno}, column {problem.colno}"
+        raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None
+    except RecursionError:
+        raise error(f"{path}: not valid JSON here: nested too deeply") from None
+    except ValueError as problem:
+        raise error(f"{path}: not valid JSON: {problem}") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number in JSON, expected null")
+
+
+def to_json(value: Any, *, indent: int = 1) -> str:
+    """Return JSON text for people: what is flat and short stays on one line.
+
+    Numbers that are not finite become null.
+    """
+    return _spread(_finite(value), indent, 0) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def _spread(value: Any, indent: int, depth: int) -> str:
+    if not isinstance(value, dict | list) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+        return json.dumps(value)  # a row of numbers is easier to read as a row, however long
+    items = value.values() if isinstance(value, dict) else value
+    if not any(isinstance(v, dict | list) and v for v in items):
+        flat = json.dumps(value, ensure_ascii=False)
+        if len(flat) + depth * indent <= LINE_WIDTH:
+            return flat
+    if isinstance(value, dict):
+        parts = [
+            f"{json.dumps(key, ensure_ascii=False)}: {_spread(v, indent, depth + 1)}"
+            for key, v in value.items()
+        ]
+        opening, closing = "{", "}"
+    else:
+        parts = [_spread(v, indent, depth + 1) for v in value]
+        opening, closing = "[", "]"
+    pad = "\n" + " " * (indent * (depth + 1))
+    return opening + pad + f",{pad}".join(parts) + "\n" + " " * (indent * depth) + closing
+
+
+def sha256_of(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> str:
+    """Return the SHA-256 of a file's content, or of the names and contents of a folder's files.
+
+    Parameters
+    ----------
+    wanted: which files of a folder count, by name.
+
+    Raises
+    ------
+    OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    if not path.is_dir():
+        digest.update(path.read_bytes())
+        return digest.hexdigest()
+    for file in sorted(p for p in path.iterdir() if p.is_file() and wanted(p.name)):
+        digest.update(f"{file.name}\n{sha256_of(file)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,203 @@
+"""Aceso's plan (EuroSys 2024): the JSON that its search writes and its runtime reads.
+
+The runtime is given this file as `--flexpipe-config`. `micro_batch_size` counts samples over all
+replicas of a stage, as here; Megatron's own option of that name counts those of one replica.
+Read as well: Hetaceso's dialect (`tensor_parallel_size_of_each_op`, boolean `recompute_ops`).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlanError
+from ilp_planner.files import read_json, to_json, write_text
+from ilp_planner.formats.json_fields import Fields, shown
+from ilp_planner.plan import Plan, Stage, Strategy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.specs.model import ModelSpec
+
+# JSON key -> attribute of the architecture, in Aceso's order
+ARCHITECTURE_KEYS = {
+    "gpt": {
+        "num_layers": "layers",
+        "seq_length": "sequence",
+        "max_position_embeddings": "max_position_embeddings",
+        "num_attention_heads": "heads",
+        "hidden_size": "hidden",
+    },
+    "t5": {
+        "num_layers": "layers",
+        "encoder_seq_length": "encoder_sequence",
+        "decoder_seq_length": "decoder_sequence",
+        "max_position_embeddings": "max_position_embeddings",
+        "num_attention_heads": "heads",
+        "kv_channels": "kv_channels",
+        "hidden_size": "hidden",
+        "ffn_hidden_size": "ffn",
+    },
+    "resnet": {
+        "num_layers": "blocks",
+        "in_channels": "in_channels",
+        "width_factor": "width_factor",
+    },
+}
+TENSOR_KEYS = ("model_parallel_size_of_each_op", "tensor_parallel_size_of_each_op")
+
+
+def write_aceso(plan: Plan, model: ModelSpec) -> dict[str, Any]:
+    """Return a plan as Aceso's runtime reads it.
+
+    Raises
+    ------
+    PlanError: the plan is not for this model.
+    """
+    placed = sum(stage.stop - stage.start for stage in plan.stages)
+    contiguous = all(a.stop == b.start for a, b in pairwise(plan.stages))
+    if plan.model != model.name or placed != len(model.operators) or not contiguous:
+        raise PlanError(
+            f"plan: model: found {plan.model!r} with {placed} operators, "
+            f"expected {model.name!r} with {len(model.operators)} in order"
+        )
+    each = [stage.strategies for stage in plan.stages]
+    return {
+        **_identity(model),
+        "global_batch_size": plan.global_batch,
+        "micro_batch_size": plan.micro_batch,
+        "num_stages": len(plan.stages),
+        "num_gpus": [stage.devices for stage in plan.stages],
+        "checkpoint_activations": [any(x.recompute for x in xs) for xs in each],
+        "resharding_stages": [len({(x.tp, x.dp, x.split) for x in xs}) > 1 for xs in each],
+        "num_ops_in_each_stage": [len(xs) for xs in each],
+        "model_parallel_size_of_each_op": [[x.tp for x in xs] for xs in each],
+        "data_parallel_size_of_each_op": [[x.dp for x in xs] for xs in each],
+        "recompute_ops": [[int(x.recompute) for x in xs] for xs in each],
+        "algo_of_each_op": [[x.split for x in xs] for xs in each],
+    }
+
+
+def save_aceso(path: Path, plan: Plan, model: ModelSpec) -> None:
+    """Write a plan for Aceso's runtime, atomically.
+
+    Raises
+    ------
+    PlanError: the plan is not for this model.
+    OutputError: the system refuses.
+    """
+    write_text(path, to_json(write_aceso(plan, model), indent=4))
+
+
+def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None) -> Plan:
+    """Read a plan of Aceso's search or for its runtime.
+
+    Its form is checked here; whether it is legal is for `evaluate` to say.
+
+    Parameters
+    ----------
+    global_batch: what the file must say, where it says it.
+
+    Raises
+    ------
+    PlanError: malformed, or a plan for another model; with file, key, found and expected.
+    """
+    fields = Fields(read_json(path, PlanError), file=str(path))
+    _check_model(fields, model)
+    count = fields.whole("num_stages", least=1)
+    devices = fields.wholes("num_gpus", least=1, count=count)
+    sizes = fields.wholes("num_ops_in_each_stage", least=1, count=count)
+    if sum(sizes) != len(model.operators):
+        found = f"{sum(sizes)} operators"
+        expected = f"the {len(model.operators)} of {model.name}"
+        raise fields.error("num_ops_in_each_stage", expected, found)
+    tensor_key = next((key for key in TENSOR_KEYS if key in fields.values), TENSOR_KEYS[0])
+    tensor = _per_operator(fields, tensor_key, sizes, least=1)
+    data = _per_operator(fields, "data_parallel_size_of_each_op", sizes, least=1)
+    recompute = _per_operator(fields, "recompute_ops", sizes, booleans=True)
+    split = _per_operator(fields, "algo_of_each_op", sizes)
+    stages: list[Stage] = []
+    start = first = 0
+    for s in range(count):
+        degrees = list(zip(tensor[s], data[s], strict=True))
+        for i, (tp, dp) in enumerate(degrees):
+            if tp * dp != devices[s]:
+                found = f"{tp} with data_parallel_size {dp}"
+                expected = f"a product of num_gpus, {devices[s]}"
+                raise fields.error(f"{tensor_key}[{s}][{i}]", expected, found)
+        stages.append(
+            Stage(
+                start=start,
+                stop=start + sizes[s],
+                first_device=first,
+                devices=devices[s],
+                strategies=tuple(
+                    Strategy(tp=tp, dp=dp, split=algo, recompute=bool(flag))
+                    for (tp, dp), algo, flag in zip(degrees, split[s], recompute[s], strict=True)
+                ),
+            )
+        )
+        start += sizes[s]
+        first += devices[s]
+    return Plan(
+        model=model.name,
+        global_batch=_global_batch(fields, global_batch),
+        micro_batch=fields.whole("micro_batch_size", least=1),
+        stages=tuple(stages),
+    )
+
+
+def _global_batch(fields: Fields, wanted: int | None) -> int:
+    if "global_batch_size" not in fields.values and wanted is not None:
+        return wanted  # Hetaceso gives it on the command line
+    found = fields.whole("global_batch_size", least=1)
+    if wanted is not None and found != wanted:
+        raise fields.error("global_batch_size", f"{wanted}, as asked for")
+    return found
+
+
+def _identity(model: ModelSpec) -> dict[str, Any]:
+    """Return what Aceso's files say about the model; `[export.aceso]` of the model file wins."""
+    values: dict[str, Any] = {"model_name": model.family, "model_size": model.name}
+    if "aceso" in model.profile:
+        values["model_size"] = model.profile["aceso"].partition("_")[2]
+    for key, attribute in ARCHITECTURE_KEYS[model.family].items():
+        value = getattr(model.architecture, attribute)
+        values[key] = list(value) if isinstance(value, tuple) else value
+    return {**values, **model.export.get("aceso", {})}
+
+
+def _check_model(fields: Fields, model: ModelSpec) -> None:
+    """Refuse a plan for another model: every field that is there must be this model's."""
+    identity = _identity(model)
+    said = fields.values
+    theirs = " ".join(str(said[key]) for key in ("model_name", "model_size") if key in said)
+    ours = f"{model.name} ({identity['model_name']} {identity['model_size']})"
+    for key, expected in identity.items():
+        if key not in said or (key == "num_layers" and said[key] == 0):
+            continue  # some writers leave them out, or 0 where it should be a list
+        if said[key] != expected or isinstance(said[key], bool):
+            found = shown(said[key]) if not isinstance(said[key], list) else str(said[key])[:60]
+            other = f", in a plan for {theirs}" if theirs else ""
+            raise fields.error(key, f"{expected!r} of {ours}", found + other)
+
+
+def _per_operator(
+    fields: Fields, key: str, sizes: list[int], *, least: int = 0, booleans: bool = False
+) -> list[list[int]]:
+    """Return one list per stage with one entry per operator."""
+    stages = fields.listed(key)
+    if len(stages) != len(sizes):
+        raise fields.error(key, f"a list of {len(sizes)} stages")
+    for s, size in enumerate(sizes):
+        inner = Fields({f"{key}[{s}]": stages[s]}, file=fields.file)
+        values = inner.listed(f"{key}[{s}]")
+        if booleans and all(isinstance(v, bool) for v in values):
+            stages[s] = values = [int(v) for v in values]
+            inner = Fields({f"{key}[{s}]": values}, file=fields.file)
+        inner.wholes(f"{key}[{s}]", least=least, count=size)
+        if booleans and any(v > 1 for v in values):
+            at = next(i for i, v in enumerate(values) if v > 1)
+            raise fields.error(f"{key}[{s}][{at}]", "0 or 1", str(values[at]))
+    return stages

@@ -1,0 +1,156 @@
+"""Reading JSON objects field by field; an error is one line with file, key, found and expected."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MISSING = object()
+LARGEST = 2**63 - 1
+
+
+def shown(value: object) -> str:
+    """Return a value as a short JSON-like text on one line."""
+    if value is MISSING:
+        return "nothing"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def is_whole(value: object, least: int = 0) -> bool:
+    """Tell whether it is an integer (true and false are not) from `least` to 2^63 - 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+
+
+class Fields:
+    """One object of a JSON file, with its place in it for messages."""
+
+    def __init__(self, value: object, *, file: str, where: str = "") -> None:
+        self.file = file
+        self.where = where
+        if not isinstance(value, dict):
+            raise PlanError(f"{file}: {where or 'file'}: found {shown(value)}, expected an object")
+        self.values: dict[str, Any] = value
+
+    def only(self, known: Sequence[str]) -> None:
+        """Refuse keys that are not known, with the nearest one that is."""
+        for key in self.values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                expected = f"{near[0]!r}" if near else f"one of {', '.join(known)}"
+                raise self.error(key, expected, "an unknown key")
+
+    def place(self, key: str) -> str:
+        """Return the key with what it is in, as messages name it."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def error(self, key: str, expected: str, found: str | None = None) -> PlanError:
+        """Return the error to raise for a field. found: what to say instead of its value."""
+        text = shown(self.values.get(key, MISSING)) if found is None else found
+        return PlanError(f"{self.file}: {self.place(key)}: found {text}, expected {expected}")
+
+    def optional(self, key: str) -> bool:
+        """Tell whether the key, which must be there, has a value other than null.
+
+        Raises
+        ------
+        PlanError: the key is missing.
+        """
+        if key not in self.values:
+            raise self.error(key, "a value or null")
+        return self.values[key] is not None
+
+    def whole(self, key: str, *, least: int = 0) -> int:
+        """Return an integer of at least `least`."""
+        value = self.values.get(key, MISSING)
+        if not is_whole(value, least):
+            raise self.error(key, f"a whole number of at least {least}")
+        return int(value)
+
+    def number(self, key: str, *, least: float = 0.0) -> float:
+        """Return a finite number of at least `least`."""
+        value = self.values.get(key, MISSING)
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not math.isfinite(value) or value < least:
+            raise self.error(key, f"a number of at least {least:g}")
+        return float(value)
+
+    def number_or(self, key: str, null: float) -> float:
+        """Return a finite number of at least 0, or `null` where the file has null."""
+        if key in self.values and self.values[key] is None:
+            return null
+        return self.number(key)
+
+    def text(self, key: str) -> str:
+        """Return a text, possibly empty."""
+        value = self.values.get(key, MISSING)
+        if not isinstance(value, str):
+            raise self.error(key, "a text")
+        return value
+
+    def choice(self, key: str, options: Sequence[str]) -> str:
+        """Return one of the options."""
+        value = self.values.get(key, MISSING)
+        if value not in options:
+            raise self.error(key, f"one of {', '.join(options)}")
+        return str(value)
+
+    def boolean(self, key: str) -> bool:
+        """Return true or false."""
+        value = self.values.get(key, MISSING)
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def listed(self, key: str) -> list[Any]:
+        """Return a list."""
+        value = self.values.get(key, MISSING)
+        if not isinstance(value, list):
+            raise self.error(key, "a list")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts."""
+        values = self.listed(key)
+        for i, value in enumerate(values):
+            if not isinstance(value, str):
+                raise self.error(f"{key}[{i}]", "a text", shown(value))
+        return tuple(values)
+
+    def wholes(self, key: str, *, least: int = 0, count: int | None = None) -> list[int]:
+        """Return a list of integers of at least `least`, `count` of them."""
+        values = self.listed(key)
+        if count is not None and len(values) != count:
+            raise self.error(key, f"a list of {count}")
+        for i, value in enumerate(values):
+            if not is_whole(value, least):
+                raise self.error(f"{key}[{i}]", f"a whole number of at least {least}", shown(value))
+        return values
+
+    def record(self, key: str) -> dict[str, Any]:
+        """Return an object as it is."""
+        value = self.values.get(key, MISSING)
+        if not isinstance(value, dict):
+            raise self.error(key, "an object")
+        return value
+
+    def inside(self, key: str) -> Fields:
+        """Return the object under a key."""
+        return Fields(self.values.get(key, MISSING), file=self.file, where=self.place(key))
+
+    def each(self, key: str) -> Iterator[Fields]:
+        """Yield the objects of a list."""
+        for i, value in enumerate(self.listed(key)):
+            yield Fields(value, file=self.file, where=f"{self.place(key)}[{i}]")

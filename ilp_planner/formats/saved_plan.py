@@ -1,0 +1,112 @@
+"""What a plan file holds: the decision, what it was made for, what was claimed, how it was judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import Plan
+    from ilp_planner.result import Result, Status, Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """An input: the name or path that the user gave, and its content's SHA-256 (empty: none)."""
+
+    name: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a plan was made for, enough to build the problem again.
+
+    profile: its name is `FORMAT:PATH`, or `FORMAT` where the format needs no files.
+    memory_limit: bytes per device. micro_batches: sizes that were tried.
+    """
+
+    model: Reference
+    cluster: Reference
+    profile: Reference
+    cost_model: str
+    global_batch: int
+    memory_limit: float
+    micro_batches: tuple[int, ...]
+    max_stages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the solver said about the plan.
+
+    objective, bound: seconds per iteration. wall: seconds that the search took.
+    versions: package -> version.
+    """
+
+    status: Status
+    stopped_by: Stop
+    objective: float
+    bound: float
+    gap: float
+    bound_source: str
+    wall: float
+    solver: str
+    seed: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the evaluator said when the plan was saved.
+
+    iteration_time: seconds, nan for a plan that cannot be priced.
+    stages: (seconds per micro-batch, bytes per device) of each.
+    """
+
+    legal: bool
+    iteration_time: float
+    stages: tuple[tuple[float, float], ...]
+    violations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPlan:
+    """All that a plan file holds. claim: None for a plan that came from elsewhere."""
+
+    plan: Plan
+    inputs: Inputs
+    claim: Claim | None = None
+    verdict: Verdict | None = None
+    certificate: dict[str, Any] = field(default_factory=dict)
+
+
+def claim_of(result: Result, versions: Mapping[str, str]) -> Claim:
+    """Return what a result claims, without the plan."""
+    return Claim(
+        status=result.status,
+        stopped_by=result.stopped_by,
+        objective=result.objective,
+        bound=result.bound,
+        gap=result.gap,
+        bound_source=result.bound_source,
+        wall=result.wall,
+        solver=result.solver,
+        seed=result.seed,
+        versions=dict(versions),
+        notes=result.notes,
+    )
+
+
+def verdict_of(evaluation: Evaluation) -> Verdict:
+    """Return an evaluation in the form that is saved."""
+    return Verdict(
+        legal=evaluation.legal,
+        iteration_time=evaluation.iteration_time,
+        stages=tuple((cost.time, cost.memory) for cost in evaluation.stages),
+        violations=tuple(map(str, evaluation.violations)),
+    )

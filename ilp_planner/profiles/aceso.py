@@ -1,0 +1,196 @@
+"""Reader of Aceso's profile database (microsoft/SuperScaler, branch EuroSys24AE): three kinds of CSV files.
+
+* `MODEL_mbs{m}_tp{t}_algo{a}.csv`: operators; microseconds and MiB per device,
+* `prim_MODEL_{primitive}_{n}gpus.csv`: collectives; whole MiB and milliseconds,
+* `p2p_{intra,inter}_node.csv`: message sizes in MiB, then bandwidths in GiB/s that Aceso divides MiB by to get
+  milliseconds, that is 1 GB/s moves 1000 MiB in a second.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+from ilp_planner.errors import ProfileError
+from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
+
+OPERATOR_COLUMNS = (
+    "op_name",
+    "forward-compute",
+    "backward-compute",
+    "input_size",
+    "output_size",
+    "weights",
+    "activations",
+    "fwd_reserved",
+    "bwd_reserved",
+)
+TENSOR_DEGREES = (1, 2, 4, 8)
+MICRO_BATCHES = {"gpt": (1, 2, 4, 8), "t5": (1, 2, 4, 8), "resnet": (16, 32, 48, 64)}
+SPLITS = {"gpt": (0, 1), "t5": (0,), "resnet": (0, 1)}
+PRIMITIVES = {
+    "gpt": ("all_gather", "all_reduce", "reduce_scatter", "all_to_all"),
+    "t5": (),
+    "resnet": ("all_gather", "all_to_all"),
+}
+# Aceso profiles but never uses tensor parallelism over 8 devices for its smallest models.
+LARGEST_TENSOR_DEGREE = {"gpt_350M": 4, "t5_220M": 4}
+# Aceso reads the files of T5 11B for T5 22B, which repeats the same layers.
+SAME_FILES = {"t5_22B": "t5_11B"}
+FAILED_ROW = 1e7  # every field of an operator that failed to run; a real time can be just above 1e6 us
+BANDWIDTH_UNIT = 1000 * MIB  # "GB/s" in the p2p files: MiB per millisecond
+
+
+def read_aceso_profile(folder: Path, key: str, *, devices_per_node: int) -> Profile:
+    """Read what the database holds for one model.
+
+    Parameters
+    ----------
+    folder: the database. key: the model's name in it (`gpt_1_3B`).
+    devices_per_node: caps the tensor-parallel degree, as Aceso does.
+
+    Raises
+    ------
+    ProfileError: the folder or the model is not there, or a file is malformed.
+    """
+    if not folder.is_dir():
+        raise ProfileError(f"{folder}: no such profile folder")
+    family = key.split("_")[0]
+    if family not in MICRO_BATCHES:
+        raise ProfileError(
+            f"{folder}: profile key {key!r} must begin with one of {', '.join(MICRO_BATCHES)}"
+        )
+    files = SAME_FILES.get(key, key)
+    cap = min(devices_per_node, LARGEST_TENSOR_DEGREE.get(key, 8))
+    degrees = [t for t in TENSOR_DEGREES if t <= cap]
+    rows: dict[RowKey, OperatorRow] = {}
+    missing, failed = [], 0
+    for m in MICRO_BATCHES[family]:
+        for t in degrees:
+            for a in SPLITS[family]:
+                path = folder / f"{files}_mbs{m}_tp{t}_algo{a}.csv"
+                if not path.exists():
+                    missing.append(path.name)
+                    continue
+                failed += _read_operators(path, m, t, a, rows)
+    if not rows:
+        raise ProfileError(
+            f"{folder}: no operator profile for {key!r}, expected {files}_mbs*_tp*_algo*.csv"
+            f"{_known_models(folder)}"
+        )
+    collectives = {}
+    for primitive in PRIMITIVES[family]:
+        for n in degrees[1:]:
+            path = folder / f"prim_{key}_{primitive}_{n}gpus.csv"
+            if path.exists():
+                collectives[primitive, n] = _read_collective(path)
+            else:
+                missing.append(path.name)
+    intra = _read_bandwidths(folder / "p2p_intra_node.csv")
+    inter_path = folder / "p2p_inter_node.csv"
+    inter = _read_bandwidths(inter_path) if inter_path.exists() else intra
+    notes = []
+    if missing:
+        notes.append(
+            f"{folder.name}: {len(missing)} files not there, planning without them: "
+            + ", ".join(missing[:4])
+            + (" ..." if len(missing) > 4 else "")
+        )
+    if failed:
+        notes.append(f"{folder.name}: {failed} operator rows failed when profiled, left out")
+    if not inter_path.exists():
+        notes.append(f"{folder.name}: no p2p_inter_node.csv, links inside the node used throughout")
+    return Profile(
+        source=f"aceso:{folder.name}",
+        micro_batches=tuple(sorted({k.micro_batch for k in rows})),
+        tensor_degrees=tuple(sorted({k.tp for k in rows})),
+        splits=tuple(sorted({k.split for k in rows})),
+        rows=rows,
+        collectives=collectives,
+        intra_node=intra,
+        inter_node=inter,
+        notes=tuple(notes),
+    )
+
+
+def _known_models(folder: Path) -> str:
+    names = sorted({p.name.split("_mbs")[0] for p in folder.glob("*_mbs*_tp*_algo*.csv")})
+    return f"; it has {', '.join(names)}" if names else ""
+
+
+def _read_rows(path: Path) -> list[list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ProfileError(f"{path}: cannot be read as CSV: {error}") from None
+
+
+def _number(path: Path, line: int, column: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise ProfileError(
+            f"{path}: line {line}: {column!r} must be a number >= 0, found {text.strip()!r}"
+        )
+    return value
+
+
+def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, OperatorRow]) -> int:
+    """Add the rows of one file; return how many had failed."""
+    table = _read_rows(path)
+    header = [name.strip() for name in table[0]] if table else []
+    for column in OPERATOR_COLUMNS:
+        if column not in header:
+            raise ProfileError(f"{path}: column {column!r} is missing, found {', '.join(header)}")
+    place = [header.index(column) for column in OPERATOR_COLUMNS]
+    failed = 0
+    for line, row in enumerate(table[1:], start=2):
+        if len(row) < len(header):
+            raise ProfileError(f"{path}: line {line}: {len(header)} fields expected, found {len(row)}")
+        fields = [
+            _number(path, line, column, row[p])
+            for column, p in zip(OPERATOR_COLUMNS[1:], place[1:], strict=True)
+        ]
+        if max(fields[2:]) >= FAILED_ROW:
+            failed += 1
+            continue
+        sizes = [f * MIB for f in fields[2:]]
+        key = RowKey(operator=row[place[0]].strip(), micro_batch=m, tp=t, split=a)
+        rows[key] = OperatorRow(
+            forward=fields[0] * 1e-6,
+            backward=fields[1] * 1e-6,
+            input=sizes[0],
+            output=sizes[1],
+            weights=sizes[2],
+            activations=sizes[3],
+            forward_reserved=sizes[4],
+            backward_reserved=sizes[5],
+        )
+    return failed
+
+
+def _read_collective(path: Path) -> dict[int, float]:
+    table = _read_rows(path)
+    times = {}
+    for line, row in enumerate(table[1:], start=2):
+        if len(row) < 2:
+            raise ProfileError(f"{path}: line {line}: expected data_size(MB),time(ms)")
+        size = _number(path, line, "data_size(MB)", row[0])
+        times[round(size)] = _number(path, line, "time(ms)", row[1]) * 1e-3
+    return times
+
+
+def _read_bandwidths(path: Path) -> tuple[float, ...]:
+    if not path.exists():
+        raise ProfileError(f"{path}: no such file; it holds the point-to-point bandwidths")
+    table = _read_rows(path)
+    if len(table) < 2:
+        raise ProfileError(f"{path}: expected a line of sizes and a line of bandwidths")
+    values = tuple(_number(path, 2, "bandwidth", text) * BANDWIDTH_UNIT for text in table[1])
+    if not all(values):
+        raise ProfileError(f"{path}: line 2: every bandwidth must be > 0")
+    return values

@@ -1,0 +1,130 @@
+"""A profile without measurements: arithmetic over sustained rate, bytes over bandwidth.
+
+Good for a first plan, and for the order of magnitude of everything. `work.py` has the rules,
+`analytic_*.py` what each operator does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.profiles.analytic_gpt import gpt_work
+from ilp_planner.profiles.analytic_resnet import resnet_work
+from ilp_planner.profiles.analytic_t5 import t5_work
+from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
+from ilp_planner.profiles.work import Exchange, Work, exchange_time, kernel_time
+from ilp_planner.specs.architecture import Parameters
+from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.resnet import WideResNet
+from ilp_planner.specs.t5 import T5
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.specs.cluster import ClusterSpec, Link
+    from ilp_planner.specs.model import ModelSpec
+
+TENSOR_DEGREES = (1, 2, 4, 8)
+PRIMITIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
+MESSAGES = tuple(2**i * MIB for i in range(11))  # bytes: 1, 2, 4 ... 1024 MiB
+SPLIT = 0
+
+
+def analytic_profile(
+    model: ModelSpec, cluster: ClusterSpec, micro_batches: Sequence[int] | None = None
+) -> Profile:
+    """Estimate every operator of a model on a cluster.
+
+    Parameters
+    ----------
+    micro_batches: samples per replica; the model's own list when None.
+
+    Raises
+    ------
+    SpecError: a micro-batch below 1, nodes of several kinds, or a device type without the model's
+        precision.
+    """
+    samples = tuple(sorted(set(model.micro_batches if micro_batches is None else micro_batches)))
+    if not samples or samples[0] < 1:
+        raise SpecError(
+            f"micro-batch size: must be at least 1, found {samples[0] if samples else 'none'}"
+        )
+    possible = [t for t in TENSOR_DEGREES if t <= cluster.devices_per_node]
+    degrees = tuple(t for t in possible if model.architecture.tensor_parts % t == 0)
+    parameters = model.architecture.parameters
+    rows: dict[RowKey, OperatorRow] = {}
+    for micro_batch in samples:
+        for degree in degrees:
+            for operator, work in operator_work(model, micro_batch, degree).items():
+                key = RowKey(operator=operator, micro_batch=micro_batch, tp=degree, split=SPLIT)
+                held = parameters.get(operator, Parameters())
+                weights = model.bytes_per_number * (held.split / degree + held.whole)
+                rows[key] = _row(work, weights, degree, cluster, model.precision)
+    left_out = [str(t) for t in possible if t not in degrees]
+    return Profile(
+        source="analytic",
+        micro_batches=samples,
+        tensor_degrees=degrees,
+        splits=(SPLIT,),
+        rows=rows,
+        collectives=_collectives(rows.values(), possible[1:], cluster.intra_node),
+        intra_node=_bandwidths(cluster.intra_node),
+        inter_node=_bandwidths(cluster.inter_node),
+        notes=(f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
+        if left_out
+        else (),
+    )
+
+
+def operator_work(model: ModelSpec, micro_batch: int, degree: int) -> dict[str, Work]:
+    """Return what every distinct operator does for one micro-batch of one replica, per device."""
+    architecture, number = model.architecture, model.bytes_per_number
+    if isinstance(architecture, Gpt):
+        return gpt_work(architecture, micro_batch, degree, number)
+    if isinstance(architecture, T5):
+        return t5_work(architecture, micro_batch, degree, number)
+    if isinstance(architecture, WideResNet):
+        return resnet_work(architecture, micro_batch, degree, number)
+    raise SpecError(f"model {model.name!r}: no analytic profile for family {model.family!r}")
+
+
+def _row(
+    work: Work, weights: float, degree: int, cluster: ClusterSpec, precision: str
+) -> OperatorRow:
+    device, link = cluster.device, cluster.intra_node
+    return OperatorRow(
+        forward=kernel_time(work.forward, device, precision)
+        + sum(exchange_time(e, degree, link) for e in work.forward_exchanges),
+        backward=kernel_time(work.backward, device, precision)
+        + sum(exchange_time(e, degree, link) for e in work.backward_exchanges),
+        input=work.input,
+        output=work.output,
+        weights=weights,
+        activations=work.activations,
+        forward_reserved=work.forward_reserved,
+        backward_reserved=work.backward_reserved,
+        provenance=Provenance.ANALYTIC,
+    )
+
+
+def _collectives(
+    rows: Iterable[OperatorRow], groups: Sequence[int], link: Link
+) -> dict[tuple[str, int], dict[int, float]]:
+    """Return tables at the sizes that cost models look up: inputs in whole MiB, and one less."""
+    whole = {round(row.input / MIB) for row in rows}
+    sizes = sorted(whole | {s - 1 for s in whole if s > 0})
+    return {
+        (primitive, devices): {
+            # Size 0 stands for everything that rounds to it.
+            size: exchange_time(Exchange(primitive, max(size, 0.5) * MIB), devices, link)
+            for size in sizes
+        }
+        for primitive in PRIMITIVES
+        for devices in groups
+    }
+
+
+def _bandwidths(link: Link) -> tuple[float, ...]:
+    """Return effective bytes/s of each message size, latency included."""
+    return tuple(size / (link.latency + size / link.bandwidth) for size in MESSAGES)

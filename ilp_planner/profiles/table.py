@@ -1,0 +1,95 @@
+"""The profile: what each operator costs on one device, and what sending costs, with provenance per row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas
+
+MIB = 2**20
+
+
+class Provenance(StrEnum):
+    """Where a number comes from."""
+
+    MEASURED = "measured"
+    INTERPOLATED = "interpolated"
+    EXTRAPOLATED = "extrapolated"
+    ANALYTIC = "analytic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowKey:
+    """One way to run one operator: samples per replica, tensor-parallel degree, split dimension."""
+
+    operator: str
+    micro_batch: int
+    tp: int
+    split: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    """Cost of one operator for one micro-batch of one replica, per device.
+
+    forward, backward: seconds, tensor-parallel communication included.
+    input, output: bytes that cross a pipeline cut before / after the operator, live skip tensors included.
+    weights: bytes of parameters. activations: bytes kept for the backward pass.
+    forward_reserved, backward_reserved: bytes of allocator growth beyond the activations.
+    """
+
+    forward: float
+    backward: float
+    input: float
+    output: float
+    weights: float
+    activations: float
+    forward_reserved: float
+    backward_reserved: float
+    provenance: Provenance = Provenance.MEASURED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Tidy table of operator rows and communication tables for one model.
+
+    source: what to show the user (`aceso:eurosys`, `analytic`).
+    micro_batches, tensor_degrees, splits: the values that occur, ascending.
+    rows: the table. A missing key means: not profiled.
+    collectives: (primitive, devices) -> {size in whole MiB: seconds}; primitives are
+        all_gather, all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's tables.
+    intra_node, inter_node: bandwidth in bytes/s for point-to-point messages of 1, 2, 4 ... MiB.
+    notes: one-line remarks about what is missing or suspicious.
+    """
+
+    source: str
+    micro_batches: tuple[int, ...]
+    tensor_degrees: tuple[int, ...]
+    splits: tuple[int, ...]
+    rows: Mapping[RowKey, OperatorRow]
+    collectives: Mapping[tuple[str, int], Mapping[int, float]]
+    intra_node: tuple[float, ...]
+    inter_node: tuple[float, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def row(self, operator: str, micro_batch: int, tp: int, split: int) -> OperatorRow | None:
+        """Return the row, or None when that combination was not profiled."""
+        return self.rows.get(RowKey(operator=operator, micro_batch=micro_batch, tp=tp, split=split))
+
+    def frame(self) -> pandas.DataFrame:
+        """Return the operator rows as a data frame, one column per field (seconds, bytes)."""
+        import pandas as pd
+
+        keys = [f.name for f in fields(RowKey)]
+        values = [f.name for f in fields(OperatorRow)]
+        return pd.DataFrame(
+            [
+                [getattr(key, k) for k in keys] + [getattr(row, v) for v in values]
+                for key, row in self.rows.items()
+            ],
+            columns=keys + values,
+        )

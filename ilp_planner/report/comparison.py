@@ -1,0 +1,124 @@
+"""Plans and solvers side by side on one problem."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ilp_planner.report.json_report import problem_object
+from ilp_planner.report.tables import (
+    describe_bound,
+    describe_gap,
+    memory_used,
+    new_table,
+    note_lines,
+    problem_lines,
+)
+from ilp_planner.result import relative_gap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from ilp_planner.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One plan or solver.
+
+    time: seconds per iteration, inf without a legal plan. memory: bytes of the fullest device.
+    bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
+    remark: why there is no plan, or what else to know.
+    """
+
+    name: str
+    time: float = math.inf
+    memory: float = math.nan
+    bound: float = 0.0
+    stages: int | None = None
+    micro_batch: int | None = None
+    wall: float = math.nan
+    remark: str = ""
+
+
+def best_bound(entries: Sequence[Entry]) -> float:
+    """Return the highest bound that any entry proves, in seconds."""
+    return max(entry.bound for entry in entries)
+
+
+def comparison_table(problem: Problem, entries: Sequence[Entry]) -> Table:
+    """Return a row per plan or solver; gaps are to the best bound of all."""
+    table = new_table(
+        "plan",
+        "iteration (s)",
+        "stages",
+        "micro-batch",
+        "most memory on a device (GiB)",
+        "gap to best bound",
+        "own bound (s)",
+        "solved in (s)",
+        "remark",
+        left=("plan", "remark"),
+    )
+    bound = best_bound(entries)
+    for entry in entries:
+        cells = (
+            entry.name,
+            _number(entry.time, 3),
+            _count(entry.stages),
+            _count(entry.micro_batch),
+            "-" if math.isnan(entry.memory) else memory_used(entry.memory, problem.memory_limit),
+            describe_gap(relative_gap(entry.time, bound)) if bound > 0 else "-",
+            _number(entry.bound or math.nan, 3),
+            _number(entry.wall, 1),
+            entry.remark,
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def comparison_lines(problem: Problem, entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Say what was compared on, and the best bound."""
+    bound = best_bound(entries)
+    source = next((entry.name for entry in entries if bound and entry.bound == bound), "")
+    return [
+        *problem_lines(problem),
+        ("best bound", describe_bound(bound, source)),
+        *note_lines(problem.notes),
+    ]
+
+
+def comparison_object(problem: Problem, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the comparison for `--json`."""
+    bound = best_bound(entries)
+    return {
+        **problem_object(problem),
+        "bound_s": bound,
+        "entries": [
+            {
+                "name": entry.name,
+                "objective_s": entry.time,
+                "memory_bytes": entry.memory,
+                "bound_s": entry.bound,
+                "gap": relative_gap(entry.time, bound) if bound > 0 else None,
+                "stages": entry.stages,
+                "micro_batch": entry.micro_batch,
+                "wall_s": entry.wall,
+                "remark": entry.remark,
+            }
+            for entry in entries
+        ],
+    }
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,79 @@
+"""What there is to say about a plan that somebody else claims something about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ilp_planner.report.tables import (
+    describe_bound,
+    describe_gap,
+    new_table,
+    note_lines,
+    plan_lines,
+    problem_lines,
+)
+from ilp_planner.result import relative_gap
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import Claim
+    from ilp_planner.plan import Plan
+    from ilp_planner.problem import Problem
+
+
+def evaluation_lines(
+    problem: Problem, plan: Plan, evaluation: Evaluation
+) -> list[tuple[str, str]]:
+    """Say what the evaluator found."""
+    verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
+    return [
+        *problem_lines(problem),
+        ("plan", verdict),
+        *plan_lines(plan, evaluation),
+        *note_lines(problem.notes),
+    ]
+
+
+def proof_lines(
+    claim: Claim | None, check: CertificateCheck | None, iteration_time: float
+) -> list[tuple[str, str]]:
+    """Say what is proved: by the certificate where it was checked, else what the file claims.
+
+    Parameters
+    ----------
+    iteration_time: seconds, as evaluated; counts with `check`.
+    """
+    if check is not None:
+        by = "the certificate, derived again" if check.holds else "what is left of the certificate"
+        return [
+            ("bound", describe_bound(check.bound, by)),
+            ("gap", describe_gap(relative_gap(iteration_time, check.bound))),
+        ]
+    if claim is None:
+        return [("bound", "none: the plan came from elsewhere")]
+    return [
+        ("claimed bound", describe_bound(claim.bound, claim.bound_source)),
+        ("claimed gap", f"{describe_gap(claim.gap)}; --check-certificate derives it again"),
+    ]
+
+
+def certificate_table(check: CertificateCheck) -> Table:
+    """Return a row per part of a certificate."""
+    table = new_table(
+        "micro-batch", "claimed bound", "derived again", "by", "holds", left=("by", "holds")
+    )
+    for part in check.parts:
+        cells = (
+            str(part.micro_batch),
+            describe_bound(part.claimed, ""),
+            describe_bound(part.rederived, ""),
+            part.by,
+            "yes" if part.holds else "NO",
+        )
+        table.add_row(*map(Text, cells))
+    return table

@@ -1,0 +1,64 @@
+"""One line on the terminal while a search works: incumbent, bound, gap, elapsed."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.text import Text
+
+from ilp_planner.report.console import open_console
+from ilp_planner.report.tables import describe_gap, exact_seconds
+from ilp_planner.result import relative_gap
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Progress:
+    """Context manager that shows the line on stderr; silent when that is no terminal.
+
+    Called with (incumbent, bound), both in seconds, whenever either improves.
+    """
+
+    def __init__(self) -> None:
+        self.incumbent = math.inf
+        self.bound = 0.0
+        self.begun = time.monotonic()
+        console = open_console(stderr=True)
+        self.live = Live(self, console=console, transient=True) if console.is_terminal else None
+
+    def __call__(self, incumbent: float, bound: float) -> None:
+        """Take note of both, in seconds."""
+        self.incumbent = incumbent
+        self.bound = bound
+
+    def __rich__(self) -> Text:
+        return Text(self.line(time.monotonic() - self.begun), no_wrap=True, overflow="ellipsis")
+
+    def line(self, elapsed: float) -> str:
+        """Return the line. elapsed: seconds."""
+        found = math.isfinite(self.incumbent)
+        return (
+            f"incumbent {exact_seconds(self.incumbent) if found else 'none'}"
+            f"  bound {exact_seconds(self.bound) if self.bound > 0 else 'none'}"
+            f"  gap {describe_gap(relative_gap(self.incumbent, self.bound)) if found else '-'}"
+            f"  elapsed {elapsed:.0f} s"
+        )
+
+    def __enter__(self) -> Progress:
+        self.begun = time.monotonic()
+        if self.live is not None:
+            self.live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()

@@ -1,0 +1,70 @@
+"""What a solve returns: plan, status, reason for stopping, numbers and provenance, kept apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import Plan
+
+
+class Status(StrEnum):
+    """What is known about the plan."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+class Stop(StrEnum):
+    """Why the search ended."""
+
+    PROOF = "proof"
+    GAP = "gap"
+    TIME = "time"
+    USER = "user"
+    ERROR = "error"
+
+
+def relative_gap(objective: float, bound: float) -> float:
+    """Return 1 - bound / objective, 0 when the bound meets the objective, inf without a plan."""
+    if not math.isfinite(objective):
+        return math.inf
+    return max(0.0, 1.0 - bound / objective)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Outcome of `ilp_planner.solve`.
+
+    objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
+    bound_source: which argument proved the bound. wall: seconds.
+    certificate: JSON-ready record of what was enumerated and how each part was closed.
+    provenance: JSON-ready record of inputs (hashes), versions and limits.
+    notes: one-line remarks for the user (what was left out, which solver fell back).
+    reason: for an infeasible problem, what fits nowhere and by how many bytes.
+    """
+
+    plan: Plan | None
+    status: Status
+    stopped_by: Stop
+    objective: float
+    bound: float
+    bound_source: str
+    wall: float
+    solver: str
+    seed: int
+    evaluation: Evaluation | None = None
+    certificate: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.objective, self.bound)

@@ -1,0 +1,88 @@
+"""Every path, one by one: the judge of the other backends in tests."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SolverError
+from ilp_planner.result import Stop
+from ilp_planner.solvers.arc_flow import Search
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+
+class BruteForce:
+    """Enumerate all paths; refuse a graph of more than `most` arcs or paths."""
+
+    name = "brute-force"
+
+    def __init__(self, most: int = 200_000) -> None:
+        self.most = most
+
+    def available(self) -> bool:
+        """Tell that it always runs."""
+        return True
+
+    def solve(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        *,
+        hint: tuple[int, ...] = (),
+        progress: Progress | None = None,
+    ) -> GraphSolution:
+        """Solve by enumeration.
+
+        Raises
+        ------
+        SolverError: the graph has too many arcs or paths.
+        """
+        leaving: list[list[int]] = [[] for _ in range(graph.nodes)]
+        if graph.arcs <= self.most:
+            for arc, tail in enumerate(graph.tail.tolist()):
+                leaving[tail].append(arc)
+        if graph.arcs > self.most or self._count(graph, leaving) > self.most:
+            raise SolverError(f"brute-force: more than {self.most} paths, choose another solver")
+        search = Search(graph, hint, progress)
+        deadline = time.monotonic() + limits.seconds
+        stopped = Stop.PROOF
+        try:
+            for path in self._paths(graph, leaving):
+                search.offer(path)
+                if time.monotonic() > deadline:
+                    stopped = Stop.TIME
+                    break
+            else:
+                search.prove(search.objective)
+        except KeyboardInterrupt:
+            stopped = Stop.USER
+        return search.answer(self.name, stopped, limits)
+
+    def _count(self, graph: StageGraph, leaving: list[list[int]]) -> int:
+        """Return the number of partial paths that the enumeration would visit."""
+        order = graph.start.argsort(kind="stable").tolist()
+        ways = [0] * graph.nodes
+        for source in set(graph.sources):
+            ways[source] = 1
+        visits = 0
+        for arc in order:
+            visits += ways[graph.tail[arc]]
+            ways[graph.head[arc]] += ways[graph.tail[arc]]
+        return visits
+
+    def _paths(self, graph: StageGraph, leaving: list[list[int]]) -> Iterator[tuple[int, ...]]:
+        head = graph.head.tolist()
+        stack = [((arc,), head[arc]) for source in set(graph.sources) for arc in leaving[source]]
+        while stack:
+            path, node = stack.pop()
+            if node == graph.sink:
+                yield path
+                continue
+            stack.extend(((*path, arc), head[arc]) for arc in leaving[node])
+
+

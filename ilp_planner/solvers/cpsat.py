@@ -1,0 +1,215 @@
+"""Arc flow in OR-Tools CP-SAT."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import threading
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.errors import SolverError
+from ilp_planner.result import Stop
+from ilp_planner.solvers.arc_flow import Search, cover_rows, flow_rows, ordered_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.arc_flow import Reduced
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+OBJECTIVE_BITS = 44
+"""A path costs at most 2**44 units: rounding then is below 1e-9 of it, and a double holds it exactly."""
+SUM_BITS = 60
+"""CP-SAT refuses objectives whose terms could add up to more than int64 holds."""
+
+
+class CpSat:
+    """CP-SAT over one boolean per arc.
+
+    reduce: drop the arcs that cannot matter before solving; off, CP-SAT sees the graph as it is (for comparison).
+    """
+
+    name = "cp-sat"
+
+    def __init__(self, *, reduce: bool = True) -> None:
+        self.reduce = reduce
+
+    def available(self) -> bool:
+        """Tell whether OR-Tools is installed."""
+        return importlib.util.find_spec("ortools") is not None
+
+    def solve(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        *,
+        hint: tuple[int, ...] = (),
+        progress: Progress | None = None,
+    ) -> GraphSolution:
+        """Solve the graph with times rounded down to integers, and report in the graph's own seconds.
+
+        Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that is optimal after
+        rounding is within (B - 1 + its arcs) / scale seconds of the optimum, less than 1e-9 of it in practice.
+
+        Raises
+        ------
+        SolverError: CP-SAT refuses the model, or answers what the graph refutes.
+        """
+        deadline = time.monotonic() + limits.seconds
+        search = Search(graph, hint, progress)
+        tolerance = 0.0
+        stopped = Stop.PROOF
+        try:
+            problem = search.prepared(reduce=self.reduce)
+            if problem.graph.arcs and not search.closed(limits.gap):
+                run = _Run(problem, search, limits)
+                tolerance = run.tolerance
+                stopped = run(deadline)
+        except KeyboardInterrupt:
+            stopped = Stop.USER
+        return search.answer(self.name, stopped, limits, max(1e-9, tolerance))
+
+
+def integer_scale(graph: StageGraph) -> float:
+    """Return units per second: a power of two, so that scaling is exact and only the rounding down loses."""
+    slowest = float(graph.time.max())
+    longest = int(np.unique(graph.start).size)
+    path = math.log2(slowest * (graph.micro_batches - 1 + longest))
+    everything = math.log2(slowest * (graph.micro_batches - 1) + float(graph.time.sum()))
+    return 2.0 ** math.floor(min(OBJECTIVE_BITS - path, SUM_BITS - everything))
+
+
+class _Run:
+    """One CP-SAT search, in a thread of its own so that the caller's thread can be interrupted."""
+
+    def __init__(self, problem: Reduced, search: Search, limits: Limits) -> None:
+        from ortools.sat.python import cp_model
+
+        self.problem, self.search, self.limits = problem, search, limits
+        graph = problem.graph
+        self.scale = integer_scale(graph)
+        self.units = np.floor(graph.time * self.scale).astype(np.int64)
+        # Rounding loses less than one unit per arc, and one in the bottleneck of each micro-batch after the first.
+        lost = (graph.micro_batches - 1 + np.unique(graph.start).size) / self.scale
+        self.tolerance = float(lost) / problem.bound
+        self.cp_model = cp_model
+        self.news: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.model, self.arc, self.bottleneck = self._model()
+        self.solver = cp_model.CpSolver()
+
+    def _model(self) -> tuple[Any, list[Any], Any]:
+        cp_model, graph = self.cp_model, self.problem.graph
+        units = self.units.tolist()
+        model = cp_model.CpModel()
+        arc = [model.new_bool_var("") for _ in units]
+        bottleneck = model.new_int_var(
+            math.floor(self.problem.bottleneck * self.scale), int(self.units.max()), "bottleneck"
+        )
+        flow = flow_rows(graph)
+        signs = np.split(flow.value.astype(np.int64), flow.pointer[1:-1])
+        for columns, sign, right in zip(flow.columns(), signs, flow.low.tolist(), strict=True):
+            terms = [arc[column] for column in columns]
+            model.add(cp_model.LinearExpr.weighted_sum(terms, sign.tolist()) == int(right))
+        for columns in cover_rows(graph).columns():
+            terms = [arc[column] for column in columns]
+            model.add_exactly_one(terms)  # implied; as a clique it propagates better than flow
+            if graph.micro_batches > 1:
+                times = [units[column] for column in columns]
+                model.add(bottleneck >= cp_model.LinearExpr.weighted_sum(terms, times))
+        total = cp_model.LinearExpr.weighted_sum(arc, units)
+        model.minimize((graph.micro_batches - 1) * bottleneck + total)
+        hint = self.problem.translated(self.search.path)
+        if hint:
+            for number, variable in enumerate(arc):
+                model.add_hint(variable, number in hint)
+            model.add_hint(bottleneck, int(self.units[list(hint)].max()))
+        return model, arc, bottleneck
+
+    def __call__(self, deadline: float) -> Stop:
+        """Search until the deadline (monotonic seconds) and tell the search what was found; return why it ended."""
+        cp_model, parameters = self.cp_model, self.solver.parameters
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            return Stop.TIME
+        parameters.max_time_in_seconds = seconds
+        parameters.num_workers = self.limits.workers
+        parameters.random_seed = self.limits.seed % 2**31
+        parameters.relative_gap_limit = self.limits.gap
+        # CP-SAT's own handler would swallow Ctrl-C when this runs in the main thread, and no other thread gets it.
+        parameters.catch_sigint_signal = False
+        self.solver.best_bound_callback = lambda bound: self.news.put(
+            lambda: self._prove(bound)
+        )
+        outcome: list[Any] = []
+        thread = threading.Thread(target=self._solve, args=(outcome,), daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                self._report(0.1)
+        finally:
+            # Also when the caller interrupts: stop, and keep what was found without calling it again.
+            while thread.is_alive():
+                self.solver.stop_search()
+                thread.join(0.05)
+            progress, self.search.progress = self.search.progress, None
+            self._report(0.0)
+            self._finish(outcome)
+            self.search.progress = progress
+        status = outcome[0]
+        if status == cp_model.OPTIMAL and not self._proved():
+            return Stop.GAP  # CP-SAT calls it optimal as well when it reaches the gap limit
+        return Stop.PROOF if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) else Stop.TIME
+
+    def _solve(self, outcome: list[Any]) -> None:
+        """Run in the thread: leave a status, or the exception."""
+        run = self
+
+        class Solutions(self.cp_model.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
+            def on_solution_callback(self) -> None:
+                values = np.fromiter((self.boolean_value(arc) for arc in run.arc), dtype=bool)
+                run.news.put(lambda: run._offer(values))
+
+        try:
+            outcome.append(self.solver.solve(self.model, Solutions()))
+        except BaseException as error:
+            outcome.append(error)
+
+    def _report(self, wait: float) -> None:
+        """Pass on what the callbacks left; wait up to `wait` seconds for the first."""
+        try:
+            self.news.get(timeout=wait)() if wait else self.news.get_nowait()()
+            while True:
+                self.news.get_nowait()()
+        except Empty:
+            return
+
+    def _offer(self, chosen: NDArray[np.bool_]) -> None:
+        path = ordered_path(self.problem.graph, np.flatnonzero(chosen))
+        self.search.offer(self.problem.original(path))
+
+    def _prove(self, bound: float) -> None:
+        # The last digit that a double of this size holds may have been rounded up on its way here.
+        self.search.prove(math.nextafter(bound, -math.inf) / self.scale if bound > 2**53 else bound / self.scale)
+
+    def _proved(self) -> bool:
+        return bool(self.solver.best_objective_bound > self.solver.objective_value - 0.5)
+
+    def _finish(self, outcome: list[Any]) -> None:
+        cp_model = self.cp_model
+        status = outcome[0]
+        if isinstance(status, BaseException):
+            raise SolverError(f"cp-sat: {status}") from status
+        if status == cp_model.MODEL_INVALID:
+            raise SolverError(f"cp-sat: invalid model: {self.model.validate()}")
+        if status == cp_model.INFEASIBLE:
+            raise SolverError("cp-sat: claims that a graph with a path has none")
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            self._offer(np.array(self.solver.boolean_values(self.arc), dtype=bool))
+        self._prove(self.solver.best_objective_bound)

@@ -1,0 +1,64 @@
+"""What every model family says about itself: operators, their parameters and arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Parameters(NamedTuple):
+    """Learnt numbers of one operator.
+
+    split: divided among the tensor-parallel ranks. whole: repeated on each of them.
+    """
+
+    split: int = 0
+    whole: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return the count of one copy."""
+        return self.split + self.whole
+
+
+class Architecture(Protocol):
+    """A model family with its dimensions.
+
+    family: `gpt`, `t5` or `resnet`.
+    micro_batches: samples per replica worth trying, unless the user says which.
+    operators: names along the chain; equal names are equal operators.
+    parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
+        and convolutions only, a multiplication with its addition counting 2; the backward pass
+        takes twice that.
+    tied_parameters: parameters that are in the table more than once, because the operators that
+        share them (word embeddings) may be on different stages.
+    tensor_parts: tensor-parallel degrees must divide this.
+    """
+
+    family: ClassVar[str]
+    micro_batches: ClassVar[tuple[int, ...]]
+
+    @property
+    def operators(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def parameters(self) -> Mapping[str, Parameters]: ...  # noqa: D102
+    @property
+    def flops(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def tied_parameters(self) -> int: ...  # noqa: D102
+    @property
+    def tensor_parts(self) -> int: ...  # noqa: D102
+
+
+def check_counts(**counts: int) -> None:
+    """Refuse everything but whole numbers of at least 1.
+
+    Raises
+    ------
+    ValueError: names the first that is not.
+    """
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, found {count!r}")

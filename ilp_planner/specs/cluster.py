@@ -1,0 +1,190 @@
+"""The cluster specification: device types, the nodes that hold them, and the links between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.specs.architecture import check_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def check_positive(**values: float) -> None:
+    """Refuse everything but positive, finite numbers.
+
+    Raises
+    ------
+    ValueError: names the first that is not.
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} must be positive, found {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device type.
+
+    memory: bytes. peak: precision -> FLOP/s of the data sheet.
+    sustained: share of the peak that large matrix products reach.
+    memory_bandwidth: bytes/s of the data sheet.
+    sustained_bandwidth: share of the memory bandwidth that streaming kernels reach.
+    launch: seconds that every kernel takes at least, started from a training framework.
+    price: currency units per device and hour; None when unknown.
+    """
+
+    name: str
+    memory: int
+    peak: Mapping[str, float] = field(hash=False)
+    sustained: float
+    memory_bandwidth: float
+    sustained_bandwidth: float = 0.85
+    launch: float = 10e-6
+    price: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(
+            memory=self.memory, memory_bandwidth=self.memory_bandwidth, launch=self.launch
+        )
+        if not self.peak:
+            raise ValueError("peak must have at least one precision, found none")
+        for precision, rate in self.peak.items():
+            check_positive(**{precision: rate})
+        for name in ("sustained", "sustained_bandwidth"):
+            share = getattr(self, name)
+            if not 0 < share <= 1:
+                raise ValueError(f"{name} must be a share above 0 and at most 1, found {share!r}")
+        if self.price is not None:
+            check_positive(price=self.price)
+
+    def arithmetic(self, precision: str) -> float:
+        """Return the sustained FLOP/s.
+
+        Raises
+        ------
+        SpecError: the device type has no figure for this precision.
+        """
+        if precision not in self.peak:
+            known = ", ".join(self.peak)
+            raise SpecError(
+                f"device {self.name!r}: peak must have {precision!r}, which the model needs, "
+                f"found {known}"
+            )
+        return self.sustained * self.peak[precision]
+
+    @property
+    def streaming(self) -> float:
+        """Return the sustained bytes/s of device memory."""
+        return self.sustained_bandwidth * self.memory_bandwidth
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """Equal nodes. count: of nodes; devices: in each of them, all of the type `device`."""
+
+    device: str
+    devices: int
+    count: int = 1
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_counts(count=self.count, devices=self.devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A way to send.
+
+    bandwidth: bytes/s of a large message between two devices. latency: seconds until it starts.
+    collectives: devices -> bytes/s that each of them sends in a large ring collective ("bus
+        bandwidth"), where that is not `bandwidth`: on a mesh, more devices use more links.
+    """
+
+    bandwidth: float
+    latency: float
+    collectives: Mapping[int, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_positive(bandwidth=self.bandwidth, latency=self.latency)
+        for devices, rate in self.collectives.items():
+            if devices < 2:
+                raise ValueError(f"collectives must be of at least 2 devices, found {devices}")
+            check_positive(**{f"collectives.{devices}": rate})
+
+    def collective_bandwidth(self, devices: int) -> float:
+        """Return bytes/s that each device sends: the entry of the largest group not above it."""
+        fitting = [n for n in self.collectives if n <= devices]
+        return self.collectives[max(fitting)] if fitting else self.bandwidth
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSpec:
+    """Where to train.
+
+    device_types: by name. nodes: in the order of device ranks. intra_node, inter_node: links.
+    """
+
+    name: str
+    device_types: Mapping[str, Device] = field(hash=False)
+    nodes: tuple[NodeGroup, ...]
+    intra_node: Link
+    inter_node: Link
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("name must not be empty")
+        if not self.nodes:
+            raise ValueError("nodes must have at least one entry, found none")
+        for i, group in enumerate(self.nodes, 1):
+            if group.device not in self.device_types:
+                known = ", ".join(self.device_types) or "none"
+                raise ValueError(
+                    f"node {group.name or i!r}: device must be one of {known}, "
+                    f"found {group.device!r}"
+                )
+
+    @property
+    def node_count(self) -> int:
+        """Return the number of nodes."""
+        return sum(group.count for group in self.nodes)
+
+    @property
+    def device_count(self) -> int:
+        """Return the number of devices."""
+        return sum(group.count * group.devices for group in self.nodes)
+
+    @property
+    def devices_per_node(self) -> int:
+        """Return the number of devices of every node.
+
+        Raises
+        ------
+        SpecError: nodes differ.
+        """
+        sizes = sorted({group.devices for group in self.nodes})
+        if len(sizes) > 1:
+            found = ", ".join(map(str, sizes))
+            raise SpecError(
+                f"cluster {self.name!r}: nodes must have equally many devices, found {found}"
+            )
+        return sizes[0]
+
+    @property
+    def device(self) -> Device:
+        """Return the only device type.
+
+        Raises
+        ------
+        SpecError: nodes hold different types.
+        """
+        used = list(dict.fromkeys(group.device for group in self.nodes))
+        if len(used) > 1:
+            raise SpecError(
+                f"cluster {self.name!r}: nodes must have devices of one type, "
+                f"found {', '.join(used)}"
+            )
+        return self.device_types[used[0]]

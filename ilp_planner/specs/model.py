@@ -1,0 +1,89 @@
+"""The model specification: an architecture, a precision, and what other tools call the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ilp_planner.specs.architecture import Architecture, Parameters, check_counts
+from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.resnet import WideResNet
+from ilp_planner.specs.t5 import T5
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.specs.toml_reader import Scalar
+
+ARCHITECTURES: Mapping[str, type[Gpt] | type[T5] | type[WideResNet]] = {
+    kind.family: kind for kind in (Gpt, T5, WideResNet)
+}
+PRECISIONS: Mapping[str, int] = {"fp16": 2, "fp32": 4}  # bytes of a number
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A model to train.
+
+    precision: of parameters and activations, `fp16` or `fp32`.
+    architecture: the family and its dimensions.
+    micro_batches: samples per replica to try; the family's when empty.
+    profile: profile format -> the model's key there (`aceso` -> `gpt_1_3B`).
+    export: export format -> its own settings, handed on as they are.
+    """
+
+    name: str
+    precision: str
+    architecture: Architecture
+    micro_batches: tuple[int, ...] = ()
+    profile: Mapping[str, str] = field(default_factory=dict, hash=False)
+    export: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("name must not be empty")
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"precision must be one of {', '.join(PRECISIONS)}, found {self.precision!r}"
+            )
+        for size in self.micro_batches:
+            check_counts(micro_batches=size)
+        if not self.micro_batches:
+            object.__setattr__(self, "micro_batches", self.architecture.micro_batches)
+
+    @property
+    def family(self) -> str:
+        """Return `gpt`, `t5` or `resnet`."""
+        return self.architecture.family
+
+    @property
+    def bytes_per_number(self) -> int:
+        """Return the size of a parameter or an activation."""
+        return PRECISIONS[self.precision]
+
+    @cached_property
+    def operators(self) -> tuple[str, ...]:
+        """Return the names of the operators along the chain; equal names are equal operators."""
+        return self.architecture.operators
+
+    @property
+    def parameter_count(self) -> int:
+        """Return the number of parameters, tied ones once."""
+        table = self.architecture.parameters
+        repeated = sum(table.get(name, Parameters()).total for name in self.operators)
+        return repeated - self.architecture.tied_parameters
+
+    @property
+    def forward_flops(self) -> int:
+        """Return the FLOPs of one sample's forward pass; a training step takes three times that."""
+        table = self.architecture.flops
+        return sum(table.get(name, 0) for name in self.operators)
+
+    def operator_parameters(self, operator: str) -> Parameters:
+        """Return the parameters of one operator; none for one without."""
+        return self.architecture.parameters.get(operator, Parameters())
+
+    def operator_flops(self, operator: str) -> int:
+        """Return the forward FLOPs of one operator for one sample."""
+        return self.architecture.flops.get(operator, 0)

@@ -1,0 +1,246 @@
+"""Reading TOML into typed values; an error names the file, the key, found and expected."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from ilp_planner.errors import SpecError
+from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+Value = TypeVar("Value")
+Scalar = str | int | float | bool
+
+
+class Table:
+    """One table of a TOML file. `keys` are those it may have.
+
+    A reading method without `default` demands the key; with one, the key may be missing.
+    """
+
+    def __init__(
+        self,
+        values: dict[str, object],
+        *,
+        file: str,
+        where: str = "",
+        keys: Sequence[str] | None = None,
+    ) -> None:
+        self.values = values
+        self.file = file
+        self.where = where
+        if keys is not None:
+            self.expect(keys)
+
+    def expect(self, keys: Sequence[str]) -> None:
+        """Refuse every key that is not one of these.
+
+        Raises
+        ------
+        SpecError: names the unknown key and the nearest known one.
+        """
+        for key in self.values:
+            if key not in keys:
+                near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+                known = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(keys)}"
+                raise self.error(f"unknown key {key!r}, {known}")
+
+    def error(self, problem: str) -> SpecError:
+        """Return the error to raise for a problem in this table."""
+        where = f"{self.where}: " if self.where else ""
+        return SpecError(f"{self.file}: {where}{problem}")
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Turn a ValueError of a constructor into an error of this file."""
+        try:
+            yield
+        except SpecError:
+            raise
+        except ValueError as error:
+            raise self.error(str(error)) from None
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a non-empty string."""
+        return self._read(key, default, "a text", _text)
+
+    def choice(self, key: str, options: Sequence[str]) -> str:
+        """Return one of the options."""
+        value = self.text(key)
+        if value not in options:
+            near = difflib.get_close_matches(value, options, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise self.error(f"{key} must be one of {', '.join(options)}, found {value!r}{hint}")
+        return value
+
+    def whole(self, key: str, default: int | None = None) -> int:
+        """Return a whole number of at least 1."""
+        return self._read(key, default, "a whole number of at least 1", _whole)
+
+    def wholes(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Return a list of whole numbers of at least 1, not empty."""
+        return self._read(key, default, "a list of whole numbers of at least 1", _wholes)
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a positive, finite number."""
+        return self._read(key, default, "a positive number", _number)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return bytes."""
+        return self._quantity(key, default, parse_size)
+
+    def rate(self, key: str, default: float | None = None) -> float:
+        """Return bytes per second."""
+        return self._quantity(key, default, parse_rate)
+
+    def flops(self, key: str, default: float | None = None) -> float:
+        """Return FLOP per second."""
+        return self._quantity(key, default, parse_flops)
+
+    def duration(self, key: str, default: float | None = None) -> float:
+        """Return seconds."""
+        return self._quantity(key, default, parse_duration)
+
+    def scalars(self, key: str) -> dict[str, Scalar]:
+        """Return a table of texts, numbers and booleans as it is; empty when missing."""
+        value = self._get(key, {})
+        if not isinstance(value, dict) or not all(isinstance(v, Scalar) for v in value.values()):
+            raise self.error(f"{key} must be a table of texts and numbers, found {_shown(value)}")
+        return dict(value)
+
+    def texts(self, key: str) -> dict[str, str]:
+        """Return a table of texts; empty when missing."""
+        value = self._get(key, {})
+        if not isinstance(value, dict) or not all(isinstance(v, str) and v for v in value.values()):
+            raise self.error(f"{key} must be a table of texts, found {_shown(value)}")
+        return dict(value)
+
+    def table(
+        self,
+        key: str,
+        keys: Sequence[str] | None = None,
+        *,
+        where: str | None = None,
+        optional: bool = False,
+    ) -> Table:
+        """Return the table under a key; empty when optional and missing.
+
+        Parameters
+        ----------
+        where: how errors name it; the key with what it is in when missing.
+        """
+        value = self._get(key, {} if optional else None)
+        name = where or (f"{self.where}.{key}" if self.where else key)
+        if not isinstance(value, dict):
+            raise self.error(f"{key} must be a table [{key}], found {_shown(value)}")
+        return Table(value, file=self.file, where=name, keys=keys)
+
+    def tables(self, key: str, keys: Sequence[str]) -> tuple[Table, ...]:
+        """Return the tables of `[[key]]`, at least one.
+
+        Errors name each by its `name`, else by its number from 1.
+        """
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+            raise self.error(f"{key} must be tables [[{key}]], found {_shown(value)}")
+        if not value:
+            raise self.error(f"{key} must have at least one entry [[{key}]], found none")
+        kind = key.removesuffix("s")
+        names = [repr(v.get("name", number)) for number, v in enumerate(value, 1)]
+        return tuple(
+            Table(v, file=self.file, where=f"{kind} {name}", keys=keys)
+            for v, name in zip(value, names, strict=True)
+        )
+
+    def _get(self, key: str, default: object) -> object:
+        if key in self.values:
+            return self.values[key]
+        if default is None:
+            raise self.error(f"{key} is missing")
+        return default
+
+    def _read(
+        self,
+        key: str,
+        default: Value | None,
+        expected: str,
+        convert: Callable[[object], Value | None],
+    ) -> Value:
+        if key not in self.values and default is not None:
+            return default
+        value = self._get(key, None)
+        result = convert(value)
+        if result is None:
+            raise self.error(f"{key} must be {expected}, found {_shown(value)}")
+        return result
+
+    def _quantity(self, key: str, default: Value | None, parse: Callable[..., Value]) -> Value:
+        if key not in self.values and default is not None:
+            return default
+        value = self._get(key, None)
+        with self.blamed():
+            # A number without a unit goes to the parser too: its message shows what one looks like.
+            return parse(value if isinstance(value, str) else _shown(value), what=key)
+
+
+def read_toml(path: Path, keys: Sequence[str]) -> Table:
+    """Read a file's root table.
+
+    Parameters
+    ----------
+    keys: the keys that it may have.
+
+    Raises
+    ------
+    SpecError: no such file, not readable, not TOML (with the line), or an unknown key.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file") from None
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    except tomllib.TOMLDecodeError as error:
+        match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
+        problem, place = match.groups() if match else (str(error), "")
+        where = f"{place}: " if place else ""
+        raise SpecError(f"{path}: {where}not valid TOML: {problem}") from None
+    return Table(values, file=str(path), keys=keys)
+
+
+def _shown(value: object) -> str:
+    """Return a value as the file would have it, on one line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = "a table" if isinstance(value, dict) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def _wholes(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not value:
+        return None
+    return tuple(value) if all(_whole(v) is not None for v in value) else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None

@@ -1,0 +1,144 @@
+"""Quantities with their unit written out, in both directions.
+
+Decimal prefixes are SI and binary ones IEC, always: 1 GB is 10^9 bytes, 1 GiB is 2^30 bytes. Some
+tools write MB and mean 2^20: Aceso's memory limit of 28000 MB is `28000 MiB` here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+SIZE_UNITS = {
+    **{unit: 1024**power for power, unit in enumerate(BINARY)},
+    "KB": 10**3,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "PB": 10**15,
+}
+BIT_UNITS = {"Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+RATE_UNITS: dict[str, Decimal] = {
+    **{f"{unit}/s": Decimal(factor) for unit, factor in SIZE_UNITS.items()},
+    **{f"{unit}/s": Decimal(factor) / 8 for unit, factor in BIT_UNITS.items()},
+}
+FLOPS_UNITS = {
+    f"{prefix}{unit}": 10**power
+    for unit in ("FLOP/s", "FLOPS")
+    for power, prefix in ((0, ""), (6, "M"), (9, "G"), (12, "T"), (15, "P"), (18, "E"))
+}
+DURATION_UNITS: dict[str, Decimal] = {
+    "ns": Decimal("1e-9"),
+    "us": Decimal("1e-6"),
+    "µs": Decimal("1e-6"),  # micro sign, as keyboards type it
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+}
+QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d.]\S*)?\s*")
+
+
+def parse_size(text: str, *, what: str = "size") -> int:
+    """Return a number of bytes from `32 GiB` (2^30) or `32 GB` (10^9).
+
+    Parameters
+    ----------
+    what: the name of the quantity, for the message.
+
+    Raises
+    ------
+    ValueError: not a number with a unit, not finite, or less than one byte.
+    """
+    size = round(_parse(text, SIZE_UNITS, what, "32 GiB"))
+    if size < 1:
+        raise ValueError(f"{what} must be at least 1 B, found {text!r}")
+    return size
+
+
+def parse_rate(text: str, *, what: str = "rate") -> float:
+    """Return bytes per second from `300 GB/s` or `100 Gbit/s`.
+
+    Raises
+    ------
+    ValueError: not a positive, finite number with a unit.
+    """
+    return float(_parse(text, RATE_UNITS, what, "300 GB/s"))
+
+
+def parse_flops(text: str, *, what: str = "rate") -> float:
+    """Return FLOP per second from `125 TFLOP/s`.
+
+    Raises
+    ------
+    ValueError: not a positive, finite number with a unit.
+    """
+    return float(_parse(text, FLOPS_UNITS, what, "125 TFLOP/s"))
+
+
+def parse_duration(text: str, *, what: str = "duration") -> float:
+    """Return seconds from `5 us`.
+
+    Raises
+    ------
+    ValueError: not a positive, finite number with a unit.
+    """
+    return float(_parse(text, DURATION_UNITS, what, "5 us"))
+
+
+def format_bytes(size: float) -> str:
+    """Return bytes for a table, in binary units: `26.41 GiB`; `-` when there is no such number."""
+    if not math.isfinite(size):
+        return "-"
+    power = 0
+    while power < len(BINARY) - 1 and round(abs(size) / 1024**power, 2 if power else 0) >= 1024:
+        power += 1
+    return f"{size / 1024**power:.{2 if power else 0}f} {BINARY[power]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time for a table, four digits: `99.69 s`, `118.7 ms`, `5 us`; `-` for no number."""
+    if not math.isfinite(seconds):
+        return "-"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        rounded = float(f"{seconds * factor:.4g}")
+        if abs(rounded) >= 1 or unit == "us":
+            return f"{rounded:.10g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def format_percent(fraction: float) -> str:
+    """Return a share for a table: `0.31 %`.
+
+    A share that is not zero is never shown as zero (`<0.01 %`), so that a gap of 0 always means
+    proved. `-` when there is no such number.
+    """
+    if not math.isfinite(fraction):
+        return "-"
+    percent = 100 * fraction
+    if 0 < abs(percent) < 0.005:
+        return "<0.01 %" if percent > 0 else ">-0.01 %"
+    return f"{percent:.2f} %"
+
+
+def _parse(text: str, units: Mapping[str, int | Decimal], what: str, example: str) -> Decimal:
+    match = QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{what} must be a number with a unit such as {example!r}, found {text!r}")
+    number, unit = match.groups()
+    if unit not in units:
+        known = ", ".join(dict.fromkeys(units))
+        raise ValueError(f"{what} must have a unit out of {known}, found {text!r}")
+    if float(number) <= 0:
+        raise ValueError(f"{what} must be positive, found {text!r}")
+    value = Decimal(number) * units[unit] if math.isfinite(float(number)) else Decimal("inf")
+    if not math.isfinite(float(value)):
+        raise ValueError(f"{what} must be finite, found {text!r}")
+    return value
