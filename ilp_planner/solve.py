@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
 FIRST_SLACK = 0.02  # how far above the bound plans are looked for first; doubled when there are none
 LAST_SLACK = 8.0
+LOCATE_FACTOR = 2.0
 CLAIM_ROUNDING = 1e-7  # relative: the search adds times on a fixed grid
 PROVED = 1e-9  # a relative gap that is rounding
-LABEL_CAP = 400_000
-LABEL_CAP_GROWTH = 8
+EFFORT_PER_SECOND = 100_000_000  # label comparisons
 CERTIFICATE_VERSION = 1
 
 
@@ -124,17 +124,33 @@ class Search:
                 part = Part(self.problem, micro_batch, self.limits.workers)
                 part.bound_by_work()
                 self.parts.append(part)
+            self.locate()
             slack = FIRST_SLACK
             while self.plan is None and self.bound < NEVER:
                 guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
                 self.search_below(guess)
                 if self.plan is None and self.nothing_fits():
                     return Stop.PROOF
+                if guess < self.objective < math.inf:
+                    self.search_below(NEVER)
                 slack *= 2
         except _OutOfTimeError:
             return Stop.TIME
         proved = relative_gap(self.objective, self.bound) <= PROVED
         return Stop.GAP if self.plan is not None and not proved and self.limits.gap > 0 else Stop.PROOF
+
+    def locate(self) -> None:
+        """Bound every part roughly, with memory, until one of them seems to hold a plan."""
+        guess = LOCATE_FACTOR * self.bound
+        while self.parts and self.bound < NEVER:
+            for part in sorted(self.parts, key=lambda p: p.bound):
+                if part.bound < guess:
+                    self.check_time()
+                    part.bound_by_stages(guess)
+                    self.report()
+            if self.bound < guess or (guess >= NEVER):
+                return
+            guess = min(guess * LOCATE_FACTOR, NEVER)
 
     def search_below(self, guess: float) -> None:
         """Close every part up to `guess` seconds, or up to the incumbent once there is one."""
@@ -155,7 +171,6 @@ class Search:
         """Work on one part until it is closed, another one has the least bound, or a better plan is found."""
         others = min((p.bound for p in self.parts if p is not part and not p.closed), default=NEVER)
         graph = part.expand(cutoff).graph
-        cap = LABEL_CAP
         path: tuple[int, ...] = ()
         while True:
             self.check_time()
@@ -167,12 +182,10 @@ class Search:
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
             self.check_time()
-            if part.refine(path, cap) and not all(part.is_exact(arc) for arc in path):
-                cap *= LABEL_CAP_GROWTH
+            learned = part.refine(path, int(self.seconds_left * EFFORT_PER_SECOND))
             better = self.take(part, path)
-            if solution.objective >= graph.path_time(path):
-                # refining changed nothing: the cheapest path is as fast as its bounds say
-                part.closed = solution.status is Status.OPTIMAL and all(map(part.is_exact, path))
+            if not learned:  # the cheapest path is as fast as its bounds say
+                part.closed = solution.status is Status.OPTIMAL
             better |= self.take(part, part.best_known_path(self.objective))
             if better or part.closed or self.gap_reached() or part.bound > others:
                 return

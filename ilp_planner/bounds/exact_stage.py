@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.sweep import Chain
 
 MEMORY_ROUNDING = 5e-10  # relative: what rounding to the grid may add up to
-LABEL_CAP = 400_000
+NEIGHBOURS = 14
 BEAM = 200
 CLASSES = 6
 RUN_STEP, RUN_CLASSES = 1.2, 9
@@ -53,10 +53,11 @@ def solve_stage(
     enters_node: bool,
     leaves_node: bool,
     cutoff: float,
-    label_cap: int = LABEL_CAP,
+    effort: int,
 ) -> StageOptimum:
     """Find the fastest way below `cutoff` seconds to run operators [start, stop) within `limit` bytes.
 
+    effort caps the label comparisons per class of stages (some 1e8 take a second); 0: prices only, no labels.
     With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing faster exists.
     """
     tables = chain.tables
@@ -77,28 +78,30 @@ def solve_stage(
         ends = (leave, np.ascontiguousarray(tables.degree == degree))
         for most, least in _pair_classes(chain, start, stop):
             ways, rcs = np.zeros_like(choices), np.zeros_like(flags)
-            time, price, unlimited = _search_price(
+            time, price, root = _search_price(
                 *operators, *ends, chain.reshard, tables.pair[part], chain.free, tables.saves[part],
-                tables.closes[part], tables.shared[part], *memory, most, ways, rcs,
+                tables.closes[part], tables.shared[part], *memory, most, least, ways, rcs,
             )  # fmt: skip
             if time < best:
                 best, choices, flags = time, ways, rcs
-            if time > unlimited:  # otherwise nothing is faster
-                jobs.append((unlimited, ends, most, least, price))
-            else:
-                bound = min(bound, time)
-            if most == np.inf and price == 0.0:
+            if price == 0.0 and most == np.inf:  # memory does not bind: nothing is faster
                 jobs = [job for job in jobs if job[1] is not ends]
+                bound = min(bound, time)
+            else:
+                jobs.append((root, ends, most, least, price))
     for width in (BEAM, 0):
-        for unlimited, ends, most, least, price in sorted(jobs, key=lambda job: job[0]):
+        for root, ends, most, least, price in sorted(jobs, key=lambda job: job[0]):
             ways, rcs = np.zeros_like(choices), np.zeros_like(flags)
             stop_at = min(best, cutoff)
-            if unlimited >= stop_at:
+            if root >= stop_at:
+                continue
+            if effort == 0:
+                exact, bound = False, min(bound, root)
                 continue
             time, low, complete, count = _grow(
                 *operators, *ends, chain.reshard, tables.pair[part], chain.free, chain.alike[part],
                 tables.saves[part], tables.closes[part], tables.shared[part], *memory, most, least,
-                price, stop_at, label_cap, width, ways, rcs,
+                price, stop_at, effort, width, ways, rcs,
             )  # fmt: skip
             if time < best:
                 best, choices, flags = time, ways, rcs
@@ -106,10 +109,11 @@ def solve_stage(
                 labels += count
                 exact &= complete
                 bound = min(bound, low)
+    if exact:  # every class was searched, or cannot hold anything below the cutoff
+        bound = min(best, cutoff)
     return StageOptimum(
-        bound=min(bound, best, max(cutoff, bound) if exact and best > cutoff else INFINITE),
-        time=best, choices=choices, flags=flags, exact=exact, labels=labels,
-    )  # fmt: skip
+        bound=min(bound, best), time=best, choices=choices, flags=flags, exact=exact, labels=labels
+    )
 
 
 def _pair_classes(chain: Chain, start: int, stop: int) -> list[tuple[float, float]]:
@@ -168,7 +172,7 @@ def _follow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     price, compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave, first,
     reshard, pair, saves, closes, shared, in_flight, factor, floor, pair_most, out, ways, rcs,
 ):  # fmt: skip
-    """Walk the Lagrangian path for one price; return its true time and memory."""
+    """Walk the Lagrangian path for one price; return its true time and memory, and its Lagrangian value."""
     m, options = compute.shape
     best = INFINITE
     for o in range(options):
@@ -184,7 +188,8 @@ def _follow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 ways[0] = o
                 rcs[0] = r
     if best >= INFINITE:
-        return INFINITE, INFINITE
+        return INFINITE, INFINITE, INFINITE
+    value = best
     for q in range(1, m):
         p = ways[q - 1]
         best = INFINITE
@@ -207,10 +212,11 @@ def _follow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         before = q > 0 and rcs[q - 1]
         if rcs[q] and not before and not (q + 1 < m and rcs[q + 1]):
             rcs[q] = False
-    return _price_path(
+    time, memory = _price_path(
         ways, rcs, compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave,
         reshard, pair, saves, closes, shared, in_flight, factor, floor,
     )  # fmt: skip
+    return time, memory, value
 
 
 @numba.njit(cache=True, nogil=True)
@@ -255,32 +261,53 @@ def _price_path(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 
 
 @numba.njit(cache=True, nogil=True)
+def _least_reserved(compute, fwd, bwd):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return what operators q .. m - 2 reserve at least ([m + 1] each); the last one does not count."""
+    m, options = compute.shape
+    rest_f = np.zeros(m + 1)
+    rest_b = np.zeros(m + 1)
+    for q in range(m - 2, -1, -1):
+        f = INFINITE
+        b = INFINITE
+        for o in range(options):
+            if compute[q, o] < INFINITE:
+                f = min(f, fwd[q, o])
+                b = min(b, bwd[q, o])
+        rest_f[q] = max(rest_f[q + 1], f)
+        rest_b[q] = max(rest_b[q + 1], b)
+    return rest_f, rest_b
+
+
+@numba.njit(cache=True, nogil=True)
 def _search_price(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave, first,
     reshard, pair, free, saves, closes, shared, in_flight, factor, floor, limit, pair_most,
-    best_ways, best_rcs,
+    pair_least, best_ways, best_rcs,
 ):  # fmt: skip
     """Bisect for the least price of memory whose path fits.
 
-    Returns (fastest time that fits, price, time without any limit); the price is negative when none was found.
+    Returns (fastest time that fits, price, bound); the price is negative when none was found.
     """
     m, options = compute.shape
     ways = np.zeros(m, np.int64)
     rcs = np.zeros(m, np.bool_)
     work = np.empty((m, 2, options))
     best = INFINITE
-    unlimited = INFINITE
+    low_ways = np.zeros(m, np.int64)
+    low_rcs = np.zeros(m, np.bool_)
+    rest_f, rest_b = _least_reserved(compute, fwd, bwd)
+    room = limit - pair_least - rest_f[0] - rest_b[0]
+    bound = 0.0
     low = 0.0
     high = -1.0
     price = 0.0
     for step in range(64):
         _completion(price, 1.0, compute, recompute, activations, weights, leave, reshard, pair, free,
                     saves, in_flight, factor, pair_most, work)  # fmt: skip
-        t, mem = _follow(price, compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave,
+        t, mem, value = _follow(price, compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave,
                          first, reshard, pair, saves, closes, shared, in_flight, factor, floor, pair_most,
                          work, ways, rcs)  # fmt: skip
-        if step == 0:
-            unlimited = t
+        bound = max(bound, value - price * room)
         if mem <= limit:
             high = price
             if t < best:
@@ -291,6 +318,8 @@ def _search_price(  # type: ignore[no-untyped-def]  # pragma: no cover - compile
                 break
         else:
             low = price
+            low_ways[:] = ways
+            low_rcs[:] = rcs
         if high < 0.0:
             price = 1e-13 if price == 0.0 else 3.0 * price
             if price > 1e-4:
@@ -299,14 +328,52 @@ def _search_price(  # type: ignore[no-untyped-def]  # pragma: no cover - compile
             price = 0.5 * (low + high)
             if high - low < 1e-3 * high:
                 break
-    return best, high, unlimited
+    if high <= 0.0:
+        return best, high, bound
+    # Equal layers change their minds all at the same price. In between: one path up to an operator, then the other.
+    high_ways = best_ways.copy()
+    high_rcs = best_rcs.copy()
+    for order in range(2):
+        if order == 0:
+            front_ways, front_rcs, rear_ways, rear_rcs = low_ways, low_rcs, high_ways, high_rcs
+        else:
+            front_ways, front_rcs, rear_ways, rear_rcs = high_ways, high_rcs, low_ways, low_rcs
+        # bisection for the last switch that fits (order 0) or the first one (order 1), then its neighbours
+        inside = 0
+        outside = m
+        around = -NEIGHBOURS
+        while around <= NEIGHBOURS:
+            bisecting = outside - inside > 1
+            at = (inside + outside) // 2 if bisecting else inside + around
+            if not bisecting:
+                around += 1
+                if at <= 0 or at >= m:
+                    continue
+            ways[:at] = front_ways[:at]
+            rcs[:at] = front_rcs[:at]
+            ways[at:] = rear_ways[at:]
+            rcs[at:] = rear_rcs[at:]
+            t, mem = _price_path(
+                ways, rcs, compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave,
+                reshard, pair, saves, closes, shared, in_flight, factor, floor,
+            )  # fmt: skip
+            if mem <= limit and t < best:
+                best = t
+                best_ways[:] = ways
+                best_rcs[:] = rcs
+            if bisecting:
+                if (mem <= limit) == (order == 0):
+                    inside = at
+                else:
+                    outside = at
+    return best, high, bound
 
 
 @numba.njit(cache=True, nogil=True)
 def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave, first,
     reshard, pair, free, alike, saves, closes, shared, in_flight, factor, floor, limit,
-    pair_most, pair_least, price, cutoff, cap, width, best_ways, best_rcs,
+    pair_most, pair_least, price, cutoff, effort, width, best_ways, best_rcs,
 ):  # fmt: skip
     """Grow labels operator by operator; the fastest path below `cutoff` is written to best_ways, best_rcs.
 
@@ -328,18 +395,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     blocked = np.where(reshard >= INFINITE, INFINITE, 0.0)
     _completion(1.0, 1.0, penalty, np.zeros_like(recompute), activations, weights, np.zeros_like(leave),
                 blocked, pair, free, saves, in_flight, factor, pair_most, lightest)  # fmt: skip
-    # what the rest of the stage reserves at least (the last operator does not count)
-    rest_f = np.zeros(m + 1)
-    rest_b = np.zeros(m + 1)
-    for q in range(m - 2, -1, -1):
-        f = INFINITE
-        b = INFINITE
-        for o in range(options):
-            if compute[q, o] < INFINITE:
-                f = min(f, fwd[q, o])
-                b = min(b, bwd[q, o])
-        rest_f[q] = max(rest_f[q + 1], f)
-        rest_b[q] = max(rest_b[q + 1], b)
+    rest_f, rest_b = _least_reserved(compute, fwd, bwd)
     droppable = m >= 2 and shared[m - 2]
     # ---- labels: 0 time, 1 memory, 2 weights, 3 run, 4 peak, 5 forward, 6 backward ----
     size = 1 << 14
@@ -350,6 +406,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     stop_at = cutoff
     root = INFINITE
     dropped = False
+    work = 0
     begin = 0
     fresh = np.empty((4096, 7))
     fresh_parent = np.empty(4096, np.int64)
@@ -453,6 +510,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             dominated = False
             y = heads[s]
             while y >= 0:
+                work += 1
                 k = new_begin + y
                 if (
                     value[k, 1] <= fresh[x, 1]
@@ -488,7 +546,8 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 parent[begin + x] = parent[begin + keep[x]]
                 state[begin + x] = state[begin + keep[x]]
             count = begin + width
-        if count > cap:
+        work += 8 * made
+        if work > effort:
             return INFINITE, min(frontier, cutoff), False, count
     # ---- the best finished label ----
     chosen = -1

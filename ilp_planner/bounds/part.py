@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 
+FIRST_EFFORT = 5_000_000  # label comparisons per stage and class, some 50 ms
+EFFORT_GROWTH = 8
 # Sources of a bound that rests on no exactly solved stage.
 WITHOUT_STAGES = ("device groups", "work", "stage bounds")
 
@@ -54,6 +56,7 @@ class Part:
         self._arcs_of: dict[StageKey, list[int]] = {}
         self._keys: list[StageKey] = []
         self._low = 0.0
+        self._work = 0.0
 
     def landscape(self, times: Callable[[Place], np.ndarray] | None = None) -> Landscape:
         """Return the pipelines over the stages' bounds, or over other numbers for the stages."""
@@ -69,47 +72,40 @@ class Part:
             self.bound, self.source = bound, source
 
     def bound_by_work(self) -> None:
-        """Bound the part as if memory had no limit."""
+        """Bound the part by the least device-seconds of its operators, spread over all devices."""
         if not self.steps:
             self.raise_bound(INFINITE, "device groups")
             return
-        self._bound_landscape(self.landscape(self.stages.without_memory), INFINITE, "work")
+        work = sum_of_least = 0.0
+        for operator in range(len(self.problem.costs.operators)):
+            options = [(g, chain.compute[operator].min()) for g, chain in self.stages.chains.items()]
+            work += min(g * seconds for g, seconds in options)
+            sum_of_least += min(seconds for _, seconds in options)
+        slowest = work / self.problem.cluster.device_count
+        self._work = max(sum_of_least, slowest)
+        self._low = slowest
+        self.raise_bound((self.micro_batches - 1) * slowest + self._work, "work")
 
     def bound_by_stages(self, cutoff: float) -> None:
         """Bound the part by its stages' bounds; looks only at plans below `cutoff` seconds."""
-        self.stages.set_longest(self._longest(cutoff))
+        longest = min(cutoff / self.micro_batches, INFINITE / 10)
+        self.stages.set_longest(longest)
         self.open = None
         self.closed = False
-        self._bound_landscape(self.landscape(), cutoff, "stage bounds")
-
-    def _longest(self, cutoff: float) -> float:
-        return min(cutoff / self.micro_batches, INFINITE)
-
-    def _bound_landscape(self, scape: Landscape, cutoff: float, source: str) -> None:
-        """Whatever the slowest stage: it takes at least what a pipeline needs, and all stages their sum."""
-        b = self.micro_batches - 1
-        total = scape.least_sum(INFINITE / 10)
-        if total >= INFINITE:
-            self.raise_bound(cutoff, source)
-            return
-        slowest = min((cutoff - total) / b if b else cutoff, total)
-        if slowest <= 0:
-            self.raise_bound(min(cutoff, total), source)
-            return
-        low, high = scape.least_slowest(total / (2 * self.problem.max_stages), slowest)
+        low, high = self.landscape().least_slowest(self._low, longest)
         if high >= INFINITE:
-            self.raise_bound(min(cutoff, b * low + total), source)
+            self.raise_bound(cutoff, "stage bounds")
             return
-        self._low = low
-        self.raise_bound(min(cutoff, b * low + total), source)
+        self._low = max(self._low, low)
+        bound = (self.micro_batches - 1) * self._low + max(self._work, self._low)
+        self.raise_bound(min(cutoff, bound), "stage bounds")
 
     # ---- the open graph -------------------------------------------------------------------------
 
     def expand(self, cutoff: float) -> OpenGraph:
         """Return the graph of stages that may be part of a plan below `cutoff` seconds."""
         scape = self.landscape()
-        b = self.micro_batches - 1
-        self._slowest = (cutoff - scape.least_sum(INFINITE / 10)) / b if b else cutoff
+        self._slowest = scape.slowest_below(self.micro_batches, cutoff)
         self.open = scape.open_graph(self.micro_batches, cutoff, self._low)
         self._keys = [
             self.stages.key(self.open.places[p], e)
@@ -125,17 +121,24 @@ class Part:
         way = self.stages.exact.get(self._keys[arc])
         return way is not None and way.optimum.exact
 
-    def refine(self, path: Sequence[int], label_cap: int) -> int:
-        """Solve the stages of a path exactly; return how many were not exact before."""
-        assert self.open is not None
-        todo = list({self._keys[a]: a for a in path if not self.is_exact(a)}.values())
+    def refine(self, path: Sequence[int], most_effort: int) -> bool:
+        """Learn more about the stages of a path; tell whether there was anything left to learn.
 
+        Stages that were never looked at come first, at little effort; when there are none, those that are not
+        exact yet get more effort than last time, but no more than `most_effort`.
+        """
+        assert self.open is not None
         graph = self.open.graph
+        vague = {self._keys[a]: a for a in path if not self.is_exact(a)}
+        fresh = {key: a for key, a in vague.items() if key not in self.stages.exact}
+        todo = list((fresh or vague).values())
 
         def one(arc: int) -> None:
+            known = self.stages.exact.get(self._keys[arc])
+            effort = 0 if known is None else max(FIRST_EFFORT, EFFORT_GROWTH * known.effort)
             self.stages.refine(
                 self._keys[arc], int(graph.start[arc]), int(graph.stop[arc]),
-                cutoff=self._slowest, label_cap=label_cap,
+                cutoff=self._slowest, effort=min(effort, most_effort),
             )  # fmt: skip
 
         if self.workers > 1 and len(todo) > 1:
@@ -146,7 +149,7 @@ class Part:
                 one(arc)
         for arc in todo:
             graph.time[self._arcs_of[self._keys[arc]]] = self.stages.bound(self._keys[arc])
-        return len(todo)
+        return bool(todo)
 
     def way(self, arc: int) -> Way | None:
         """Return the best known way to run an arc's stage."""

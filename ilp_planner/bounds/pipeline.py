@@ -92,9 +92,48 @@ class Landscape:
     extents: dict[int, Extent]
     times: Callable[[Place], NDArray[np.float64]]
 
+    def windows(self, slowest: float) -> NDArray[np.int64]:
+        """Return [devices + 1, 2]: first and last operator at which a suffix on so many devices can begin.
+
+        Relaxed: from every operator on, each group takes its longest stage, wherever it stands.
+        """
+        n, total = self.operators, self.devices
+        longest: dict[int, NDArray[np.int64]] = {}
+        for place in {step.place for step in self.steps}:
+            reach = self._reach(place, slowest)
+            known = longest.get(place.devices)
+            longest[place.devices] = reach if known is None else np.maximum(known, reach)
+        ends = {g: np.maximum.accumulate(np.arange(n) + reach) for g, reach in longest.items()}
+        ahead = np.zeros(total + 1, np.int64)  # operators that so many devices can hold from the start
+        for u in range(1, total + 1):
+            for g, end in ends.items():
+                if g <= u:
+                    ahead[u] = max(ahead[u], end[min(ahead[u - g], n - 1)])
+        back = np.full(total + 1, n, np.int64)  # first operator from which they can hold the rest
+        for u in range(1, total + 1):
+            for g, end in ends.items():
+                if g <= u:
+                    back[u] = min(back[u], np.searchsorted(end, back[u - g]))
+        return np.stack([back, np.minimum(ahead[::-1], n)], axis=1)
+
+    def _reach(self, place: Place, slowest: float) -> NDArray[np.int64]:
+        size = self.extents[place.devices]
+        return _reach(
+            self.times(place), self.rows.common, self.rows.above, size.base, size.length, slowest
+        )
+
     def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
         """Return for each state (k, u) the least sum of times to the end, by first operator ([n + 1])."""
+        return self._backward(slowest, sums=True)
+
+    def exists(self, slowest: float) -> bool:
+        """Tell whether there is a pipeline whose stages all take at most `slowest` seconds."""
+        table = self._backward(slowest, sums=False)
+        return any(t[0] < INFINITE for (_, u), t in table.items() if u == self.devices)
+
+    def _backward(self, slowest: float, *, sums: bool) -> dict[tuple[int, int], NDArray[np.float64]]:
         n = self.operators
+        window = self.windows(slowest)
         table = {(0, 0): np.full(n + 1, INFINITE)}
         table[0, 0][n] = 0.0
         for step in self.steps:
@@ -108,7 +147,8 @@ class Landscape:
             size = self.extents[step.place.devices]
             _relax_back(
                 target, source, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, size.length, slowest,
+                size.base, size.length, self._reach(step.place, slowest), slowest,
+                window[key[1], 0], window[key[1], 1], sums,
             )  # fmt: skip
         return table
 
@@ -118,16 +158,26 @@ class Landscape:
         return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
 
     def least_slowest(self, low: float, high: float, tolerance: float = 1e-4) -> tuple[float, float]:
-        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the second."""
-        if self.least_sum(high) >= INFINITE:
+        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the second.
+
+        Returns (high, INFINITE) when there is none at `high`.
+        """
+        if not self.exists(high):
             return high, INFINITE
         while high > low * (1 + tolerance):
             middle = (low * high) ** 0.5
-            if self.least_sum(middle) < INFINITE:
+            if self.exists(middle):
                 high = middle
             else:
                 low = middle
         return low, high
+
+    def slowest_below(self, micro_batches: int, cutoff: float) -> float:
+        """Return what no stage of a pipeline faster than `cutoff` exceeds, in seconds."""
+        slowest = cutoff / micro_batches
+        if micro_batches == 1:
+            return slowest
+        return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / (micro_batches - 1)))
 
     def open_graph(self, micro_batches: int, cutoff: float, low: float) -> OpenGraph:
         """Return the graph of all stages that may be part of a pipeline faster than `cutoff` seconds.
@@ -135,8 +185,7 @@ class Landscape:
         low: no pipeline's slowest stage takes less (seconds).
         """
         b = micro_batches - 1
-        least = self.least_sum(INFINITE / 10)
-        slowest = (cutoff - least) / b if b else cutoff
+        slowest = self.slowest_below(micro_batches, cutoff)
         back = self.suffixes(slowest)
         ahead = self._prefixes(back, slowest)
         columns: list[tuple[NDArray[np.int64], ...]] = []
@@ -148,8 +197,8 @@ class Landscape:
                 continue
             size = self.extents[step.place.devices]
             start, stop, entry = _open_arcs(
-                ahead[before], back[after], self.times(step.place), self.rows.common,
-                self.rows.above, size.base, size.length, float(b), slowest, low, cutoff,
+                ahead[before], back[after], self.times(step.place), self.rows.common, self.rows.above,
+                size.base, self._reach(step.place, slowest), float(b), slowest, low, cutoff,
             )  # fmt: skip
             if start.size:
                 spot = len(places)
@@ -184,7 +233,7 @@ class Landscape:
             size = self.extents[step.place.devices]
             _relax_ahead(
                 target, source, suffix, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, size.length, slowest,
+                size.base, self._reach(step.place, slowest), slowest,
             )  # fmt: skip
         return table
 
@@ -246,20 +295,60 @@ def _span(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compile
 
 
 @numba.njit(cache=True, nogil=True)
-def _relax_back(target, source, times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    low, high = _span(source)
-    for i in range(min(high, length.size)):
-        best = target[i]
+def _reach(times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return for each start the longest stage within `slowest` ([n])."""
+    n = length.size
+    own = np.zeros(n, np.int64)
+    reach = np.zeros(n, np.int64)
+    for i in range(n):
+        offset = base[i] - common[i] - 1
+        d = length[i]
+        while d > common[i] and times[offset + d] > slowest:
+            d -= 1
+        own[i] = d if d > common[i] else 0
         owner = i
-        top = min(length[i], high - i)
+        most = length[i]
+        while most > 0:
+            if common[owner] < own[owner] <= most:
+                reach[i] = own[owner]
+                break
+            if own[owner] > most:  # some of the owner's stages are longer than what is shared
+                offset = base[owner] - common[owner] - 1
+                d = most
+                while d > common[owner] and times[offset + d] > slowest:
+                    d -= 1
+                if d > common[owner]:
+                    reach[i] = d
+                    break
+            most = min(most, common[owner])
+            owner = above[owner]
+    return reach
+
+
+@numba.njit(cache=True, nogil=True)
+def _relax_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    target, source, times, common, above, base, length, reach, slowest, first, last, sums
+):
+    low, high = _span(source)
+    for i in range(first, min(high, length.size, last + 1)):
+        best = target[i]
+        if not sums and best < INFINITE:
+            continue
+        owner = i
+        top = min(reach[i], high - i)
         while top > 0:
             offset = base[owner] - common[owner] - 1
-            for d in range(max(common[owner] + 1, low - i), top + 1):
+            bottom = max(common[owner] + 1, low - i)
+            for d in range(top, bottom - 1, -1):
                 f = source[i + d]
                 if f < INFINITE:
                     t = times[offset + d]
                     if t <= slowest and t + f < best:
                         best = t + f
+                        if not sums:
+                            break
+            if not sums and best < INFINITE:
+                break
             top = min(top, common[owner])
             owner = above[owner]
         target[i] = best

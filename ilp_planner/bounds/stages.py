@@ -33,9 +33,10 @@ class StageKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Way:
-    """An exact answer for one stage; the range it was found on may be a copy of another."""
+    """An answer for one stage, and the effort it took; the range may stand for copies of itself."""
 
     optimum: StageOptimum
+    effort: int
     start: int
     stop: int
 
@@ -155,12 +156,12 @@ class StageBounds:
         )
 
     def refine(
-        self, key: StageKey, start: int, stop: int, *, cutoff: float, label_cap: int
+        self, key: StageKey, start: int, stop: int, *, cutoff: float, effort: int
     ) -> Way:
         """Solve one stage exactly below `cutoff` seconds and raise its bound to the answer."""
         optimum = solve_stage(
             self.chains[key.devices], start, stop, in_flight=key.in_flight, limit=self.limit,
-            enters_node=key.enters_node, leaves_node=key.leaves_node, cutoff=cutoff, label_cap=label_cap,
+            enters_node=key.enters_node, leaves_node=key.leaves_node, cutoff=cutoff, effort=effort,
         )  # fmt: skip
         known = self.exact.get(key)
         if known is not None and known.optimum.time < optimum.time:
@@ -169,7 +170,7 @@ class StageBounds:
             )
         times = self._table(key.devices, key.in_flight, key.enters_node)[int(key.leaves_node)]
         times[key.entry] = max(times[key.entry], optimum.bound)
-        way = Way(optimum=optimum, start=start, stop=stop)
+        way = Way(optimum=optimum, effort=effort, start=start, stop=stop)
         self.exact[key] = way
         return way
 

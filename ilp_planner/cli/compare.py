@@ -8,8 +8,9 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import Case, rebuild_case
-from ilp_planner.cli.solve import search, solve_limits
-from ilp_planner.errors import PlannerError, SolverError, UsageError
+from ilp_planner.cli.solve import search
+from ilp_planner.cli.values import solve_limits, solver_names
+from ilp_planner.errors import PlannerError, SolverError
 from ilp_planner.formats.plan_json import read_plan
 from ilp_planner.formats.saved_plan import Inputs, SavedPlan
 from ilp_planner.report.comparison import (
@@ -20,13 +21,15 @@ from ilp_planner.report.comparison import (
 )
 from ilp_planner.report.console import print_report
 from ilp_planner.report.json_report import print_json
-from ilp_planner.report.tables import summary
+from ilp_planner.report.tables import STOPS, summary
+from ilp_planner.result import Stop
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Limits
 
-SOLVERS = ("auto", "dp", "cp-sat", "milp", "pulp")
 SAME = ("model", "cluster", "profile")
 SAME_VALUES = ("cost_model", "global_batch", "memory_limit")
 
@@ -49,26 +52,10 @@ def compare(
     limits = solve_limits(time_limit, 0.0, None, workers, seed)
     first = read_plan(plan_files[0])
     case = rebuild_case(first, plan_files[0], accept_changed=accept_changed)
-    entries = [
-        *(plan_entry(case, file) for file in plan_files),
-        *(solver_entry(case, name, limits) for name in names),
-    ]
+    entries = [plan_entry(case, file) for file in plan_files]
+    entries += solver_entries(case, names, limits)
     show(case.problem, entries, as_json=as_json)
     check_consistent(entries)
-
-
-def solver_names(text: str) -> list[str]:
-    """Return the solvers in `--solvers dp,cp-sat`.
-
-    Raises
-    ------
-    UsageError: there is no such solver.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in SOLVERS:
-            raise UsageError(f"--solvers: found {name!r}, expected some of {', '.join(SOLVERS)}")
-    return list(dict.fromkeys(names))
 
 
 def plan_entry(case: Case, file: Path) -> Entry:
@@ -99,7 +86,6 @@ def other_problem(case: Case, saved: SavedPlan, file: Path) -> str:
 
 def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
     """Evaluate a plan; its bound counts when its certificate can be derived again."""
-    from ilp_planner.certificate import check_certificate
     from ilp_planner.evaluate import evaluate
 
     evaluation = evaluate(case.problem, saved.plan)
@@ -111,6 +97,8 @@ def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
             case.inputs.micro_batches,
             case.inputs.max_stages,
         ):
+            from ilp_planner.certificate import check_certificate
+
             bound = check_certificate(case.problem, saved.certificate).bound
         elif not remark:
             remark = "its bound is for another choice of micro-batches or stages"
@@ -125,14 +113,26 @@ def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
     )
 
 
-def solver_entry(case: Case, name: str, limits: "Limits") -> Entry:
-    """Run one solver on the problem."""
+def solver_entries(case: Case, names: list[str], limits: "Limits") -> "Iterator[Entry]":
+    """Run solvers one after the other; Ctrl-C ends the one that runs, and leaves out the rest."""
+    for name in names:
+        entry, stop = solver_entry(case, name, limits)
+        yield entry
+        if stop is Stop.USER:
+            return
+
+
+def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
+    """Run one solver on the problem; return also why it stopped."""
     try:
         result = search(case, limits, name)
     except SolverError as error:
-        return Entry(name=f"solver {name}", remark=str(error))
+        return Entry(name=f"solver {name}", remark=str(error)), Stop.ERROR
     found = result.evaluation
-    return Entry(
+    remarks = list(result.notes if result.plan else [result.reason or "no plan found"])
+    if result.stopped_by is not Stop.PROOF:
+        remarks.insert(0, STOPS[result.stopped_by])
+    entry = Entry(
         name=f"solver {name}",
         time=result.objective,
         memory=math.nan if found is None else max(cost.memory for cost in found.stages),
@@ -140,8 +140,9 @@ def solver_entry(case: Case, name: str, limits: "Limits") -> Entry:
         stages=None if result.plan is None else len(result.plan.stages),
         micro_batch=None if result.plan is None else result.plan.micro_batch,
         wall=result.wall,
-        remark="; ".join(result.notes) if result.plan else result.reason or "no plan found",
+        remark="; ".join(note for note in remarks if note not in case.problem.notes),
     )
+    return entry, result.stopped_by
 
 
 def show(problem: "Problem", entries: list[Entry], *, as_json: bool) -> None:

@@ -105,4 +105,4 @@ def complain(
     if check is not None and not check.holds:
         broken = [str(part.micro_batch) for part in check.parts if not part.holds]
         where = f"micro-batch {', '.join(broken)}" if broken else "the whole"
-        raise PlanError(f"{file}: certificate: the bound of {where} does not follow from the inputs")
+        raise PlanError(f"{file}: certificate: the bound of {where} does not hold")

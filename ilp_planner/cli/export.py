@@ -7,6 +7,7 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders
+from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import save_aceso
 from ilp_planner.formats.plan_json import read_plan
@@ -28,7 +29,10 @@ def export(
         now = Reference(name=reference.name, sha256=digest)
         check_unchanged(plan_file, "model", reference, now)
     writers = {"aceso": save_aceso}
-    writers[to](output, saved.plan, model)
+    try:
+        writers[to](output, saved.plan, model)
+    except PlanError as error:
+        raise PlanError(f"{plan_file}: {error}") from None
     if saved.verdict is not None and not saved.verdict.legal:
         typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
     typer.echo(f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}", err=True)

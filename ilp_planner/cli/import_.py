@@ -6,13 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.inputs import (
-    Request,
-    build_case,
-    find_model,
-    memory_limit,
-    micro_batch_sizes,
-)
+from ilp_planner.cli.inputs import Request, build_case, find_model
+from ilp_planner.cli.values import memory_limit, micro_batch_sizes
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.formats.plan_json import write_plan

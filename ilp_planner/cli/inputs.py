@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.cli.library import spec_candidates
-from ilp_planner.errors import PlanError, SpecError, UsageError
+from ilp_planner.cli.values import split_profile
+from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.files import sha256_of
 from ilp_planner.formats.saved_plan import Inputs, Reference
-from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.table import Profile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
-
-PROFILE_FORMATS = ("analytic", "aceso")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,55 +42,6 @@ class Case:
 
     problem: Problem
     inputs: Inputs
-
-
-def memory_limit(text: str | None) -> float | None:
-    """Return bytes from what `--memory-limit` says.
-
-    Raises
-    ------
-    UsageError: not a positive size with a unit.
-    """
-    if text is None:
-        return None
-    try:
-        return float(parse_size(text, what="--memory-limit"))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def micro_batch_sizes(values: Sequence[str]) -> tuple[int, ...]:
-    """Return the sizes in `--micro-batch-size 1 2,4`.
-
-    Raises
-    ------
-    UsageError: not a whole number of at least 1.
-    """
-    sizes = []
-    for text in ",".join(values).split(",") if values else ():
-        if not text.strip().isdecimal() or int(text) < 1:
-            raise UsageError(
-                f"--micro-batch-size: found {text.strip()!r}, expected a whole number of at least 1"
-            )
-        sizes.append(int(text))
-    return tuple(dict.fromkeys(sizes))
-
-
-def split_profile(text: str) -> tuple[str, str]:
-    """Return format and path of `FORMAT:PATH`.
-
-    Raises
-    ------
-    UsageError: no such format, or a path is missing or too many.
-    """
-    kind, _, path = text.partition(":")
-    if kind not in PROFILE_FORMATS:
-        raise UsageError(f"--profile: found {text!r}, expected aceso:FOLDER or analytic")
-    if kind == "aceso" and not path:
-        raise UsageError(f"--profile: found {text!r} without a folder, expected aceso:FOLDER")
-    if kind == "analytic" and path:
-        raise UsageError(f"--profile: found {text!r}, but an analytic profile reads no file")
-    return kind, path
 
 
 def build_case(

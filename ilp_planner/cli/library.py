@@ -37,6 +37,6 @@ def spec_candidates(name: str, kind: str, folders: tuple[Path, ...] = ()) -> lis
     if found:
         return found
     known = sorted({path.stem for folder in library for path in (folder / kind).glob("*.toml")})
-    near = difflib.get_close_matches(Path(name).stem, known, n=1)
+    near = difflib.get_close_matches(Path(name).name.removesuffix(".toml"), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"{kind} that are here: {', '.join(known)}"
     raise SpecError(f"{name}: no such file; {hint}")

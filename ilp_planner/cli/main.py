@@ -75,7 +75,16 @@ def run(arguments: list[str]) -> int:
 
 
 def _text_of(error: PlannerError | typer.TyperException) -> str:
-    return error.format_message() if isinstance(error, typer.TyperException) else str(error)
+    if not isinstance(error, typer.TyperException):
+        return str(error)
+    text = error.format_message()
+    # What was found is lost in the message of a value of the wrong type, and kept in its cause.
+    details = getattr(error.__cause__, "errors", None)
+    if details is None or repr(details()[0]["input"]) in text:
+        return text
+    option = text.partition(": ")[0]
+    expected = details()[0]["msg"].replace("Input should be", "expected")
+    return f"{option}: found {details()[0]['input']!r}, {expected}"
 
 
 def _fail(error: Exception, message: str, code: int) -> int:

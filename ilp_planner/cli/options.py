@@ -65,9 +65,7 @@ MaxStages = Annotated[
 TimeLimit = Annotated[
     float, typer.Option("--time-limit", min=0.0, metavar="S", help="Seconds to search at most.")
 ]
-Workers = Annotated[
-    int, typer.Option("--workers", min=1, metavar="N", help="Threads of a solver.")
-]
+Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Threads of a solver.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a solver.")]
 Output = Annotated[
     Path | None,

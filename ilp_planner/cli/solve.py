@@ -1,14 +1,15 @@
 """`ilp-plan solve`."""
 
-import math
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.inputs import Case, Request, build_case, memory_limit, micro_batch_sizes
+from ilp_planner.cli.inputs import Case, Request, build_case
+from ilp_planner.cli.values import Solver, memory_limit, micro_batch_sizes, solve_limits
 from ilp_planner.cli.versions import versions
-from ilp_planner.errors import InfeasibleError, UsageError
+from ilp_planner.errors import InfeasibleError, OutputError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.plan_json import write_plan
 from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
@@ -21,7 +22,6 @@ from ilp_planner.solvers.base import Limits
 
 NO_PLAN = 4
 GAP_TOO_LARGE = 5
-Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp"]
 
 
 def solve(
@@ -70,32 +70,8 @@ def solve(
         check_writable(output)
     case = build_case(request)
     result = search(case, limits, solver)
-    if output is not None and result.plan is not None:
-        write_plan(output, saved_plan(case, result))
-    show(case, result, as_json=as_json)
+    save_and_show(case, result, output, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
-
-
-def solve_limits(
-    time_limit: float, gap: float, require_gap: float | None, workers: int, seed: int
-) -> Limits:
-    """Return the limits that the options ask for.
-
-    Raises
-    ------
-    UsageError: they contradict each other, or are no such numbers.
-    """
-    if not math.isfinite(time_limit):
-        raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
-    for name, value in (("--gap", gap), ("--require-gap", require_gap)):
-        if value is not None and not 0 <= value < 1:
-            raise UsageError(f"{name}: found {value}, expected a fraction from 0 to below 1")
-    if require_gap is not None and gap > require_gap:
-        raise UsageError(
-            f"--gap {gap} stops the search before --require-gap {require_gap} is reached: "
-            "expected --gap to be the smaller"
-        )
-    return Limits(seconds=time_limit, gap=gap, workers=workers, seed=seed)
 
 
 def search(case: Case, limits: Limits, solver: str) -> Result:
@@ -104,6 +80,22 @@ def search(case: Case, limits: Limits, solver: str) -> Result:
 
     with Progress() as progress:
         return run(case.problem, limits=limits, solver=solver, progress=progress)
+
+
+def save_and_show(case: Case, result: Result, output: Path | None, *, as_json: bool) -> None:
+    """Save the plan, if there is one and somewhere to, and print the result.
+
+    Raises
+    ------
+    OutputError: it could not be saved; the result, which may have cost hours, is printed first.
+    """
+    if output is not None and result.plan is not None:
+        try:
+            write_plan(output, saved_plan(case, result))
+        except OutputError:
+            show(case, result, None, as_json=as_json)
+            raise
+    show(case, result, output, as_json=as_json)
 
 
 def saved_plan(case: Case, result: Result) -> SavedPlan:
@@ -118,15 +110,18 @@ def saved_plan(case: Case, result: Result) -> SavedPlan:
     )
 
 
-def show(case: Case, result: Result, *, as_json: bool) -> None:
-    """Print a result."""
+def show(case: Case, result: Result, output: Path | None, *, as_json: bool) -> None:
+    """Print a result. output: where its plan was saved, if it has one."""
     if as_json:
         print_json(result_object(case.problem, result))
         return
     tables = []
     if result.plan is not None and result.evaluation is not None:
         tables.append(stage_table(case.problem, result.plan, result.evaluation))
-    print_report(summary(result_lines(case.problem, result)), *tables)
+    lines = result_lines(case.problem, result)
+    if output is not None and result.plan is not None:
+        lines.append(("saved to", str(output)))
+    print_report(summary(lines), *tables)
 
 
 def verdict(result: Result, require_gap: float | None) -> int:

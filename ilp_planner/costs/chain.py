@@ -131,8 +131,11 @@ class ChainCosts(ABC):
         flags = [s.recompute for s in stage.strategies]
         unprofiled = []
         rows = []
-        for i, (name, option) in enumerate(zip(names, options, strict=True)):
-            row = self._row(name, option, micro_batch)
+        known = {
+            key: self._row(*key, micro_batch) for key in dict.fromkeys(zip(names, options, strict=True))
+        }
+        for i, key in enumerate(zip(names, options, strict=True)):
+            row = known[key]
             if row is None:
                 unprofiled.append(stage.start + i)
                 row = self.missing_row()

@@ -7,12 +7,11 @@ Read as well: Hetaceso's dialect (`tensor_parallel_size_of_each_op`, boolean `re
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.files import read_json, to_json, write_text
-from ilp_planner.formats.json_fields import Fields, shown
+from ilp_planner.formats.json_fields import LARGEST, Fields, shown
 from ilp_planner.plan import Plan, Stage, Strategy
 
 if TYPE_CHECKING:
@@ -53,15 +52,9 @@ def write_aceso(plan: Plan, model: ModelSpec) -> dict[str, Any]:
 
     Raises
     ------
-    PlanError: the plan is not for this model.
+    PlanError: the plan is not for this model, or its stages are not in order.
     """
-    placed = sum(stage.stop - stage.start for stage in plan.stages)
-    contiguous = all(a.stop == b.start for a, b in pairwise(plan.stages))
-    if plan.model != model.name or placed != len(model.operators) or not contiguous:
-        raise PlanError(
-            f"plan: model: found {plan.model!r} with {placed} operators, "
-            f"expected {model.name!r} with {len(model.operators)} in order"
-        )
+    _check_written(plan, model)
     each = [stage.strategies for stage in plan.stages]
     return {
         **_identity(model),
@@ -84,7 +77,7 @@ def save_aceso(path: Path, plan: Plan, model: ModelSpec) -> None:
 
     Raises
     ------
-    PlanError: the plan is not for this model.
+    PlanError: the plan is not for this model, or its stages are not in order.
     OutputError: the system refuses.
     """
     write_text(path, to_json(write_aceso(plan, model), indent=4))
@@ -105,6 +98,8 @@ def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None)
     """
     fields = Fields(read_json(path, PlanError), file=str(path))
     _check_model(fields, model)
+    if "recompute_ops" in fields.values:
+        fields.values["recompute_ops"] = _flags_as_numbers(fields.values["recompute_ops"])
     count = fields.whole("num_stages", least=1)
     devices = fields.wholes("num_gpus", least=1, count=count)
     sizes = fields.wholes("num_ops_in_each_stage", least=1, count=count)
@@ -112,40 +107,62 @@ def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None)
         found = f"{sum(sizes)} operators"
         expected = f"the {len(model.operators)} of {model.name}"
         raise fields.error("num_ops_in_each_stage", expected, found)
-    tensor_key = next((key for key in TENSOR_KEYS if key in fields.values), TENSOR_KEYS[0])
-    tensor = _per_operator(fields, tensor_key, sizes, least=1)
-    data = _per_operator(fields, "data_parallel_size_of_each_op", sizes, least=1)
-    recompute = _per_operator(fields, "recompute_ops", sizes, booleans=True)
-    split = _per_operator(fields, "algo_of_each_op", sizes)
-    stages: list[Stage] = []
-    start = first = 0
-    for s in range(count):
-        degrees = list(zip(tensor[s], data[s], strict=True))
-        for i, (tp, dp) in enumerate(degrees):
-            if tp * dp != devices[s]:
-                found = f"{tp} with data_parallel_size {dp}"
-                expected = f"a product of num_gpus, {devices[s]}"
-                raise fields.error(f"{tensor_key}[{s}][{i}]", expected, found)
-        stages.append(
-            Stage(
-                start=start,
-                stop=start + sizes[s],
-                first_device=first,
-                devices=devices[s],
-                strategies=tuple(
-                    Strategy(tp=tp, dp=dp, split=algo, recompute=bool(flag))
-                    for (tp, dp), algo, flag in zip(degrees, split[s], recompute[s], strict=True)
-                ),
-            )
-        )
-        start += sizes[s]
-        first += devices[s]
     return Plan(
         model=model.name,
         global_batch=_global_batch(fields, global_batch),
         micro_batch=fields.whole("micro_batch_size", least=1),
-        stages=tuple(stages),
+        stages=_read_stages(fields, devices, sizes),
     )
+
+
+def _read_stages(fields: Fields, devices: list[int], sizes: list[int]) -> tuple[Stage, ...]:
+    """Return the stages, on devices and operators in order."""
+    tensor_key = next((key for key in TENSOR_KEYS if key in fields.values), TENSOR_KEYS[0])
+    tensor = _per_operator(fields, tensor_key, sizes, least=1)
+    data = _per_operator(fields, "data_parallel_size_of_each_op", sizes, least=1)
+    recompute = _per_operator(fields, "recompute_ops", sizes, most=1)
+    split = _per_operator(fields, "algo_of_each_op", sizes)
+    stages: list[Stage] = []
+    start = first = 0
+    for s, size in enumerate(sizes):
+        for i, (tp, dp) in enumerate(zip(tensor[s], data[s], strict=True)):
+            if tp * dp != devices[s]:
+                found = f"{tp} with data_parallel_size {dp}"
+                expected = f"a product of num_gpus, {devices[s]}"
+                raise fields.error(f"{tensor_key}[{s}][{i}]", expected, found)
+        each = zip(tensor[s], data[s], split[s], recompute[s], strict=True)
+        stages.append(
+            Stage(
+                start=start,
+                stop=start + size,
+                first_device=first,
+                devices=devices[s],
+                strategies=tuple(
+                    Strategy(tp=tp, dp=dp, split=algo, recompute=bool(flag))
+                    for tp, dp, algo, flag in each
+                ),
+            )
+        )
+        start += size
+        first += devices[s]
+    return tuple(stages)
+
+
+def _check_written(plan: Plan, model: ModelSpec) -> None:
+    """Refuse what this format cannot say: another model, or stages that are not in order."""
+    operators = devices = 0
+    for s, stage in enumerate(plan.stages):
+        if (stage.start, stage.first_device) != (operators, devices):
+            raise PlanError(
+                f"plan.stages[{s}]: found operator {stage.start} on device {stage.first_device} "
+                f"first, expected operator {operators} on device {devices}"
+            )
+        operators, devices = stage.stop, devices + stage.devices
+    if plan.model != model.name or operators != len(model.operators):
+        raise PlanError(
+            f"plan.model: found {plan.model!r} with {operators} operators, "
+            f"expected {model.name!r} with {len(model.operators)}"
+        )
 
 
 def _global_batch(fields: Fields, wanted: int | None) -> int:
@@ -184,20 +201,25 @@ def _check_model(fields: Fields, model: ModelSpec) -> None:
 
 
 def _per_operator(
-    fields: Fields, key: str, sizes: list[int], *, least: int = 0, booleans: bool = False
+    fields: Fields, key: str, sizes: list[int], *, least: int = 0, most: int = LARGEST
 ) -> list[list[int]]:
-    """Return one list per stage with one entry per operator."""
+    """Return one list per stage with one whole number per operator."""
     stages = fields.listed(key)
     if len(stages) != len(sizes):
         raise fields.error(key, f"a list of {len(sizes)} stages")
-    for s, size in enumerate(sizes):
-        inner = Fields({f"{key}[{s}]": stages[s]}, file=fields.file)
-        values = inner.listed(f"{key}[{s}]")
-        if booleans and all(isinstance(v, bool) for v in values):
-            stages[s] = values = [int(v) for v in values]
-            inner = Fields({f"{key}[{s}]": values}, file=fields.file)
-        inner.wholes(f"{key}[{s}]", least=least, count=size)
-        if booleans and any(v > 1 for v in values):
-            at = next(i for i, v in enumerate(values) if v > 1)
-            raise fields.error(f"{key}[{s}][{at}]", "0 or 1", str(values[at]))
-    return stages
+    names = [f"{key}[{s}]" for s in range(len(sizes))]
+    lists = Fields(dict(zip(names, stages, strict=True)), file=fields.file)
+    return [
+        lists.wholes(name, least=least, most=most, count=size)
+        for name, size in zip(names, sizes, strict=True)
+    ]
+
+
+def _flags_as_numbers(stages: object) -> object:
+    """Return `recompute_ops` with 0 and 1 where Hetaceso writes false and true."""
+    if not isinstance(stages, list):
+        return stages
+    return [
+        [int(x) if isinstance(x, bool) else x for x in flags] if isinstance(flags, list) else flags
+        for flags in stages
+    ]

@@ -29,9 +29,9 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def is_whole(value: object, least: int = 0) -> bool:
-    """Tell whether it is an integer (true and false are not) from `least` to 2^63 - 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+def is_whole(value: object, least: int = 0, most: int = LARGEST) -> bool:
+    """Tell whether it is an integer in these limits; true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 class Fields:
@@ -129,14 +129,17 @@ class Fields:
                 raise self.error(f"{key}[{i}]", "a text", shown(value))
         return tuple(values)
 
-    def wholes(self, key: str, *, least: int = 0, count: int | None = None) -> list[int]:
-        """Return a list of integers of at least `least`, `count` of them."""
+    def wholes(
+        self, key: str, *, least: int = 0, most: int = LARGEST, count: int | None = None
+    ) -> list[int]:
+        """Return a list of integers in these limits, `count` of them."""
         values = self.listed(key)
         if count is not None and len(values) != count:
             raise self.error(key, f"a list of {count}")
+        limits = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
         for i, value in enumerate(values):
-            if not is_whole(value, least):
-                raise self.error(f"{key}[{i}]", f"a whole number of at least {least}", shown(value))
+            if not is_whole(value, least, most):
+                raise self.error(f"{key}[{i}]", f"a whole number {limits}", shown(value))
         return values
 
     def record(self, key: str) -> dict[str, Any]:

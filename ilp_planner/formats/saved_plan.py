@@ -1,4 +1,4 @@
-"""What a plan file holds: the decision, what it was made for, what was claimed, how it was judged."""
+"""What a plan file holds: the decision, what it is for, what was claimed, how it was judged."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 
-def evaluation_lines(
-    problem: Problem, plan: Plan, evaluation: Evaluation
-) -> list[tuple[str, str]]:
+def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
     """Say what the evaluator found."""
     verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
     return [

@@ -1,29 +1,27 @@
-"""What every arc-flow backend shares: reduction of the graph, model rows, and the record of a search.
+"""What every arc-flow backend shares: reducing the graph, and the rows of the model.
 
-Model: one 0/1 variable per arc, one unit of flow from the sources to the sink, and a bottleneck variable that is
-at least the total time of the arcs over each operator. A path has exactly one arc over each operator, so these
-rows say "slowest arc" with far fewer and much tighter rows than one row per arc.
+Model: one 0/1 variable per arc, one unit of flow from the sources to the sink, and a bottleneck
+variable that is at least the total time of the arcs over each operator. A path has exactly one arc
+over each operator, so these rows say "slowest arc" with far fewer and much tighter rows than one
+row per arc.
 
-What was tried and left out: 0/1 thresholds on the bottleneck (x_a <= z_k for arcs slower than threshold k) close
-a third to a half of the root gap, but cost the solvers more time than they save.
+What was tried and left out: 0/1 thresholds on the bottleneck (x_a <= z_k for arcs slower than
+threshold k) close a third to a half of the root gap, but cost the solvers more time than they save.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.errors import SolverError
-from ilp_planner.result import Status, Stop, relative_gap
-from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 INCUMBENT_TRIES = 16
 COVER_ENTRIES = 400_000
-"""Most entries of the covering rows; a model of more takes longer to build and load than it saves."""
+"""Most entries of the covering rows; more take longer to build and load than they save."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +38,8 @@ class Reduced:
 
     arcs: int64, number of each arc in the graph that was reduced.
     bottleneck: seconds; the slowest arc of such a path takes at least that.
-    bound: seconds, proved for every path of the graph that was reduced (never above the cutoff; inf without both).
+    bound: seconds, proved for every path of the graph that was reduced (never above the cutoff; inf
+    without both).
     """
 
     graph: StageGraph
@@ -62,7 +61,10 @@ class Reduced:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """Sparse rows low <= sum(value * column) <= high; row r holds entries pointer[r] .. pointer[r + 1]."""
+    """Sparse rows low <= sum(value * column) <= high.
+
+    Row r holds the entries pointer[r] .. pointer[r + 1] - 1.
+    """
 
     pointer: NDArray[np.int64]
     column: NDArray[np.int64]
@@ -78,17 +80,18 @@ class Rows:
         """Return the row number of each entry."""
         return np.repeat(np.arange(len(self)), np.diff(self.pointer))
 
-    def columns(self) -> list[list[int]]:
-        """Return the columns of each row."""
-        flat = self.column.tolist()
-        return [flat[a:b] for a, b in pairwise(self.pointer.tolist())]
+    def entries(self) -> Iterator[tuple[list[int], list[float]]]:
+        """Yield the columns and values of each row."""
+        columns, values = self.column.tolist(), self.value.tolist()
+        for begin, end in pairwise(self.pointer.tolist()):
+            yield columns[begin:end], values[begin:end]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearModel:
-    """Minimise cost over integer columns 0 .. arcs - 1 in [0, 1] and one continuous column `arcs`, the bottleneck.
+    """Minimise cost over 0/1 columns, one per arc, and a last, continuous one for the bottleneck.
 
-    scale: the model's time unit is 1 / scale seconds.
+    bottleneck: its least and greatest value. scale: the model's time unit is 1 / scale seconds.
     """
 
     arcs: int
@@ -102,8 +105,8 @@ class LinearModel:
 def check_positions(graph: StageGraph) -> None:
     """Refuse a graph whose arcs do not join where their operator ranges do.
 
-    Everything here relies on it: arcs sorted by `start` are in topological order, and a path has exactly one arc
-    over each operator.
+    Everything here relies on it: arcs sorted by `start` are in topological order, and a path has
+    exactly one arc over each operator.
 
     Raises
     ------
@@ -112,17 +115,18 @@ def check_positions(graph: StageGraph) -> None:
     position = np.full(graph.nodes, -1, dtype=np.int64)
     position[graph.tail] = graph.start
     position[graph.head] = graph.stop
-    for name, node, at in (("tail", graph.tail, graph.start), ("head", graph.head, graph.stop)):
-        wrong = np.flatnonzero(position[node] != at)
+    for name, nodes, at in (("tail", graph.tail, graph.start), ("head", graph.head, graph.stop)):
+        wrong = np.flatnonzero(position[nodes] != at)
         if wrong.size:
             arc = int(wrong[0])
+            expected = position[nodes[arc]]
             raise SolverError(
-                f"arc {arc}: {name} {node[arc]} is at operator {position[node[arc]]}, found {at[arc]}"
+                f"arc {arc}: {name} {nodes[arc]} is at operator {expected}, found {at[arc]}"
             )
     ends = [(source, 0) for source in graph.sources] + [(graph.sink, graph.operators)]
-    for node, expected in ends:
-        if position[node] not in (-1, expected):
-            raise SolverError(f"node {node}: must be at operator {expected}, found {position[node]}")
+    for node, end in ends:
+        if position[node] not in (-1, end):
+            raise SolverError(f"node {node}: must be at operator {end}, found {position[node]}")
 
 
 def rounding(graph: StageGraph) -> float:
@@ -144,8 +148,8 @@ class _Labels:
 def _labels(graph: StageGraph) -> _Labels:
     """Sweep the arcs once in each direction.
 
-    Plain lists: a few milliseconds for 20000 arcs however few arcs share a position, where array operations per
-    position would cost ten times that on a chain of thousands of positions.
+    Plain lists: a few milliseconds for 20000 arcs however few arcs share a position, where array
+    operations per position would cost ten times that on a chain of thousands of positions.
     """
     order = np.argsort(graph.start, kind="stable")
     arcs = list(
@@ -183,7 +187,7 @@ def _labels(graph: StageGraph) -> _Labels:
 
 
 def shortest_path(graph: StageGraph, ceiling: float = math.inf) -> tuple[int, ...]:
-    """Return the path of least total time among those without an arc slower than `ceiling` seconds."""
+    """Return the path of least total time without arcs slower than `ceiling` seconds."""
     order = np.argsort(graph.start, kind="stable")
     order = order[graph.time[order] <= ceiling]
     total = [math.inf] * graph.nodes
@@ -209,7 +213,7 @@ def shortest_path(graph: StageGraph, ceiling: float = math.inf) -> tuple[int, ..
 
 
 def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...]:
-    """Return the cheapest of a few shortest paths, each under a ceiling on its slowest arc (empty without a path)."""
+    """Return the cheapest of a few shortest paths, under different ceilings on their arcs."""
     best = shortest_path(graph)
     if not best or graph.micro_batches == 1:
         return best
@@ -224,8 +228,9 @@ def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...
 def reduced(graph: StageGraph, cutoff: float = math.inf) -> Reduced:
     """Drop every arc that no path costing at most `cutoff` seconds can use.
 
-    The best path through an arc costs at least (B - 1) * (least slowest arc of a path through it) + (least total of
-    a path through it). Dropping arcs raises both, so it is repeated until nothing more goes. Paths at the cutoff
+    The best path through an arc costs at least (B - 1) * (least slowest arc of a path through it) +
+    (least total of a path through it). Dropping arcs raises both, so it is repeated until nothing
+    more goes. Paths at the cutoff
     stay: when one is known, the optimum of the graph is a path of what is left.
     """
     check_positions(graph)
@@ -258,7 +263,7 @@ def reduced(graph: StageGraph, cutoff: float = math.inf) -> Reduced:
 
 
 def flow_rows(graph: StageGraph) -> Rows:
-    """Return flow conservation: one unit leaves the sources together, enters the sink, passes every other node."""
+    """Return flow conservation: one unit leaves the sources, passes the nodes, enters the sink."""
     source, sink = graph.nodes, graph.sink
     tail = np.where(np.isin(graph.tail, graph.sources), source, graph.tail)
     node = np.concatenate([tail, graph.head])
@@ -278,11 +283,12 @@ def flow_rows(graph: StageGraph) -> Rows:
 
 
 def cover_rows(graph: StageGraph, entries: int = COVER_ENTRIES) -> Rows:
-    """Return, for each distinct set of arcs over an operator, the row (sum of time over the set) in [0, inf].
+    """Return, for each distinct set of arcs over an operator, the row with their times.
 
-    Operators between two neighbouring breakpoints (starts and stops of arcs) are under the same arcs: one row serves
-    them all. When the rows would hold more than `entries` entries, only some are kept, evenly spread and enough to
-    meet every arc: the relaxation is weaker, the model as exact.
+    Operators between two neighbouring breakpoints (starts and stops of arcs) are under the same
+    arcs: one row serves them all. When the rows would hold more than `entries` entries, only some
+    are kept, evenly spread and enough to meet every arc: the relaxation is weaker, the model as
+    exact.
     """
     breaks = np.unique(np.concatenate([graph.start, graph.stop]))
     first, last = np.searchsorted(breaks, graph.start), np.searchsorted(breaks, graph.stop)
@@ -307,7 +313,7 @@ def cover_rows(graph: StageGraph, entries: int = COVER_ENTRIES) -> Rows:
 
 
 def _piercing(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the fewest rows such that each range first .. last - 1 holds one (greedy by earliest end)."""
+    """Return the fewest rows such that each range first .. last - 1 holds one, by earliest end."""
     latest = np.full(int(last.max(initial=0)) + 1, -1, dtype=np.int64)
     np.maximum.at(latest, last, first)
     picks = [-1]
@@ -351,9 +357,9 @@ def linear_model(problem: Reduced, *, scale: float) -> LinearModel:
 
 
 def solver_scale(problem: Reduced) -> float:
-    """Return the scale that brings the bottleneck to 64 .. 128 units: a power of two, so that scaling is exact.
+    """Return the power of two (so that scaling is exact) that brings the bottleneck to 64 .. 128.
 
-    LP tolerances (1e-7 .. 1e-6, absolute) then are below 1e-7 of the objective, whatever the seconds are.
+    The solvers' tolerances are absolute, and seconds may be 1e-4 or 1e3.
     """
     return 2.0 ** (7 - math.frexp(problem.bottleneck)[1])
 
@@ -369,93 +375,3 @@ def ordered_path(graph: StageGraph, arcs: Iterable[int]) -> tuple[int, ...]:
     if not graph.is_path(path):
         raise SolverError(f"solver returned {len(path)} arcs that form no path to the sink")
     return path
-
-
-def printed_floor(text: str) -> float:
-    """Return the least number that a solver may have rounded to what it printed (-inf for no finite number)."""
-    number = Decimal(text)
-    exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int):  # inf, nan
-        return -math.inf
-    return float(number - Decimal(1).scaleb(exponent))
-
-
-class Search:
-    """Best path and bound so far for the whole graph; tells `progress` of each improvement."""
-
-    def __init__(
-        self, graph: StageGraph, hint: Sequence[int] = (), progress: Progress | None = None
-    ) -> None:
-        if len(hint) and not graph.is_path(hint):
-            raise ValueError("hint must be a path of the graph from a source to the sink")
-        self.graph = graph
-        self.progress: Progress | None = None
-        self.path: tuple[int, ...] = ()
-        self.objective = math.inf
-        self.bound = 0.0
-        self.offer(hint)
-        self.progress = progress
-
-    def prepared(self, *, reduce: bool = True) -> Reduced:
-        """Return the reduced graph, after looking for a path (`reduce`) to reduce it by."""
-        if reduce:
-            clean = reduced(self.graph)
-            self.offer(clean.original(incumbent(clean.graph)))
-        problem = reduced(self.graph, self.objective if reduce else math.inf)
-        self.prove(problem.bound)
-        return problem
-
-    def offer(self, path: Sequence[int]) -> None:
-        """Take a path of the graph if it is the best so far."""
-        objective = self.graph.path_time(path) if len(path) else math.inf
-        if objective < self.objective:
-            self.path, self.objective = tuple(int(arc) for arc in path), objective
-            self._tell()
-
-    def prove(self, bound: float) -> None:
-        """Take a lower bound, seconds, if it is the best so far."""
-        if bound > self.bound:
-            self.bound = bound
-            self._tell()
-
-    def _tell(self) -> None:
-        if self.progress is not None:
-            self.progress(self.objective, min(self.bound, self.objective))
-
-    def closed(self, gap: float) -> bool:
-        """Tell whether there is nothing left to do for a search that may stop at this gap."""
-        return self.bound >= self.objective * (1 - max(gap, rounding(self.graph)))
-
-    def answer(
-        self, solver: str, stopped: Stop, limits: Limits, tolerance: float = 1e-9
-    ) -> GraphSolution:
-        """Return what is known, optimal when bound and objective differ by no more than the solver can resolve.
-
-        Raises
-        ------
-        SolverError: the bound is above the cost of a path that the graph has.
-        """
-        if self.path and self.bound > self.objective * (1 + tolerance):
-            raise SolverError(
-                f"{solver}: claims a bound of {self.bound} s, a path of {self.objective} s refutes it"
-            )
-        bound = min(self.bound, self.objective)
-        gap = relative_gap(self.objective, bound)
-        if not self.path:
-            status = Status.INFEASIBLE if bound == math.inf else Status.UNKNOWN
-            stopped = Stop.PROOF if bound == math.inf else stopped
-        elif gap <= tolerance:
-            status, stopped = Status.OPTIMAL, Stop.PROOF
-        else:
-            status = Status.FEASIBLE
-            # A solver that says "optimal" but is this far off stopped at its own tolerance.
-            if stopped is Stop.PROOF or (stopped is Stop.TIME and gap <= limits.gap):
-                stopped = Stop.GAP
-        return GraphSolution(
-            path=self.path,
-            objective=self.objective,
-            bound=bound,
-            status=status,
-            stopped_by=stopped,
-            solver=solver,
-        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import Search
+from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,12 +77,12 @@ class BruteForce:
 
     def _paths(self, graph: StageGraph, leaving: list[list[int]]) -> Iterator[tuple[int, ...]]:
         head = graph.head.tolist()
-        stack = [((arc,), head[arc]) for source in set(graph.sources) for arc in leaving[source]]
+        stack: list[tuple[tuple[int, ...], int]] = [
+            ((arc,), head[arc]) for source in set(graph.sources) for arc in leaving[source]
+        ]
         while stack:
             path, node = stack.pop()
             if node == graph.sink:
                 yield path
                 continue
             stack.extend(((*path, arc), head[arc]) for arc in leaving[node])
-
-

@@ -13,7 +13,8 @@ import numpy as np
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import Search, cover_rows, flow_rows, ordered_path
+from ilp_planner.solvers.arc_flow import cover_rows, flow_rows, ordered_path
+from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 OBJECTIVE_BITS = 44
-"""A path costs at most 2**44 units: rounding then is below 1e-9 of it, and a double holds it exactly."""
+"""A path costs at most 2**44 units: enough for 1e-9 of it, and a double holds it exactly."""
 SUM_BITS = 60
 """CP-SAT refuses objectives whose terms could add up to more than int64 holds."""
 
@@ -33,7 +34,8 @@ SUM_BITS = 60
 class CpSat:
     """CP-SAT over one boolean per arc.
 
-    reduce: drop the arcs that cannot matter before solving; off, CP-SAT sees the graph as it is (for comparison).
+    reduce: drop the arcs that cannot matter before solving; off, CP-SAT sees the graph as it is
+    (for comparison).
     """
 
     name = "cp-sat"
@@ -53,10 +55,11 @@ class CpSat:
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
     ) -> GraphSolution:
-        """Solve the graph with times rounded down to integers, and report in the graph's own seconds.
+        """Solve the graph with times rounded down to integers; report in the graph's own seconds.
 
-        Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that is optimal after
-        rounding is within (B - 1 + its arcs) / scale seconds of the optimum, less than 1e-9 of it in practice.
+        Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that
+        is optimal after rounding is within (B - 1 + its arcs) / scale seconds of the optimum, less
+        than 1e-9 of it in practice.
 
         Raises
         ------
@@ -78,7 +81,7 @@ class CpSat:
 
 
 def integer_scale(graph: StageGraph) -> float:
-    """Return units per second: a power of two, so that scaling is exact and only the rounding down loses."""
+    """Return units per second, a power of two: scaling is exact, only rounding down loses."""
     slowest = float(graph.time.max())
     longest = int(np.unique(graph.start).size)
     path = math.log2(slowest * (graph.micro_batches - 1 + longest))
@@ -96,7 +99,8 @@ class _Run:
         graph = problem.graph
         self.scale = integer_scale(graph)
         self.units = np.floor(graph.time * self.scale).astype(np.int64)
-        # Rounding loses less than one unit per arc, and one in the bottleneck of each micro-batch after the first.
+        # Rounding loses less than one unit per arc, and one in the bottleneck of each micro-batch
+        # after the first.
         lost = (graph.micro_batches - 1 + np.unique(graph.start).size) / self.scale
         self.tolerance = float(lost) / problem.bound
         self.cp_model = cp_model
@@ -113,11 +117,11 @@ class _Run:
             math.floor(self.problem.bottleneck * self.scale), int(self.units.max()), "bottleneck"
         )
         flow = flow_rows(graph)
-        signs = np.split(flow.value.astype(np.int64), flow.pointer[1:-1])
-        for columns, sign, right in zip(flow.columns(), signs, flow.low.tolist(), strict=True):
+        for (columns, signs), right in zip(flow.entries(), flow.low.tolist(), strict=True):
             terms = [arc[column] for column in columns]
-            model.add(cp_model.LinearExpr.weighted_sum(terms, sign.tolist()) == int(right))
-        for columns in cover_rows(graph).columns():
+            ones = [int(sign) for sign in signs]
+            model.add(cp_model.LinearExpr.weighted_sum(terms, ones) == int(right))
+        for columns, _ in cover_rows(graph).entries():
             terms = [arc[column] for column in columns]
             model.add_exactly_one(terms)  # implied; as a clique it propagates better than flow
             if graph.micro_batches > 1:
@@ -133,7 +137,7 @@ class _Run:
         return model, arc, bottleneck
 
     def __call__(self, deadline: float) -> Stop:
-        """Search until the deadline (monotonic seconds) and tell the search what was found; return why it ended."""
+        """Run until the deadline (monotonic seconds), tell the search, return why it ended."""
         cp_model, parameters = self.cp_model, self.solver.parameters
         seconds = deadline - time.monotonic()
         if seconds <= 0:
@@ -142,11 +146,10 @@ class _Run:
         parameters.num_workers = self.limits.workers
         parameters.random_seed = self.limits.seed % 2**31
         parameters.relative_gap_limit = self.limits.gap
-        # CP-SAT's own handler would swallow Ctrl-C when this runs in the main thread, and no other thread gets it.
+        # CP-SAT's own handler would swallow Ctrl-C when this runs in the main thread, and no other
+        # thread gets it.
         parameters.catch_sigint_signal = False
-        self.solver.best_bound_callback = lambda bound: self.news.put(
-            lambda: self._prove(bound)
-        )
+        self.solver.best_bound_callback = lambda bound: self.news.put(lambda: self._prove(bound))
         outcome: list[Any] = []
         thread = threading.Thread(target=self._solve, args=(outcome,), daemon=True)
         thread.start()
@@ -154,7 +157,8 @@ class _Run:
             while thread.is_alive():
                 self._report(0.1)
         finally:
-            # Also when the caller interrupts: stop, and keep what was found without calling it again.
+            # Also when the caller interrupts: stop, and keep what was found without calling it
+            # again.
             while thread.is_alive():
                 self.solver.stop_search()
                 thread.join(0.05)
@@ -195,8 +199,7 @@ class _Run:
         self.search.offer(self.problem.original(path))
 
     def _prove(self, bound: float) -> None:
-        # The last digit that a double of this size holds may have been rounded up on its way here.
-        self.search.prove(math.nextafter(bound, -math.inf) / self.scale if bound > 2**53 else bound / self.scale)
+        self.search.prove(bound / self.scale)  # exact: below 2**53, by a power of two
 
     def _proved(self) -> bool:
         return bool(self.solver.best_objective_bound > self.solver.objective_value - 0.5)

@@ -1,0 +1,42 @@
+# Everything a fresh machine needs: Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
+# pip adds the exact versions of what the pinned dependencies depend on themselves
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
+
+.PHONY: plan test test-all lint bench clean
+
+plan: $(READY)
+	$(BIN)/ilp-plan solve
+
+test: $(READY_TEST)
+	$(BIN)/python -m pytest -n auto
+
+test-all: $(READY_TEST)
+	$(BIN)/python -m pytest -n auto -m "slow or not slow"
+
+lint: $(READY_TEST)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY_TEST)
+	$(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find ilp_planner tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps say that what these two files pin is installed.
+$(READY): pyproject.toml .constraints.txt | $(BIN)/python
+	$(PIP) --editable .
+	touch $@
+
+$(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	touch $(READY) $@

@@ -1,0 +1,290 @@
+"""Arc flow as a mixed-integer program, in HiGHS or SCIP through OR-Tools MathOpt."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ilp_planner.errors import SolverError
+from ilp_planner.result import Stop
+from ilp_planner.solvers.arc_flow import (
+    linear_model,
+    ordered_path,
+    solver_scale,
+)
+from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
+
+if TYPE_CHECKING:
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.arc_flow import LinearModel, Reduced
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+GRACE = 5.0
+"""Seconds that a solver may take past its time limit before its process is ended."""
+LAST_WORDS = 1.0
+"""Seconds that a solver has to answer a request to stop."""
+
+# Best bound in a line of the solvers' logs: HiGHS has it after the explored share of the tree, SCIP
+# as the third column from the end.
+_NUMBER = r"([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?))"
+_LOG_BOUND = {
+    "highs": re.compile(rf"^ .{{0,2}}\s+\d+\s+\d+\s+\d+\s+[\d.]+%\s+{_NUMBER}\s"),
+    "scip": re.compile(rf"\|\s*{_NUMBER}\s*\|[^|]*\|[^|]*\|[^|]*$"),
+}
+_SOLVER_TYPE = {"highs": "HIGHS", "scip": "GSCIP"}
+
+
+class Milp:
+    """MILP over one binary per arc and a continuous bottleneck.
+
+    reduce: drop the arcs that cannot matter before solving; off, the solver sees the whole graph.
+    """
+
+    def __init__(self, backend: Literal["highs", "scip"] = "highs", *, reduce: bool = True) -> None:
+        if backend not in _SOLVER_TYPE:
+            raise ValueError(f"backend must be 'highs' or 'scip', found {backend!r}")
+        self.backend = backend
+        self.name = "milp" if backend == "highs" else f"milp-{backend}"
+        self.reduce = reduce
+
+    def available(self) -> bool:
+        """Tell whether OR-Tools is installed."""
+        return importlib.util.find_spec("ortools") is not None
+
+    def solve(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        *,
+        hint: tuple[int, ...] = (),
+        progress: Progress | None = None,
+    ) -> GraphSolution:
+        """Solve the graph; the bound is the solver's, less what its tolerances let it err.
+
+        When HiGHS is interrupted, the paths that it found are lost; its bound is not.
+
+        Raises
+        ------
+        SolverError: the solver fails, or answers what the graph refutes.
+        """
+        deadline = time.monotonic() + limits.seconds
+        search = Search(graph, hint, progress)
+        stopped = Stop.PROOF
+        try:
+            problem = search.prepared(reduce=self.reduce)
+            if problem.graph.arcs and not search.closed(limits.gap):
+                stopped = self._search(problem, search, limits, deadline)
+                search.recheck()
+        except KeyboardInterrupt:
+            stopped = Stop.USER
+        return search.answer(self.name, stopped, limits, 2 * MILP_TOLERANCE)
+
+    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: float) -> Stop:
+        model = linear_model(problem, scale=solver_scale(problem))
+        request = {
+            "model": _model_proto(model),
+            "solver": _SOLVER_TYPE[self.backend],
+            "gap": limits.gap,
+            "seed": limits.seed % 2**31,
+            "hint": _hint(model, problem, search.path),
+        }
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            return Stop.TIME
+        with _worker() as worker:
+            worker.send({**request, "seconds": seconds})
+            listener = _Listener(self, model, problem, search, worker)
+            try:
+                while not listener.done:
+                    listener.listen(0.1)
+                    if time.monotonic() > deadline + GRACE:
+                        listener.hush()
+            except BaseException:
+                search.progress = None  # keep what it still says, without calling the caller again
+                listener.hush()
+                raise
+        return listener.stopped
+
+
+class _Listener:
+    """Passes a worker's messages on to the search."""
+
+    def __init__(
+        self, milp: Milp, model: LinearModel, problem: Reduced, search: Search, worker: _Worker
+    ) -> None:
+        self.milp, self.model, self.problem = milp, model, problem
+        self.search, self.worker = search, worker
+        self.stopped = Stop.TIME
+        self.done = False
+
+    def listen(self, wait: float) -> None:
+        """Wait up to `wait` seconds for a message."""
+        try:
+            kind, content = self.worker.messages.get(timeout=wait)
+        except Empty:
+            return
+        if kind == "log":
+            match = _LOG_BOUND[self.milp.backend].search(content)
+            if match:
+                self._prove(printed_floor(match[1]))
+        elif kind == "done":
+            self.done = self.worker.idle = True
+            self._finish(content)
+        else:
+            self.done = True
+            raise SolverError(f"{self.milp.name}: {content or 'its process ended'}")
+
+    def hush(self) -> None:
+        """Ask the solver to stop, and end its process when it does not."""
+        if self.done:
+            return
+        self.worker.send(None)
+        end = time.monotonic() + LAST_WORDS
+        while not self.done and time.monotonic() < end:
+            self.listen(0.1)
+        self.done = True
+
+    def _prove(self, claim: float) -> None:
+        self.search.prove(claim / self.model.scale * (1 - MILP_TOLERANCE))
+
+    def _finish(self, outcome: dict[str, Any]) -> None:
+        reason, limit = outcome["reason"], outcome["limit"]
+        if reason not in ("OPTIMAL", "FEASIBLE", "NO_SOLUTION_FOUND"):
+            detail = outcome["detail"]
+            raise SolverError(f"{self.milp.name}: {reason.lower()} on a graph with a path {detail}")
+        if outcome["values"]:
+            chosen = np.flatnonzero(np.array(outcome["values"][: self.model.arcs]) > 0.5)
+            path = ordered_path(self.problem.graph, chosen)
+            self.search.offer(self.problem.original(path))
+        self._prove(outcome["bound"])
+        if reason == "OPTIMAL":
+            self.stopped = Stop.PROOF
+        elif limit not in ("TIME", "INTERRUPTED"):
+            self.stopped = Stop.ERROR
+
+
+def _hint(model: LinearModel, problem: Reduced, path: tuple[int, ...]) -> list[float]:
+    """Return the value of each variable on a known path, empty without one."""
+    translated = list(problem.translated(path))
+    if not translated:
+        return []
+    values = np.zeros(model.arcs + 1)
+    values[translated] = 1.0
+    values[-1] = problem.graph.time[translated].max() * model.scale
+    return [float(value) for value in values]
+
+
+def _model_proto(model: LinearModel) -> bytes:
+    """Return the model as a serialised MathOpt ModelProto, column numbers as variable ids."""
+    from ortools.math_opt import model_pb2
+
+    proto = model_pb2.ModelProto()
+    columns = range(model.arcs + 1)
+    low, high = model.bottleneck
+    proto.variables.ids.extend(columns)
+    proto.variables.lower_bounds.extend([0.0] * model.arcs + [low])
+    proto.variables.upper_bounds.extend([1.0] * model.arcs + [high])
+    proto.variables.integers.extend([True] * model.arcs + [False])
+    proto.objective.linear_coefficients.ids.extend(columns)
+    proto.objective.linear_coefficients.values.extend(model.cost.tolist())
+    first = 0
+    for rows in (model.flow, model.cover):
+        proto.linear_constraints.ids.extend(range(first, first + len(rows)))
+        proto.linear_constraints.lower_bounds.extend(rows.low.tolist())
+        proto.linear_constraints.upper_bounds.extend(rows.high.tolist())
+        proto.linear_constraint_matrix.row_ids.extend((rows.row + first).tolist())
+        proto.linear_constraint_matrix.column_ids.extend(rows.column.tolist())
+        proto.linear_constraint_matrix.coefficients.extend(rows.value.tolist())
+        first += len(rows)
+    return bytes(proto.SerializeToString())
+
+
+class _Worker:
+    """A process that runs milp_worker.py, and the messages it sent."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("milp_worker.py")
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # SCIP reports interruptions as errors there
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is for the planner, which then asks for last words
+        )
+        self.messages: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.owner = os.getpid()
+        self.idle = True
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            while True:
+                self.messages.put(pickle.load(self.process.stdout))
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+            self.messages.put(("gone", ""))
+
+    def send(self, request: dict[str, Any] | None) -> None:
+        """Send a request, None to stop the one in progress."""
+        assert self.process.stdin is not None
+        self.idle = False
+        with contextlib.suppress(OSError):  # a dead process is noticed by the reader
+            pickle.dump(request, self.process.stdin)
+            self.process.stdin.flush()
+
+    def end(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+_idle: list[_Worker] = []
+_idle_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _worker() -> Any:
+    """Lend a worker, an idle one if possible: starting one takes most of a second."""
+    with _idle_lock:
+        # A process that was forked from this one must not talk to its parent's workers.
+        mine = [w for w in _idle if w.owner == os.getpid() and w.process.poll() is None]
+        worker = mine[0] if mine else None
+        if worker is not None:
+            _idle.remove(worker)
+    if worker is None:
+        worker = _Worker()
+    try:
+        yield worker
+    finally:
+        with _idle_lock:
+            keep = worker.idle and not _idle
+            if keep:
+                _idle.append(worker)
+        if not keep:
+            worker.end()
+
+
+@atexit.register
+def _end_idle() -> None:
+    while _idle:
+        worker = _idle.pop()
+        if worker.owner == os.getpid():
+            worker.end()

@@ -1,0 +1,310 @@
+"""Arc flow through PuLP: CBC that comes with it, other solvers that it finds, .lp and .mps."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import InfeasibleError, SolverError, UsageError
+from ilp_planner.files import write_text
+from ilp_planner.result import Stop
+from ilp_planner.solvers.arc_flow import (
+    linear_model,
+    ordered_path,
+    reduced,
+    solver_scale,
+)
+from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.arc_flow import LinearModel, Reduced
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+CBC = ("PULP_CBC_CMD", "COIN_CMD")
+"""PuLP's names for CBC: its own copy, and one on the search path."""
+GRACE = 5.0
+"""Seconds that CBC may take past its time limit before it is asked to stop."""
+LAST_WORDS = 2.0
+"""Seconds that CBC has to write down what it found when it is asked to stop."""
+
+
+class Pulp:
+    """The solver that PuLP calls `solver`; CBC when empty.
+
+    Only CBC's bound is known, from its log: for other solvers the bound is that of the reduction.
+    reduce: drop the arcs that cannot matter before solving; off, the solver sees the whole graph.
+    """
+
+    name = "pulp"
+
+    def __init__(self, solver: str = "", *, reduce: bool = True) -> None:
+        self.solver = solver
+        self.reduce = reduce
+
+    def available(self) -> bool:
+        """Tell whether PuLP is installed and finds the solver."""
+        if importlib.util.find_spec("pulp") is None:
+            return False
+        try:
+            self._pulp_solver()
+        except UsageError:
+            return False
+        return True
+
+    def solve(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        *,
+        hint: tuple[int, ...] = (),
+        progress: Progress | None = None,
+    ) -> GraphSolution:
+        """Solve the graph; CBC's bound is lowered by what its tolerances let it err.
+
+        A hint serves as cutoff, it is not passed on. `limits.workers` is for CBC only.
+
+        Raises
+        ------
+        UsageError: PuLP does not find the solver.
+        SolverError: the solver fails, or answers what the graph refutes.
+        """
+        deadline = time.monotonic() + limits.seconds
+        self._pulp_solver()  # refuse an unknown one also when there is nothing left to solve
+        search = Search(graph, hint, progress)
+        stopped = Stop.PROOF
+        try:
+            problem = search.prepared(reduce=self.reduce)
+            if problem.graph.arcs and not search.closed(limits.gap):
+                stopped = self._search(problem, search, limits, deadline)
+                search.recheck()
+        except KeyboardInterrupt:
+            stopped = Stop.USER
+        return search.answer(self.name, stopped, limits, 2 * MILP_TOLERANCE)
+
+    def _pulp_solver(self, **options: Any) -> Any:
+        """Return PuLP's solver object.
+
+        Raises
+        ------
+        UsageError: PuLP does not know the solver, or it is not installed.
+        """
+        import pulp
+
+        with warnings.catch_warnings():  # PuLP 3.3 deprecates its own CBC in favour of its own CBC
+            warnings.simplefilter("ignore", DeprecationWarning)
+            known = pulp.listSolvers()
+            for name in (self.solver,) if self.solver else CBC:
+                if name in known:
+                    solver = pulp.getSolver(name, msg=False, **options)
+                    if solver.available():
+                        return solver
+            found = ", ".join(pulp.listSolvers(onlyAvailable=True)) or "none"
+        raise UsageError(f"pulp: solver {self.solver or 'CBC'!r} is not available, found {found}")
+
+    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: float) -> Stop:
+        model = linear_model(problem, scale=solver_scale(problem))
+        program = _program(model, range(model.arcs))
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            return Stop.TIME
+        solver = self._pulp_solver(timeLimit=seconds, gapRel=limits.gap)
+        if solver.name not in CBC:
+            return self._foreign(solver, program, problem, search, deadline)
+        with tempfile.TemporaryDirectory(prefix="ilp-planner-") as folder:
+            cbc = _Cbc(solver, program, Path(folder))
+            user = False
+            try:
+                cbc.run(seconds, limits)
+            except KeyboardInterrupt:
+                user = True
+                search.progress = None  # keep what it found, without calling the caller again
+            chosen = cbc.chosen()
+            if chosen:
+                search.offer(problem.original(ordered_path(problem.graph, chosen)))
+            claim, proved = cbc.bound()
+            search.prove(claim / model.scale * (1 - MILP_TOLERANCE))
+        if user:
+            return Stop.USER
+        return Stop.PROOF if proved else Stop.TIME
+
+    def _foreign(
+        self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: float
+    ) -> Stop:
+        """Let PuLP run a solver whose log nobody reads here: it gives a path, no bound."""
+        import pulp
+
+        try:
+            program.solve(solver)
+        except (pulp.PulpError, OSError, ImportError, AttributeError) as error:
+            raise SolverError(f"pulp: {solver.name}: {error}") from error
+        chosen = _chosen({v.name: v.value() or 0.0 for v in program.variables()})
+        if program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+            search.offer(problem.original(ordered_path(problem.graph, chosen)))
+        return Stop.TIME if time.monotonic() >= deadline else Stop.GAP
+
+
+def write_lp(graph: StageGraph, path: Path) -> None:
+    """Write the arc-flow model of a graph as an .lp file, in seconds; variable x_7 is arc 7.
+
+    Raises
+    ------
+    InfeasibleError: the graph has no path, so there is no model.
+    OutputError: the file cannot be written.
+    """
+    write_text(path, _text(graph, lambda program, name: program.writeLP(name)))
+
+
+def write_mps(graph: StageGraph, path: Path) -> None:
+    """Write the arc-flow model of a graph as an .mps file, in seconds; variable x_7 is arc 7.
+
+    Raises
+    ------
+    InfeasibleError: the graph has no path, so there is no model.
+    OutputError: the file cannot be written.
+    """
+    write_text(path, _text(graph, lambda program, name: program.writeMPS(name)))
+
+
+def _text(graph: StageGraph, write: Callable[[Any, str], object]) -> str:
+    """Return what PuLP writes, only to files, for a graph."""
+    problem = reduced(graph)
+    if not problem.graph.arcs:
+        raise InfeasibleError("no sequence of stages covers all operators: no model to write")
+    program = _program(linear_model(problem, scale=1.0), problem.arcs.tolist())
+    with tempfile.TemporaryDirectory(prefix="ilp-planner-") as folder:
+        file = Path(folder) / "model"
+        write(program, str(file))
+        return file.read_text()
+
+
+def _program(model: LinearModel, numbers: Iterable[int]) -> Any:
+    """Return the model as a PuLP problem, arc variables named by `numbers`."""
+    import pulp
+
+    program = pulp.LpProblem("stages", pulp.LpMinimize)
+    columns = [program.add_variable(f"x_{number}", 0, 1, cat="Integer") for number in numbers]
+    columns.append(program.add_variable("t_max", *model.bottleneck))
+    program.setObjective(
+        pulp.LpAffineExpression(list(zip(columns, model.cost.tolist(), strict=True)))
+    )
+    for name, rows in (("flow", model.flow), ("cover", model.cover)):
+        for number, (row, values) in enumerate(rows.entries()):
+            equal = rows.low[number] == rows.high[number]
+            program.addConstraint(
+                pulp.LpConstraint(
+                    pulp.LpAffineExpression(
+                        [(columns[c], v) for c, v in zip(row, values, strict=True)]
+                    ),
+                    pulp.LpConstraintEQ if equal else pulp.LpConstraintGE,
+                    f"{name}_{number}",
+                    float(rows.low[number]),
+                )
+            )
+    return program
+
+
+def _chosen(values: dict[str, float]) -> list[int]:
+    return [int(name[2:]) for name, value in values.items() if name[:2] == "x_" and value > 0.5]
+
+
+class _Cbc:
+    """One run of CBC: PuLP writes the model and reads the solution, the process and its log are
+    ours.
+
+    PuLP would wait for the process without a way to end it, and drop the bound.
+    """
+
+    def __init__(self, solver: Any, program: Any, folder: Path) -> None:
+        self.solver, self.program = solver, program
+        self.model, self.log = folder / "model.mps", folder / "log"
+        self.solution = folder / "solution"
+        self.names = program.writeMPS(str(self.model), rename=1)
+
+    def run(self, seconds: float, limits: Limits) -> None:
+        """Run until CBC ends; when interrupted, ask it to stop, then raise.
+
+        Raises
+        ------
+        SolverError: CBC fails.
+        """
+        command = [self.solver.path, str(self.model)]
+        command += ["-sec", f"{seconds:.3f}", "-timeMode", "elapsed", "-ratio", str(limits.gap)]
+        seed = str(limits.seed % 2**31)
+        command += ["-threads", str(limits.workers)] if limits.workers > 1 else []
+        command += ["-randomSeed", seed, "-randomCbcSeed", seed]
+        command += ["-solve", "-printingOptions", "all", "-solution", str(self.solution)]
+        deadline = time.monotonic() + seconds + GRACE
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the planner, which then asks CBC to stop
+            )
+            try:
+                while process.poll() is None and time.monotonic() < deadline:
+                    try:
+                        process.wait(0.1)
+                    except subprocess.TimeoutExpired:
+                        continue
+            finally:
+                if process.poll() is None:
+                    self._stop(process)
+        if process.returncode != 0 and not self.solution.exists():
+            raise SolverError(f"pulp: CBC failed with exit code {process.returncode}")
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGINT)  # CBC then writes its best solution and its bound
+        try:
+            process.wait(LAST_WORDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def chosen(self) -> list[int]:
+        """Return the arcs of the best solution, empty without one."""
+        import pulp
+
+        if not self.solution.exists():
+            return []
+        variables, names, rows, _ = self.names
+        answer = self.solver.readsol_MPS(str(self.solution), self.program, variables, names, rows)
+        status, values = answer[0], answer[1]
+        return _chosen(values) if status == pulp.LpStatusOptimal else []
+
+    def bound(self) -> tuple[float, bool]:
+        """Return the best bound in the log (model units, 0.0 for none) and whether CBC calls it a
+        proof."""
+        return read_cbc_log(self.log.read_text(errors="replace"))
+
+
+def read_cbc_log(log: str) -> tuple[float, bool]:
+    """Return the lower bound in a CBC log (0.0 when it has none), and whether CBC proved
+    optimality.
+
+    Only the relaxation and the final report count: "best possible" in the lines between may be that
+    of one of CBC's heuristics on a part of the problem.
+    """
+    bounds = [0.0]
+    number = r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)\b"
+    relaxation = re.search(rf"^Continuous objective value is {number}", log, re.M)
+    if relaxation:
+        bounds.append(printed_floor(relaxation[1]))
+    report = log[log.rfind("\nResult - ") :] if "\nResult - " in log else ""
+    proved = report.startswith("\nResult - Optimal solution found\n")
+    name = "Objective value" if proved else "Lower bound"
+    final = re.search(rf"^{name}:\s+{number}", report, re.M)
+    if final:
+        bounds.append(printed_floor(final[1]))
+    return max(bounds), proved

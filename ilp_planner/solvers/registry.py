@@ -1,0 +1,47 @@
+"""The backends by name; a backend and its solver library are imported when they are asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.solvers.base import GraphSolver
+
+# name -> (module:class, its keyword arguments)
+BACKENDS: dict[str, tuple[str, dict[str, str]]] = {
+    "dp": ("ilp_planner.solvers.chain_dp:ChainDP", {}),
+    "cp-sat": ("ilp_planner.solvers.cpsat:CpSat", {}),
+    "milp": ("ilp_planner.solvers.milp:Milp", {"backend": "highs"}),
+    "milp-scip": ("ilp_planner.solvers.milp:Milp", {"backend": "scip"}),
+    "pulp": ("ilp_planner.solvers.pulp_backend:Pulp", {}),
+    "brute-force": ("ilp_planner.solvers.brute_force:BruteForce", {}),
+}
+
+
+def backends() -> dict[str, Callable[[], GraphSolver]]:
+    """Return a constructor for each backend, in the order in which to offer them."""
+    return {name: partial(get, name) for name in BACKENDS}
+
+
+def get(name: str) -> GraphSolver:
+    """Return a new backend.
+
+    Raises
+    ------
+    UsageError: there is none of that name.
+    """
+    if name not in BACKENDS:
+        nearest = difflib.get_close_matches(name.lower().replace("_", "-"), BACKENDS, 1, 0.5)
+        guess = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        raise UsageError(f"solver: expected one of {', '.join(BACKENDS)}, found {name!r}{guess}")
+    place, options = BACKENDS[name]
+    module, _, kind = place.partition(":")
+    backend: GraphSolver = getattr(importlib.import_module(module), kind)(**options)
+    return backend

@@ -1,0 +1,128 @@
+"""The state of a search on a stage graph: best path, best bound, what may be claimed of them."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SolverError
+from ilp_planner.result import Status, Stop, relative_gap
+from ilp_planner.solvers.arc_flow import Reduced, incumbent, reduced, rounding
+from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.graph import StageGraph
+
+MILP_TOLERANCE = 1e-6
+"""Share by which the bound that a floating-point MILP solver claims is lowered.
+
+A claim can exceed the optimum where a path's reduced costs are negative within the dual tolerance
+(1e-7 for each variable that is not 0: the path's arcs and the bottleneck, 64 .. 128 units large)
+and where a node is cut off for being less than the absolute gap (1e-6 .. 1e-5) better than the
+incumbent. `solver_scale` makes the bottleneck, hence the objective, at least 64 units, so the two
+together stay below 1e-6 of it for paths of up to 300 arcs. Errors of feasibility and integrality
+only lower the claim.
+"""
+
+
+class Search:
+    """Best path and bound so far for the whole graph; tells `progress` of each improvement."""
+
+    def __init__(
+        self, graph: StageGraph, hint: Sequence[int] = (), progress: Progress | None = None
+    ) -> None:
+        if len(hint) and not graph.is_path(hint):
+            raise ValueError("hint must be a path of the graph from a source to the sink")
+        self.graph = graph
+        self.progress: Progress | None = None
+        self.path: tuple[int, ...] = ()
+        self.objective = math.inf
+        self.bound = 0.0
+        self.offer(hint)
+        self.progress = progress
+
+    def prepared(self, *, reduce: bool = True) -> Reduced:
+        """Return the reduced graph, after looking for a path (`reduce`) to reduce it by."""
+        if reduce:
+            clean = reduced(self.graph)
+            self.offer(clean.original(incumbent(clean.graph)))
+        problem = reduced(self.graph, self.objective if reduce else math.inf)
+        self.prove(problem.bound)
+        return problem
+
+    def offer(self, path: Sequence[int]) -> None:
+        """Take a path of the graph if it is the best so far."""
+        objective = self.graph.path_time(path) if len(path) else math.inf
+        if objective < self.objective:
+            self.path, self.objective = tuple(int(arc) for arc in path), objective
+            self._tell()
+
+    def prove(self, bound: float) -> None:
+        """Take a lower bound, seconds, if it is the best so far."""
+        if bound > self.bound:
+            self.bound = bound
+            self._tell()
+
+    def recheck(self) -> None:
+        """Try to prove by reduction alone that no path is cheaper than the best by more than 1e-9.
+
+        Often the best path leaves no arc that a cheaper one could use: a proof without a solver's
+        tolerances.
+        """
+        if self.path:
+            self.prove(reduced(self.graph, self.objective * (1 - 1e-9)).bound)
+
+    def _tell(self) -> None:
+        if self.progress is not None:
+            self.progress(self.objective, min(self.bound, self.objective))
+
+    def closed(self, gap: float) -> bool:
+        """Tell whether there is nothing left to do for a search that may stop at this gap."""
+        return self.bound >= self.objective * (1 - max(gap, rounding(self.graph)))
+
+    def answer(
+        self, solver: str, stopped: Stop, limits: Limits, tolerance: float = 1e-9
+    ) -> GraphSolution:
+        """Return what is known; OPTIMAL within the relative gap that the solver can resolve.
+
+        Raises
+        ------
+        SolverError: the bound is above the cost of a path that the graph has.
+        """
+        if self.path and self.bound > self.objective * (1 + tolerance):
+            raise SolverError(
+                f"{solver}: claims a bound of {self.bound} s, refuted by a path of"
+                f" {self.objective} s"
+            )
+        bound = min(self.bound, self.objective)
+        gap = relative_gap(self.objective, bound)
+        if not self.path:
+            status = Status.INFEASIBLE if bound == math.inf else Status.UNKNOWN
+            stopped = Stop.PROOF if bound == math.inf else stopped
+        elif gap <= tolerance:
+            status, stopped = Status.OPTIMAL, Stop.PROOF
+        else:
+            status = Status.FEASIBLE
+            # A solver that says "optimal" but is this far off stopped at its own tolerance.
+            if stopped is Stop.PROOF or (stopped is Stop.TIME and gap <= limits.gap):
+                stopped = Stop.GAP
+        return GraphSolution(
+            path=self.path,
+            objective=self.objective,
+            bound=bound,
+            status=status,
+            stopped_by=stopped,
+            solver=solver,
+        )
+
+
+def printed_floor(text: str) -> float:
+    """Return the least number that may have been rounded to what is printed (-inf for inf)."""
+    number = Decimal(text)
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int):  # inf, nan
+        return -math.inf
+    return float(number - Decimal(1).scaleb(exponent))

@@ -1,0 +1,84 @@
+"""Commands run in the process, on the small model, with a solver that answers at once."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ilp_planner.cli.main import run
+from tests.small import make_plan, make_result, write_specs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
+
+
+@dataclass
+class Done:
+    """A command that has run."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder: it holds `tiny.toml` and `pair.toml`."""
+    write_specs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ILP_PLAN_TRACEBACK", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def ilp_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run a command; every argument is one word."""
+
+    def call(*arguments: object) -> Done:
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def tiny() -> list[str]:
+    """Return the options that name the small model and cluster."""
+    return ["--model", "tiny.toml", "--cluster", "pair.toml", "--global-batch-size", "64"]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Replace the search; `answer` makes the result, `calls` keeps what was asked for."""
+
+    def answer(problem: Problem) -> Result:
+        return make_result(problem, make_plan(problem), gap=0.01)
+
+    box = SimpleNamespace(answer=answer, calls=[])
+
+    def solve(problem: Problem, **options: Any) -> Result:
+        box.calls.append(options)
+        result: Result = box.answer(problem)
+        options["progress"](result.objective, result.bound)
+        return result
+
+    monkeypatch.setitem(sys.modules, "ilp_planner.solve", SimpleNamespace(solve=solve))
+    return box
+
+
+@pytest.fixture
+def saved(ilp_plan: Callable[..., Done], tiny: list[str], fake: SimpleNamespace) -> Path:
+    """Return a saved plan of the small model."""
+    path = Path("plan.json")
+    assert ilp_plan("solve", *tiny, "--output", path).code == 0
+    return path

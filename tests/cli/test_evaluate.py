@@ -1,0 +1,154 @@
+"""`ilp-plan evaluate`: judged from the inputs, whatever the file claims."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.cli.conftest import Done
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Replace the certificate checker; `holds` and `bound` are what it finds."""
+    box = SimpleNamespace(holds=True, bound=1e-3)
+
+    def check_certificate(problem: object, certificate: dict[str, object]) -> SimpleNamespace:
+        part = SimpleNamespace(
+            micro_batch=4, claimed=1e-3, rederived=box.bound, by="stage bounds", holds=box.holds
+        )
+        return SimpleNamespace(bound=box.bound, parts=(part,), holds=box.holds)
+
+    module = SimpleNamespace(check_certificate=check_certificate)
+    monkeypatch.setitem(sys.modules, "ilp_planner.certificate", module)
+    return box
+
+
+def test_a_good_plan(ilp_plan: Command, saved: Path) -> None:
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 0
+    assert done.err == ""
+    assert "plan            legal" in done.out
+    assert "claimed gap     1.00 %" in done.out
+
+
+def test_as_json(ilp_plan: Command, saved: Path, check: SimpleNamespace) -> None:
+    done = ilp_plan("evaluate", saved, "--json", "--check-certificate")
+    assert done.code == 0
+    value = json.loads(done.out)
+    assert value["legal"] is True
+    assert value["iteration_time_s"] > 0
+    assert value["certificate"]["bound_s"] == check.bound
+    assert value["certificate"]["parts"][0]["by"] == "stage bounds"
+
+
+def test_inputs_are_found_from_another_folder(
+    ilp_plan: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved.resolve()
+    below = path.parent / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert ilp_plan("evaluate", path).code == 0
+
+
+def test_inputs_are_found_from_a_folder_of_plans(
+    ilp_plan: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solutions = Path("solutions").resolve()
+    solutions.mkdir()
+    path = saved.rename(solutions / "plan.json")
+    monkeypatch.chdir("/")
+    assert ilp_plan("evaluate", path).code == 0
+
+
+def test_of_two_files_the_one_with_the_recorded_content_counts(
+    ilp_plan: Command, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved.resolve()
+    other = path.parent / "other"
+    other.mkdir()
+    (other / "tiny.toml").write_text("nonsense")
+    monkeypatch.chdir(other)
+    assert ilp_plan("evaluate", path).code == 0
+
+
+def test_a_changed_input_is_refused_unless_accepted(ilp_plan: Command, saved: Path) -> None:
+    model = Path("tiny.toml")
+    model.write_text(model.read_text() + "# a remark\n")
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert done.out == ""
+    assert "plan.json: inputs.model: found sha256 " in done.err
+    assert "has changed since the plan was saved" in done.err
+    assert ilp_plan("evaluate", saved, "--accept-changed").code == 0
+
+
+def test_a_missing_input_is_named(ilp_plan: Command, saved: Path) -> None:
+    Path("pair.toml").unlink()
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert "pair.toml: no such file" in done.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("micro_batch", 3, "micro-batch: found 3"),
+        ("model", "giant", "model: found giant, expected tiny"),
+        ("global_batch", 128, "global batch: found 128, expected 64"),
+    ],
+)
+def test_an_illegal_plan_is_1_whatever_the_file_claims(
+    ilp_plan: Command, saved: Path, key: str, value: object, words: str
+) -> None:
+    data = json.loads(saved.read_text())
+    data["plan"][key] = value
+    saved.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert words in done.err
+    assert done.err.count("\n") == 1
+    assert "BROKEN RULE" in done.out
+
+
+def test_memory_is_computed_again(ilp_plan: Command, saved: Path) -> None:
+    data = json.loads(saved.read_text())
+    data["inputs"]["memory_limit_bytes"] = 1000
+    saved.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert "stage 0: memory: found" in done.err
+    assert "(1 more)" in done.err
+
+
+def test_certificate_that_holds(ilp_plan: Command, saved: Path, check: SimpleNamespace) -> None:
+    done = ilp_plan("evaluate", saved, "--check-certificate")
+    assert done.code == 0
+    assert "proved by the certificate, derived again" in done.out
+    assert "claimed gap" not in done.out
+
+
+def test_certificate_that_does_not_hold(
+    ilp_plan: Command, saved: Path, check: SimpleNamespace
+) -> None:
+    check.holds, check.bound = False, 1e-4
+    done = ilp_plan("evaluate", saved, "--check-certificate")
+    assert done.code == 1
+    assert done.err.endswith("certificate: the bound of micro-batch 4 does not hold\n")
+    assert "NO" in done.out
+
+
+@pytest.mark.usefixtures("check")
+def test_no_certificate(ilp_plan: Command, saved: Path) -> None:
+    data = json.loads(saved.read_text())
+    data["certificate"] = None
+    saved.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", saved, "--check-certificate")
+    assert done.code == 1
+    assert "certificate: found null" in done.err

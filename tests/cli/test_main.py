@@ -1,0 +1,123 @@
+"""The command as a process: entry points, help, Ctrl-C, closed pipes, any folder."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.cli import main
+from tests.cli.conftest import Done
+
+COMMAND = [sys.executable, "-m", "ilp_planner"]
+
+
+def test_help_names_every_command(ilp_plan: Callable[..., Done]) -> None:
+    for arguments in ([], ["--help"]):
+        done = ilp_plan(*arguments)
+        assert done.code == 0
+        for name in ("solve", "evaluate", "export", "import", "compare"):
+            assert f"\n  {name} " in done.out
+
+
+OPTIONS = {
+    "--model",
+    "--cluster",
+    "--profile",
+    "--cost-model",
+    "--global-batch-size",
+    "--micro-batch-size",
+    "--memory-limit",
+    "--max-stages",
+    "--time-limit",
+    "--gap",
+    "--require-gap",
+    "--solver",
+    "--workers",
+    "--seed",
+    "--output",
+    "--json",
+}
+
+
+def test_help_of_solve_has_every_option(ilp_plan: Callable[..., Done]) -> None:
+    out = ilp_plan("solve", "--help").out
+    assert set(re.findall(r"--[a-z-]+", out)) >= OPTIONS
+
+
+def test_version(ilp_plan: Callable[..., Done]) -> None:
+    assert ilp_plan("--version").out.startswith("ilp-plan 0")
+
+
+def test_a_traceback_on_request_only(
+    ilp_plan: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def broken(**options: object) -> None:
+        raise RuntimeError("a\nbug")
+
+    monkeypatch.setattr(main, "app", broken)
+    done = ilp_plan("solve")
+    assert done.code == 1
+    assert done.err.startswith("ilp-plan: this is a bug in ilp-plan: RuntimeError: a bug; ")
+    assert done.err.endswith("ILP_PLAN_TRACEBACK=1 shows where\n")
+    monkeypatch.setenv("ILP_PLAN_TRACEBACK", "1")
+    assert main.run(["solve"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_default_works_in_any_folder(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "solve", "--time-limit", "0"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 4), done.stderr
+    assert "gpt3-1.3b" in done.stdout
+    assert "analytic" in done.stdout
+
+
+def test_the_installed_command_is_this_one() -> None:
+    script = Path(sys.executable).with_name("ilp-plan")
+    if not script.exists():
+        pytest.skip("ilp-plan is not installed here")
+    done = subprocess.run([script, "solve", "--gap", "2"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("ilp-plan: --gap")
+
+
+def test_ctrl_c_gives_what_is_known(tmp_path: Path) -> None:
+    """At any moment of the search, or before it."""
+    for delay in (0.1, 0.4, 0.8, 1.6):
+        process = subprocess.Popen(
+            [*COMMAND, "solve", "--model", "gpt3-13b", "--cluster", "v100-32gb-4x8"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode in (0, 4, 130, -signal.SIGINT), err
+        if process.returncode in (0, 4):
+            assert "stopped by" in out
+
+
+def test_a_closed_pipe_is_no_bug(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(
+        [*COMMAND, "solve", "--time-limit", "0"],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writer)
+    _, err = process.communicate(timeout=60)
+    assert b"Traceback" not in err
+    assert b"bug" not in err

@@ -1,0 +1,187 @@
+"""`ilp-plan solve`: what it prints and saves, and its exit codes."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ilp_planner.errors import InfeasibleError, SolverError
+from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.problem import Problem
+from ilp_planner.result import Result, Status
+from tests.cli.conftest import Done
+from tests.small import make_plan, make_result
+
+Command = Callable[..., Done]
+
+
+@pytest.mark.usefixtures("fake")
+def test_prints_a_row_per_stage_and_the_proof(ilp_plan: Command, tiny: list[str]) -> None:
+    done = ilp_plan("solve", *tiny)
+    assert done.code == 0
+    assert done.err == ""
+    assert done.out.splitlines()[2].startswith("    0  0-14")
+    for word in ("iteration time", "bound", "chain-dp", "gap", "1.00 %", "time limit", "analytic"):
+        assert word in done.out
+
+
+@pytest.mark.usefixtures("fake")
+def test_prints_one_json_object(ilp_plan: Command, tiny: list[str]) -> None:
+    done = ilp_plan("solve", *tiny, "--json")
+    assert done.code == 0
+    value = json.loads(done.out)
+    assert value["solver"] == "fake"
+    assert len(value["stages"]) == 2
+
+
+def test_hands_on_limits_and_solver(
+    ilp_plan: Command, tiny: list[str], fake: SimpleNamespace
+) -> None:
+    options = ["--time-limit", "7", "--gap", "0.02", "--workers", "3", "--seed", "5"]
+    assert ilp_plan("solve", *tiny, *options, "--solver", "milp").code == 0
+    limits = fake.calls[0]["limits"]
+    assert (limits.seconds, limits.gap, limits.workers, limits.seed) == (7, 0.02, 3, 5)
+    assert fake.calls[0]["solver"] == "milp"
+
+
+def test_saves_the_plan_with_all_that_it_rests_on(saved: Path) -> None:
+    plan = read_plan(saved)
+    assert plan.inputs.model.name == "tiny.toml"
+    assert len(plan.inputs.model.sha256) == 64
+    assert plan.inputs.memory_limit == 8 * 2**30
+    assert plan.inputs.micro_batches == (1, 2, 4, 8)
+    assert plan.claim is not None
+    assert plan.claim.gap == pytest.approx(0.01)
+    assert "python" in plan.claim.versions
+    assert plan.verdict is not None
+    assert plan.verdict.legal
+
+
+def test_options_shape_the_problem(
+    ilp_plan: Command, tiny: list[str], fake: SimpleNamespace
+) -> None:
+    seen: list[Problem] = []
+
+    def answer(problem: Problem) -> Result:
+        seen.append(problem)
+        return make_result(problem, make_plan(problem))
+
+    fake.answer = answer
+    options = ["--micro-batch-size", "4", "2", "--memory-limit", "6000MiB", "--max-stages", "2"]
+    assert ilp_plan("solve", *tiny, *options, "--cost-model", "aceso").code == 0
+    problem = seen[0]
+    assert problem.micro_batches == (2, 4)
+    assert problem.memory_limit == 6000 * 2**20
+    assert problem.max_stages == 2
+    assert problem.costs.name == "aceso"
+
+
+@pytest.mark.parametrize("sizes", [["2", "4"], ["2,4"], ["2", "--micro-batch-size", "4"]])
+@pytest.mark.usefixtures("fake")
+def test_micro_batch_sizes_in_any_form(
+    ilp_plan: Command, tiny: list[str], sizes: list[str]
+) -> None:
+    arguments = [*tiny, "--micro-batch-size", *sizes, "--output", "plan.json"]
+    assert ilp_plan("solve", *arguments).code == 0
+    assert read_plan(Path("plan.json")).inputs.micro_batches == (2, 4)
+
+
+def test_a_result_that_cannot_be_saved_is_still_printed(
+    ilp_plan: Command, tiny: list[str], fake: SimpleNamespace
+) -> None:
+    def answer(problem: Problem) -> Result:
+        Path("plan.json").mkdir()  # after the check, before the save
+        return make_result(problem, make_plan(problem))
+
+    fake.answer = answer
+    done = ilp_plan("solve", *tiny, "--output", "plan.json")
+    assert done.code == 1
+    assert "plan.json: cannot be written" in done.err
+    assert "proved optimal" in done.out
+    assert "saved to" not in done.out
+
+
+def test_no_plan_in_time_is_4_and_saves_nothing(
+    ilp_plan: Command, tiny: list[str], fake: SimpleNamespace
+) -> None:
+    fake.answer = lambda problem: make_result(problem, None)
+    done = ilp_plan("solve", *tiny, "--output", "plan.json")
+    assert done.code == 4
+    assert done.err == "ilp-plan: no plan found in 0.1 s\n"
+    assert "500 ms, proved by work" in done.out
+    assert not Path("plan.json").exists()
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_infeasible_is_3_with_the_reason(
+    ilp_plan: Command, tiny: list[str], fake: SimpleNamespace, json_option: list[str]
+) -> None:
+    def answer(problem: Problem) -> Result:
+        return dataclasses.replace(
+            make_result(problem, None),
+            status=Status.INFEASIBLE,
+            bound=math.inf,
+            reason="operator 3 needs 2 GiB more",
+        )
+
+    fake.answer = answer
+    done = ilp_plan("solve", *tiny, *json_option)
+    assert done.code == 3
+    assert done.err == "ilp-plan: infeasible: operator 3 needs 2 GiB more\n"
+    assert "operator 3 needs 2 GiB more" in done.out
+
+
+@pytest.mark.parametrize(("required", "code"), [("0.02", 0), ("0.005", 5), ("0", 5)])
+@pytest.mark.usefixtures("fake")
+def test_require_gap(ilp_plan: Command, tiny: list[str], required: str, code: int) -> None:
+    done = ilp_plan("solve", *tiny, "--require-gap", required, "--output", "plan.json")
+    assert done.code == code
+    assert ("gap: found 1.00 %" in done.err) == (code == 5)
+    assert Path("plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InfeasibleError("stage 0 misses 3 bytes"), 3, "stage 0 misses 3 bytes"),
+        (SolverError("two solvers disagree"), 1, "two solvers disagree"),
+        (KeyboardInterrupt(), 130, ""),
+        (ValueError("boom"), 1, "bug in ilp-plan: ValueError: boom"),
+        (MemoryError(), 1, "out of memory"),
+    ],
+)
+def test_errors_of_the_search_are_one_line(
+    ilp_plan: Command,
+    tiny: list[str],
+    fake: SimpleNamespace,
+    error: BaseException,
+    code: int,
+    line: str,
+) -> None:
+    def answer(problem: Problem) -> Result:
+        raise error
+
+    fake.answer = answer
+    done = ilp_plan("solve", *tiny)
+    assert done.code == code
+    assert line in done.err
+    assert done.err.count("\n") <= 1
+
+
+def test_the_real_search_on_the_small_model(ilp_plan: Command, tiny: list[str]) -> None:
+    done = ilp_plan("solve", *tiny, "--time-limit", "60", "--json")
+    assert done.code == 0
+    value = json.loads(done.out)
+    assert value["gap"] == 0
+    assert value["status"] == "optimal"
+    assert value["violations"] == []
+
+
+def test_time_limit_0_answers_with_what_is_known(ilp_plan: Command, tiny: list[str]) -> None:
+    done = ilp_plan("solve", *tiny, "--time-limit", "0")
+    assert done.code in (0, 4)
+    assert "time limit" in done.out

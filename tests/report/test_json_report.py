@@ -1,0 +1,47 @@
+"""What `--json` prints."""
+
+import json
+from pathlib import Path
+
+from ilp_planner.files import to_json
+from ilp_planner.report.json_report import result_object
+from tests.small import make_plan, make_problem, make_result
+
+PROMISED = {
+    "status",
+    "stopped_by",
+    "objective_s",
+    "bound_s",
+    "gap",
+    "bound_source",
+    "wall_s",
+    "solver",
+    "seed",
+    "stages",
+}
+
+
+def test_a_result_has_all_that_is_promised(tmp_path: Path) -> None:
+    problem = make_problem(tmp_path)
+    plan = make_plan(problem)
+    result = make_result(problem, plan, gap=0.25)
+    value = json.loads(to_json(result_object(problem, result)))
+    assert value.keys() >= PROMISED
+    assert value["status"] == "feasible"
+    assert value["stopped_by"] == "time"
+    assert value["objective_s"] == result.objective
+    assert abs(value["gap"] - 0.25) < 1e-12
+    assert value["profile"] == "analytic"
+    assert [s["devices"] for s in value["stages"]] == [1, 1]
+    assert value["stages"][0]["recompute"] == 3
+    assert value["stages"][0]["time_s"] == result.evaluation.stages[0].time  # type: ignore[union-attr]
+
+
+def test_without_a_plan_numbers_are_null(tmp_path: Path) -> None:
+    problem = make_problem(tmp_path)
+    value = json.loads(to_json(result_object(problem, make_result(problem, None))))
+    assert value.keys() >= PROMISED
+    assert value["objective_s"] is None
+    assert value["gap"] is None
+    assert value["stages"] == []
+    assert value["bound_s"] == 0.5

@@ -1,0 +1,54 @@
+"""The names of the package, in whatever order its modules are imported."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import pytest
+
+import ilp_planner
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("verb", ["solve", "evaluate"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import ilp_planner.{verb}",
+        "from ilp_planner.{verb} import {verb}",
+        "import importlib; importlib.import_module('ilp_planner.{verb}')",
+        "import ilp_planner; ilp_planner.{verb}; import ilp_planner.{verb}",
+        "from ilp_planner import {verb}; import ilp_planner.{verb}",
+    ],
+)
+def test_a_verb_is_the_function_also_when_its_module_is_imported(verb: str, before: str) -> None:
+    code = f"{before.format(verb=verb)}\nimport ilp_planner\nprint(type(ilp_planner.{verb}))"
+    assert run(code) == "<class 'function'>"
+
+
+def test_the_module_of_a_verb_can_still_be_reached() -> None:
+    module = import_module("ilp_planner.evaluate")
+    assert module.evaluate is ilp_planner.evaluate
+    assert module.Violation is ilp_planner.Violation
+
+
+def test_every_name_exists() -> None:
+    names = [name for name in dir(ilp_planner) if not name.startswith("_")]
+    assert {"solve", "build_problem", "Limits", "Result", "read_model"} <= set(names)
+    for name in names:
+        assert getattr(ilp_planner, name) is not None
+
+
+def test_version_is_the_installed_one() -> None:
+    assert ilp_planner.__version__ == version("ilp-planner")
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'sovle'"):
+        ilp_planner.sovle  # noqa: B018

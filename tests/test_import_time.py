@@ -1,0 +1,22 @@
+"""Importing the package and the command line loads nothing heavy. Not timed: timing flickers."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
+
+
+@pytest.mark.parametrize("module", ["ilp_planner", "ilp_planner.cli.main"])
+def test_import_loads_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_the_package_itself_loads_no_submodule() -> None:
+    mine = "(name for name in sys.modules if name.startswith('ilp_planner'))"
+    code = f"import sys, ilp_planner; print(*{mine})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ilp_planner"]
