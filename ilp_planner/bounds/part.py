@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FIRST_EFFORT = 5_000_000  # label comparisons per stage and class, some 50 ms
 EFFORT_GROWTH = 8
+CONFIRM_ROUNDING = 1e-10  # relative
 # Sources of a bound that rests on no exactly solved stage.
 WITHOUT_STAGES = ("device groups", "work", "stage bounds")
 
@@ -99,6 +100,17 @@ class Part:
         self._low = max(self._low, low)
         bound = (self.micro_batches - 1) * self._low + max(self._work, self._low)
         self.raise_bound(min(cutoff, bound), "stage bounds")
+
+    def confirm_by_stages(self, bound: float) -> None:
+        """Raise the bound to `bound` seconds if the stages' bounds alone prove it."""
+        self.bound_by_stages(bound)
+        slowest = bound / self.micro_batches
+        if slowest < self._work and self.micro_batches > 1:
+            slowest = (bound - self._work) / (self.micro_batches - 1)
+        slowest *= 1 - CONFIRM_ROUNDING
+        if self.bound < bound and not self.landscape().exists(slowest):
+            total = max(self._work, slowest)
+            self.raise_bound((self.micro_batches - 1) * slowest + total, "stage bounds")
 
     # ---- the open graph -------------------------------------------------------------------------
 

@@ -63,11 +63,11 @@ def plan_entry(case: Case, file: Path) -> Entry:
     try:
         saved = read_plan(file)
         difference = other_problem(case, saved, file)
+        if difference:
+            return Entry(name=str(file), remark=f"another problem: {difference}")
+        return judged(case, saved, str(file))
     except PlannerError as error:
         return Entry(name=str(file), remark=str(error).removeprefix(f"{file}: "))
-    if difference:
-        return Entry(name=str(file), remark=f"another problem: {difference}")
-    return judged(case, saved, str(file))
 
 
 def other_problem(case: Case, saved: SavedPlan, file: Path) -> str:

@@ -47,13 +47,16 @@ def rederive(problem: "Problem", saved: SavedPlan, file: Path) -> "CertificateCh
 
     Raises
     ------
-    PlanError: it has none.
+    PlanError: it has none, or a malformed one.
     """
     from ilp_planner.certificate import check_certificate
 
     if not saved.certificate:
         raise PlanError(f"{file}: certificate: found null, expected the record of a proof")
-    return check_certificate(problem, saved.certificate)
+    try:
+        return check_certificate(problem, saved.certificate)
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}") from None
 
 
 def show(

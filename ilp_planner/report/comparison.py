@@ -16,8 +16,8 @@ from ilp_planner.report.tables import (
     new_table,
     note_lines,
     problem_lines,
+    proved_gap,
 )
-from ilp_planner.result import relative_gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def comparison_table(problem: Problem, entries: Sequence[Entry]) -> Table:
             _count(entry.stages),
             _count(entry.micro_batch),
             "-" if math.isnan(entry.memory) else memory_used(entry.memory, problem.memory_limit),
-            describe_gap(relative_gap(entry.time, bound)) if bound > 0 else "-",
+            describe_gap(proved_gap(entry.time, bound)) if bound > 0 else "-",
             _number(entry.bound or math.nan, 3),
             _number(entry.wall, 1),
             entry.remark,
@@ -105,7 +105,7 @@ def comparison_object(problem: Problem, entries: Sequence[Entry]) -> dict[str, A
                 "objective_s": entry.time,
                 "memory_bytes": entry.memory,
                 "bound_s": entry.bound,
-                "gap": relative_gap(entry.time, bound) if bound > 0 else None,
+                "gap": proved_gap(entry.time, bound) if bound > 0 else None,
                 "stages": entry.stages,
                 "micro_batch": entry.micro_batch,
                 "wall_s": entry.wall,

@@ -13,8 +13,8 @@ from ilp_planner.report.tables import (
     note_lines,
     plan_lines,
     problem_lines,
+    proved_gap,
 )
-from ilp_planner.result import relative_gap
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,7 +50,7 @@ def proof_lines(
         by = "the certificate, derived again" if check.holds else "what is left of the certificate"
         return [
             ("bound", describe_bound(check.bound, by)),
-            ("gap", describe_gap(relative_gap(iteration_time, check.bound))),
+            ("gap", describe_gap(proved_gap(iteration_time, check.bound))),
         ]
     if claim is None:
         return [("bound", "none: the plan came from elsewhere")]

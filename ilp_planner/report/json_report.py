@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
-from ilp_planner.result import relative_gap
+from ilp_planner.report.tables import proved_gap
 
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
@@ -93,7 +93,7 @@ def certificate_object(check: CertificateCheck, iteration_time: float) -> dict[s
     return {
         "holds": check.holds,
         "bound_s": check.bound,
-        "gap": relative_gap(iteration_time, check.bound),
+        "gap": proved_gap(iteration_time, check.bound),
         "parts": [
             {
                 "micro_batch": part.micro_batch,

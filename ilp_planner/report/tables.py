@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ilp_planner.report.layers import describe_layers, find_layers
-from ilp_planner.result import Status, Stop
+from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Result
 
 GIB = 2**30
+ROUNDING = 1e-9  # relative: the same times added in another order
 STOPS = {
     Stop.PROOF: "proof",
     Stop.GAP: "gap reached that was asked for",
@@ -143,6 +144,17 @@ def describe_bound(bound: float, source: str) -> str:
 def describe_gap(gap: float) -> str:
     """Return the share of the iteration time that a better plan could save at most."""
     return "0 % (proved optimal)" if gap == 0 else format_percent(gap)
+
+
+def proved_gap(iteration_time: float, bound: float) -> float:
+    """Return the gap to a bound that was derived anew: 0 where only rounding is left of it.
+
+    Parameters
+    ----------
+    iteration_time, bound: seconds.
+    """
+    gap = relative_gap(iteration_time, bound)
+    return gap if gap > ROUNDING else 0.0
 
 
 def exact_seconds(seconds: float) -> str:

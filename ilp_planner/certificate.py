@@ -1,0 +1,109 @@
+"""Proofs that can be run again: every part of a search, what closed it, and whether that still holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.bounds.part import WITHOUT_STAGES, Part
+from ilp_planner.bounds.paths import best_path
+from ilp_planner.bounds.stages import StageKey
+from ilp_planner.errors import PlanError
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+NEVER = 1e30  # seconds
+ROUNDING = 1e-9  # relative
+EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartCheck:
+    """One part: the bound that the certificate claims and the one found anew, in seconds."""
+
+    micro_batch: int
+    claimed: float
+    rederived: float
+    by: str
+
+    @property
+    def holds(self) -> bool:
+        return self.rederived >= self.claimed * (1 - ROUNDING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateCheck:
+    """All parts; `bound` is the least of the bounds found anew, in seconds."""
+
+    parts: tuple[PartCheck, ...]
+
+    @property
+    def bound(self) -> float:
+        return min((part.rederived for part in self.parts), default=0.0)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.parts) and all(part.holds for part in self.parts)
+
+
+def check_certificate(problem: Problem, certificate: dict[str, Any]) -> CertificateCheck:
+    """Derive the bound of every part again from the inputs; nothing in the certificate is believed.
+
+    The certificate says where to look: which bound to aim at, and which stages were solved exactly to reach it.
+
+    Raises
+    ------
+    PlanError: the certificate is malformed, or leaves out a micro-batch size of the problem.
+    """
+    try:
+        records = {int(part["micro_batch"]): part for part in certificate["parts"]}
+        missing = [m for m in problem.micro_batches if m not in records]
+        if missing:
+            raise PlanError(f"certificate: micro-batch {missing[0]} is missing from 'parts'")
+        return CertificateCheck(
+            parts=tuple(_check_part(problem, records[m]) for m in problem.micro_batches)
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, PlanError):
+            raise
+        raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
+
+
+def _check_part(problem: Problem, record: dict[str, Any]) -> PartCheck:
+    claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
+    by = str(record["by"])
+    part = Part(problem, int(record["micro_batch"]))
+    part.bound_by_work()
+    if part.bound < claimed:
+        part.confirm_by_stages(claimed)
+    if part.bound < claimed and by not in WITHOUT_STAGES:
+        _replay(part, record["exact_stages"], claimed)
+    found = math.inf if part.bound >= NEVER else float(part.bound)
+    return PartCheck(
+        micro_batch=part.micro_batch,
+        claimed=math.inf if claimed >= NEVER else claimed,
+        rederived=found,
+        by=by,
+    )
+
+
+def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
+    """Solve the listed stages again, and look for a pipeline below the claimed bound."""
+    count = len(part.problem.costs.operators)
+    for stage in stages:
+        start, stop, devices = int(stage["start"]), int(stage["stop"]), int(stage["devices"])
+        if devices not in part.stages.chains or not 0 <= start < stop <= count:
+            raise PlanError(f"certificate: no stage of operators {start} to {stop} on {devices} devices")
+        entry = part.stages.entry(devices, start, stop)
+        if entry < 0:  # too long to be part of a plan below the claimed bound
+            continue
+        key = StageKey(
+            devices, int(stage["in_flight"]), bool(stage["enters_node"]), bool(stage["leaves_node"]), entry
+        )
+        cutoff = min(float(stage["bound_s"]), claimed)
+        part.stages.refine(key, start, stop, cutoff=cutoff, effort=EFFORT)
+    graph = part.expand(claimed * (1 - ROUNDING)).graph
+    path, value = best_path(graph)
+    part.raise_bound(min(value, claimed) if path else claimed, "certificate")

@@ -1,0 +1,442 @@
+"""Instances that can be enumerated: synthetic profiles, every stage, every plan."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ilp_planner.costs import COST_MODELS
+from ilp_planner.evaluate import ROUNDING, evaluate, iteration_time
+from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.problem import GROUP_SIZES, Problem
+from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.model import ModelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.base import CostModel, StageTables
+
+GB = 1000 * MIB
+# Chains in which every special case of the memory rules occurs, at every place of a stage.
+CHAINS = {
+    "gpt": (
+        ("enc-1st-layernorm", "enc-attention-dropout", "enc-MLP-gelu"),
+        ("enc-attention-softmax", "enc-attention-dropout", "enc-attention-context"),
+        ("encoder-embedding", "enc-1st-layernorm", "enc-attention-qkv", "final-layernorm"),
+        ("enc-MLP-GEMM-2", "enc-post-MLP-dropout", "enc-1st-layernorm", "enc-attention-qkv"),
+        ("enc-attention-dropout", "enc-1st-layernorm", "enc-attention-softmax", "enc-1st-layernorm"),
+        (
+            "enc-1st-layernorm",
+            "enc-attention-softmax",
+            "enc-attention-dropout",
+            "enc-1st-layernorm",
+            "enc-attention-softmax",
+            "enc-attention-dropout",
+        ),
+        ("enc-1st-layernorm", "enc-MLP-GEMM-1", "enc-1st-layernorm", "enc-MLP-GEMM-1", "gpt-post-process"),
+        ("enc-MLP-gelu",) * 5,
+        (
+            "enc-attention-score",
+            "enc-attention-softmax",
+            "enc-attention-dropout",
+            "enc-attention-context",
+            "enc-attention-dense",
+        ),
+    ),
+    "resnet": (
+        ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3"),
+        ("layer0-0-downsample", "layer0-1-conv1", "layer0-1-bn3", "layer0-1-conv1", "layer0-1-bn3"),
+        ("layer1-0-bn3", "layer1-0-downsample", "layer1-1-conv1", "layer1-1-conv2"),
+        ("layer0-0-conv1", "layer0-0-conv2", "layer0-0-conv3", "layer0-0-conv1", "layer0-0-conv2"),
+        ("bn1", "relu", "layer0-0-conv1", "layer0-0-bn3", "layer0-0-relu3", "layer0-1-conv1"),
+    ),
+    "t5": (
+        ("enc-embedding", "enc-1st-layernorm", "enc-attention-softmax", "dec-1st-layernorm"),
+        ("enc-attention-dropout", "dec-attention-dropout", "dec-1st-layernorm", "dec-MLP-gelu"),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyArchitecture:
+    """A chain of operators and nothing else."""
+
+    operators: tuple[str, ...]
+    family: str = "gpt"
+    micro_batches: tuple[int, ...] = (1,)
+    parameters: ClassVar[dict[str, object]] = {}
+    flops: ClassVar[dict[str, int]] = {}
+    tied_parameters: ClassVar[int] = 0
+    tensor_parts: ClassVar[int] = 1
+
+
+def make_model(operators: Sequence[str], family: str = "gpt") -> ModelSpec:
+    """Return a model that is only a chain."""
+    architecture = TinyArchitecture(operators=tuple(operators), family=family)
+    return ModelSpec(name="tiny", precision="fp16", architecture=architecture)
+
+
+def make_cluster(nodes: int = 1, devices: int = 2, memory: float = 2**30) -> ClusterSpec:
+    """Return equal nodes."""
+    device = Device(
+        name="gpu", memory=int(memory), peak={"fp16": 1e14}, sustained=0.5, memory_bandwidth=9e11
+    )
+    return ClusterSpec(
+        name="tiny",
+        device_types={"gpu": device},
+        nodes=(NodeGroup(device="gpu", devices=devices, count=nodes),),
+        intra_node=Link(bandwidth=4e10, latency=1e-5),
+        inter_node=Link(bandwidth=5e9, latency=1e-5),
+    )
+
+
+def make_row(
+    forward: float = 1e-3,
+    backward: float = 2e-3,
+    *,
+    message: float = 1.0,
+    weights: float = 1.0,
+    activations: float = 1.0,
+    forward_reserved: float = 0.0,
+    backward_reserved: float = 0.0,
+) -> OperatorRow:
+    """Return a row; seconds and MiB."""
+    return OperatorRow(
+        forward=forward,
+        backward=backward,
+        input=message * MIB,
+        output=message * MIB,
+        weights=weights * MIB,
+        activations=activations * MIB,
+        forward_reserved=forward_reserved * MIB,
+        backward_reserved=backward_reserved * MIB,
+    )
+
+
+def make_profile(
+    rows: dict[RowKey, OperatorRow],
+    *,
+    collectives: dict[tuple[str, int], dict[int, float]] | None = None,
+    intra_node: tuple[float, ...] = (10.0 * GB,),
+    inter_node: tuple[float, ...] = (2.0 * GB,),
+) -> Profile:
+    """Return a profile of these rows."""
+    return Profile(
+        source="tiny",
+        micro_batches=tuple(sorted({key.micro_batch for key in rows})),
+        tensor_degrees=tuple(sorted({key.tp for key in rows})),
+        splits=tuple(sorted({key.split for key in rows})),
+        rows=rows,
+        collectives=collectives or {},
+        intra_node=intra_node,
+        inter_node=inter_node,
+    )
+
+
+def make_problem(
+    operators: Sequence[str],
+    family: str,
+    profile: Profile,
+    *,
+    cost_model: str,
+    limit: float,
+    micro_batches: tuple[int, ...],
+    global_batch: int,
+    nodes: int = 1,
+    devices: int = 2,
+    max_stages: int | None = None,
+    group_sizes: tuple[int, ...] | None = None,
+) -> Problem:
+    """Return a problem on equal nodes."""
+    total = nodes * devices
+    return Problem(
+        model=make_model(operators, family),
+        cluster=make_cluster(nodes, devices),
+        profile=profile,
+        costs=COST_MODELS[cost_model](tuple(operators), family, profile),
+        global_batch=global_batch,
+        micro_batches=micro_batches,
+        memory_limit=limit,
+        max_stages=min(max_stages or total, total, len(operators)),
+        group_sizes=group_sizes or tuple(g for g in GROUP_SIZES if g <= devices),
+    )
+
+
+# ---- every stage --------------------------------------------------------------------------------
+
+
+def price_stages(
+    tables: StageTables,
+    start: int,
+    stop: int,
+    ways: NDArray[np.int64],
+    flags: NDArray[np.bool_],
+    *,
+    in_flight: int,
+    enters_node: bool,
+    leaves_node: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return seconds and bytes of many ways to run operators [start, stop), from the formulas of costs/base.py.
+
+    ways, flags: [number, stop - start], an option and whether to recompute for each operator.
+    """
+    number, count = ways.shape
+    kind = tables.kind[start:stop]
+    first = ways[:, 0]
+
+    def of(table: NDArray[np.float64], q: int) -> NDArray[np.float64]:
+        return table[kind[q], ways[:, q]]
+
+    time = of(tables.enter[int(enters_node)], 0).copy()
+    time += tables.leave[int(leaves_node), kind[-1], ways[:, -1], tables.degree[first]]
+    live = of(tables.input, 0).copy()
+    weights, saved, run, peak = (np.zeros(number) for _ in range(4))
+    forward, backward = np.zeros(number), np.zeros(number)
+    for q in range(count):
+        time += np.where(tables.allowed[kind[q], ways[:, q]], of(tables.compute, q), np.inf)
+        time += np.where(flags[:, q], of(tables.recompute, q), 0.0)
+        live += of(tables.activations, q)
+        weights += of(tables.weights, q)
+        if q > 0:
+            time += tables.reshard[tables.pair[start + q], ways[:, q - 1], ways[:, q]]
+        if q == count - 1:
+            break
+        forward = np.maximum(forward, of(tables.forward_reserved, q))
+        backward = np.maximum(backward, of(tables.backward_reserved, q))
+        paired = flags[:, q] & flags[:, q + 1]
+        run = np.where(paired, run + of(tables.activations, q), run)
+        if tables.saves[start + q]:
+            saved += np.where(paired, of(tables.activations, q), 0.0)
+        ends = not tables.shared[start + q] and q + 2 == count
+        closed = np.full(number, bool(tables.closes[start + q]) or ends) | ~paired
+        peak = np.where(closed, np.maximum(peak, run), peak)
+        run = np.where(closed, 0.0, run)
+    reserved = forward + backward
+    if tables.weight_floor:
+        reserved = np.maximum(reserved, weights)
+    return time, tables.state_factor * weights + in_flight * (live - saved) + peak + reserved
+
+
+def every_way(options: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return every choice of an option and of recomputation for so many operators."""
+    labels = np.indices((2 * options,) * count).reshape(count, -1).T
+    return labels // 2, labels % 2 == 1
+
+
+class StageCatalogue:
+    """The best way to run every stage, found by enumeration."""
+
+    def __init__(self, problem: Problem, micro_batch: int) -> None:
+        self.problem = problem
+        self.micro_batch = micro_batch
+        self.tables = {
+            g: tables
+            for g in problem.group_sizes
+            if (tables := self.costs.tables(micro_batch, g, self.micro_batches)) is not None
+        }
+        self._ways: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
+        self._priced: dict[tuple[int, ...], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+
+    @property
+    def costs(self) -> CostModel:
+        return self.problem.costs
+
+    @property
+    def micro_batches(self) -> int:
+        return self.problem.micro_batch_count(self.micro_batch)
+
+    def priced(
+        self, g: int, start: int, stop: int, behind: int, enters: bool, leaves: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return seconds and bytes of every way to run a stage."""
+        tables = self.tables[g]
+        in_flight = self.costs.in_flight(behind, self.micro_batches)
+        key = (g, start, stop, in_flight, enters, leaves)
+        if key not in self._priced:
+            self._priced[key] = price_stages(
+                tables,
+                start,
+                stop,
+                *self.ways(g, stop - start),
+                in_flight=in_flight,
+                enters_node=enters,
+                leaves_node=leaves,
+            )
+        return self._priced[key]
+
+    def ways(self, g: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return every way to run so many operators on g devices."""
+        if (g, count) not in self._ways:
+            self._ways[g, count] = every_way(len(self.tables[g].options), count)
+        return self._ways[g, count]
+
+    def pipelines(self) -> Iterator[list[tuple[int, int, int, int, bool, bool]]]:
+        """List every pipeline as (devices, start, stop, behind, enters, leaves) per stage."""
+        n = len(self.costs.operators)
+        total, per_node = self.problem.cluster.device_count, self.problem.cluster.devices_per_node
+        for count in range(1, self.problem.max_stages + 1):
+            for groups in itertools.product(self.tables, repeat=count):
+                ends = list(itertools.accumulate(groups))
+                begins = [0, *ends[:-1]]
+                if ends[-1] != total or any(
+                    a // per_node != (b - 1) // per_node for a, b in zip(begins, ends, strict=True)
+                ):
+                    continue
+                for cuts in itertools.combinations(range(1, n), count - 1):
+                    edges = [0, *cuts, n]
+                    yield [
+                        (
+                            groups[s],
+                            edges[s],
+                            edges[s + 1],
+                            count - 1 - s,
+                            begins[s] > 0 and begins[s] % per_node == 0,
+                            ends[s] % per_node == 0,
+                        )
+                        for s in range(count)
+                    ]
+
+
+def least_time(problem: Problem, limit: float | None = None) -> float:
+    """Return the iteration time of the fastest plan, by enumeration; inf when there is none."""
+    room = (problem.memory_limit if limit is None else limit) * (1 + ROUNDING)
+    best = math.inf
+    for micro_batch in problem.micro_batches:
+        catalogue = StageCatalogue(problem, micro_batch)
+        known: dict[tuple[object, ...], float] = {}
+        for pipeline in catalogue.pipelines():
+            times = []
+            for stage in pipeline:
+                if stage not in known:
+                    time, memory = catalogue.priced(*stage)
+                    known[stage] = float(time[memory <= room].min(initial=math.inf))
+                times.append(known[stage])
+            best = min(best, iteration_time(times, catalogue.micro_batches))
+    return best
+
+
+def least_memory(problem: Problem) -> float:
+    """Return the bytes per device below which no plan fits, by enumeration; inf when there is no plan at all."""
+    best = math.inf
+    for micro_batch in problem.micro_batches:
+        catalogue = StageCatalogue(problem, micro_batch)
+        for pipeline in catalogue.pipelines():
+            need = 0.0
+            for stage in pipeline:
+                time, memory = catalogue.priced(*stage)
+                need = max(need, float(memory[np.isfinite(time)].min(initial=math.inf)))
+            best = min(best, need)
+    return best
+
+
+def every_plan(problem: Problem) -> Iterator[Plan]:
+    """List every plan that could be legal; evaluate() is the judge."""
+    n = len(problem.costs.operators)
+    for micro_batch in problem.micro_batches:
+        labels = {
+            g: [
+                Strategy(tp=tp, dp=g // tp, split=split, recompute=flag)
+                for tp in problem.profile.tensor_degrees
+                if g % tp == 0
+                for split in problem.profile.splits
+                for flag in (False, True)
+            ]
+            for g in problem.group_sizes
+        }
+        for count in range(1, problem.max_stages + 1):
+            for groups in itertools.product(problem.group_sizes, repeat=count):
+                if sum(groups) != problem.cluster.device_count:
+                    continue
+                for cuts in itertools.combinations(range(1, n), count - 1):
+                    edges = [0, *cuts, n]
+                    choices = [
+                        itertools.product(labels[g], repeat=stop - start)
+                        for g, start, stop in zip(groups, edges[:-1], edges[1:], strict=True)
+                    ]
+                    for strategies in itertools.product(*choices):
+                        yield Plan(
+                            model=problem.model.name,
+                            global_batch=problem.global_batch,
+                            micro_batch=micro_batch,
+                            stages=tuple(
+                                Stage(
+                                    start=edges[s],
+                                    stop=edges[s + 1],
+                                    first_device=sum(groups[:s]),
+                                    devices=groups[s],
+                                    strategies=strategies[s],
+                                )
+                                for s in range(count)
+                            ),
+                        )
+
+
+def judged_least_time(problem: Problem) -> float:
+    """Return the least iteration time that evaluate() gives to a legal plan."""
+    verdicts = (evaluate(problem, plan) for plan in every_plan(problem))
+    return min((v.iteration_time for v in verdicts if v.legal), default=math.inf)
+
+
+# ---- random instances ---------------------------------------------------------------------------
+
+SECONDS = st.one_of(st.sampled_from([1e-3, 2e-3]), st.floats(1e-5, 1e-2))
+BYTES = st.one_of(st.sampled_from([0.0, 1.0, 8.0]), st.floats(0.1, 100.0))  # MiB
+
+
+@st.composite
+def operator_rows(draw: st.DrawFn) -> OperatorRow:
+    """Draw one row of a profile."""
+    return OperatorRow(
+        forward=draw(SECONDS),
+        backward=draw(SECONDS),
+        input=draw(BYTES) * MIB,
+        output=draw(BYTES) * MIB,
+        weights=draw(BYTES) * MIB,
+        activations=draw(BYTES) * MIB,
+        forward_reserved=draw(BYTES) * MIB,
+        backward_reserved=draw(BYTES) * MIB,
+    )
+
+
+@st.composite
+def profiles(
+    draw: st.DrawFn,
+    operators: Sequence[str],
+    micro_batches: tuple[int, ...],
+    degrees: tuple[int, ...],
+    splits: tuple[int, ...] = (0,),
+    *,
+    holes: bool = True,
+) -> Profile:
+    """Draw a profile; with holes, some rows are missing."""
+    rows = {}
+    for name in dict.fromkeys(operators):
+        for m, t, s in itertools.product(micro_batches, degrees, splits):
+            if not holes or draw(st.integers(0, 9)) > 0:
+                rows[RowKey(operator=name, micro_batch=m, tp=t, split=s)] = draw(operator_rows())
+    collectives = {}
+    for primitive in ("all_gather", "all_reduce", "reduce_scatter", "all_to_all"):
+        for n in (2, 4):
+            if draw(st.booleans()):
+                sizes = st.dictionaries(st.integers(0, 100), SECONDS, min_size=20, max_size=30)
+                collectives[primitive, n] = draw(sizes)
+    bandwidths = st.lists(st.floats(1.0, 50.0), min_size=1, max_size=7)
+    return Profile(
+        source="random",
+        micro_batches=micro_batches,
+        tensor_degrees=degrees,
+        splits=splits,
+        rows=rows,
+        collectives=collectives,
+        intra_node=tuple(b * GB for b in draw(bandwidths)),
+        inter_node=tuple(b * GB / 10 for b in draw(bandwidths)),
+    )
