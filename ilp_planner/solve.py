@@ -33,7 +33,6 @@ LAST_SLACK = 8.0
 LOCATE_FACTOR = 2.0
 CLAIM_ROUNDING = 1e-7  # relative: the search adds times on a fixed grid
 PROVED = 1e-9  # a relative gap that is rounding
-EFFORT_PER_SECOND = 100_000_000  # label comparisons
 CERTIFICATE_VERSION = 1
 
 
@@ -182,7 +181,7 @@ class Search:
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
             self.check_time()
-            learned = part.refine(path, int(self.seconds_left * EFFORT_PER_SECOND))
+            learned = part.refine(path, self.seconds_left)
             better = self.take(part, path)
             if not learned:  # the cheapest path is as fast as its bounds say
                 part.closed = solution.status is Status.OPTIMAL

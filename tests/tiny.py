@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -338,6 +338,21 @@ def least_memory(problem: Problem) -> float:
     return best
 
 
+def fastest_memory(problem: Problem) -> float:
+    """Return the bytes per device of the leanest of the fastest plans, were memory not limited."""
+    best = (math.inf, math.inf)
+    for micro_batch in problem.micro_batches:
+        catalogue = StageCatalogue(problem, micro_batch)
+        for pipeline in catalogue.pipelines():
+            times, need = [], 0.0
+            for stage in pipeline:
+                time, memory = catalogue.priced(*stage)
+                times.append(float(time.min()))
+                need = max(need, float(memory[time == times[-1]].min()))
+            best = min(best, (iteration_time(times, catalogue.micro_batches), need))
+    return best[1]
+
+
 def every_plan(problem: Problem) -> Iterator[Plan]:
     """List every plan that could be legal; evaluate() is the judge."""
     n = len(problem.costs.operators)
@@ -388,48 +403,50 @@ def judged_least_time(problem: Problem) -> float:
 
 # ---- random instances ---------------------------------------------------------------------------
 
-SECONDS = st.one_of(st.sampled_from([1e-3, 2e-3]), st.floats(1e-5, 1e-2))
-BYTES = st.one_of(st.sampled_from([0.0, 1.0, 8.0]), st.floats(0.1, 100.0))  # MiB
 
-
-@st.composite
-def operator_rows(draw: st.DrawFn) -> OperatorRow:
-    """Draw one row of a profile."""
-    return OperatorRow(
-        forward=draw(SECONDS),
-        backward=draw(SECONDS),
-        input=draw(BYTES) * MIB,
-        output=draw(BYTES) * MIB,
-        weights=draw(BYTES) * MIB,
-        activations=draw(BYTES) * MIB,
-        forward_reserved=draw(BYTES) * MIB,
-        backward_reserved=draw(BYTES) * MIB,
-    )
-
-
-@st.composite
-def profiles(
-    draw: st.DrawFn,
+def random_profile(
+    rng: np.random.Generator,
     operators: Sequence[str],
+    *,
     micro_batches: tuple[int, ...],
     degrees: tuple[int, ...],
     splits: tuple[int, ...] = (0,),
-    *,
-    holes: bool = True,
+    holes: float = 0.0,
+    ties: float = 0.2,
 ) -> Profile:
-    """Draw a profile; with holes, some rows are missing."""
-    rows = {}
-    for name in dict.fromkeys(operators):
-        for m, t, s in itertools.product(micro_batches, degrees, splits):
-            if not holes or draw(st.integers(0, 9)) > 0:
-                rows[RowKey(operator=name, micro_batch=m, tp=t, split=s)] = draw(operator_rows())
-    collectives = {}
-    for primitive in ("all_gather", "all_reduce", "reduce_scatter", "all_to_all"):
-        for n in (2, 4):
-            if draw(st.booleans()):
-                sizes = st.dictionaries(st.integers(0, 100), SECONDS, min_size=20, max_size=30)
-                collectives[primitive, n] = draw(sizes)
-    bandwidths = st.lists(st.floats(1.0, 50.0), min_size=1, max_size=7)
+    """Return a profile of random rows.
+
+    holes: share of the rows that is missing. ties: share of the numbers that is one of very few.
+    """
+
+    def seconds() -> float:
+        return float(rng.choice([1e-3, 2e-3]) if rng.random() < ties else rng.uniform(1e-5, 1e-2))
+
+    def size() -> float:
+        few = rng.random() < ties
+        return float(rng.choice([0.0, 1.0, 8.0]) if few else 10 ** rng.uniform(-1, 2)) * MIB
+
+    rows = {
+        RowKey(operator=name, micro_batch=m, tp=t, split=s): OperatorRow(
+            forward=seconds(),
+            backward=seconds(),
+            input=size(),
+            output=size(),
+            weights=size(),
+            activations=size(),
+            forward_reserved=size(),
+            backward_reserved=size(),
+        )
+        for name in dict.fromkeys(operators)
+        for m, t, s in itertools.product(micro_batches, degrees, splits)
+        if rng.random() >= holes
+    }
+    collectives = {
+        (primitive, n): {x: seconds() for x in range(0, 100, 3)}
+        for primitive in ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
+        for n in (2, 4)
+        if rng.random() < 0.7
+    }
     return Profile(
         source="random",
         micro_batches=micro_batches,
@@ -437,6 +454,49 @@ def profiles(
         splits=splits,
         rows=rows,
         collectives=collectives,
-        intra_node=tuple(b * GB for b in draw(bandwidths)),
-        inter_node=tuple(b * GB / 10 for b in draw(bandwidths)),
+        intra_node=tuple(GB * rng.uniform(1.0, 50.0, rng.integers(1, 8))),
+        inter_node=tuple(GB * rng.uniform(0.1, 5.0, rng.integers(1, 8))),
     )
+
+
+@st.composite
+def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) -> Problem:
+    """Draw a problem in which no stage can be run in more than `most_ways` ways."""
+    family = draw(st.sampled_from(sorted(CHAINS)))
+    operators = draw(st.sampled_from(CHAINS[family]))[:most_operators]
+    nodes, devices = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (1, 4)]))
+    degrees = draw(st.sampled_from([(1,), (1, 2), (2,), (1, 2, 4)]))
+    micro_batches = draw(st.sampled_from([(1,), (2,), (1, 2), (2, 4)]))
+    splits = draw(st.sampled_from([(0,), (0, 1)]))
+    groups = tuple(g for g in (1, 2, 4) if g <= devices)
+    options = max(sum(g % t == 0 for t in degrees) for g in groups) * len(splits)
+    while (2 * options) ** len(operators) > most_ways:
+        operators = operators[:-1]
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    profile = random_profile(
+        rng,
+        operators,
+        micro_batches=micro_batches,
+        degrees=degrees,
+        splits=splits,
+        holes=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        ties=draw(st.sampled_from([0.0, 0.2, 0.8])),
+    )
+    problem = make_problem(
+        operators,
+        family,
+        profile,
+        cost_model=draw(st.sampled_from(sorted(COST_MODELS))),
+        limit=math.inf,
+        micro_batches=draw(st.sampled_from([micro_batches, micro_batches[-1:]])),
+        global_batch=micro_batches[-1] * draw(st.integers(1, 5)),
+        nodes=nodes,
+        devices=devices,
+        max_stages=draw(st.integers(1, 4)),
+    )
+    least = least_memory(problem)
+    if not math.isfinite(least):
+        return replace(problem, memory_limit=2.0**30)
+    most = max(least, fastest_memory(problem))
+    share = draw(st.sampled_from([-0.05, 0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
+    return replace(problem, memory_limit=least + share * (most - least) if share >= 0 else least * 0.95)

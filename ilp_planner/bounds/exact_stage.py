@@ -40,7 +40,6 @@ class StageOptimum:
     choices: NDArray[np.int64]
     flags: NDArray[np.bool_]
     exact: bool
-    labels: int
 
 
 def solve_stage(
@@ -57,7 +56,7 @@ def solve_stage(
 ) -> StageOptimum:
     """Find the fastest way below `cutoff` seconds to run operators [start, stop) within `limit` bytes.
 
-    effort caps the label comparisons per class of stages (some 1e8 take a second); 0: prices only, no labels.
+    effort caps the elementary label operations (some 1e8 a second); 0: prices only, no labels.
     With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing faster exists.
     """
     tables = chain.tables
@@ -65,7 +64,7 @@ def solve_stage(
     room = limit * (1 + MEMORY_ROUNDING)
     choices = np.zeros(stop - start, np.int64)
     flags = np.zeros(stop - start, np.bool_)
-    best, bound, labels, exact = INFINITE, INFINITE, 0, True
+    best, bound, spent, exact = INFINITE, INFINITE, 0, True
     operators = (
         chain.compute[part], chain.recompute[part], chain.activations[part], chain.weights[part],
         chain.input[start], chain.forward_reserved[part], chain.backward_reserved[part],
@@ -98,21 +97,21 @@ def solve_stage(
             if effort == 0:
                 exact, bound = False, min(bound, root)
                 continue
-            time, low, complete, count = _grow(
+            time, low, complete, work = _grow(
                 *operators, *ends, chain.reshard, tables.pair[part], chain.free, chain.alike[part],
                 tables.saves[part], tables.closes[part], tables.shared[part], *memory, most, least,
-                price, stop_at, effort, width, ways, rcs,
+                price, stop_at, effort - spent, width, ways, rcs,
             )  # fmt: skip
             if time < best:
                 best, choices, flags = time, ways, rcs
+            spent = min(spent + work, effort)
             if width == 0:
-                labels += count
                 exact &= complete
                 bound = min(bound, low)
     if exact:  # every class was searched, or cannot hold anything below the cutoff
         bound = min(best, cutoff)
     return StageOptimum(
-        bound=min(bound, best), time=best, choices=choices, flags=flags, exact=exact, labels=labels
+        bound=min(bound, best), time=best, choices=choices, flags=flags, exact=exact
     )
 
 
@@ -377,7 +376,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 ):  # fmt: skip
     """Grow labels operator by operator; the fastest path below `cutoff` is written to best_ways, best_rcs.
 
-    Returns (time or INFINITE, bound, complete, labels). width > 0: keep only so many labels per operator
+    Returns (time or INFINITE, bound, complete, work). width > 0: keep only so many labels per operator
     (a heuristic; the bound is then that of the root).
     """
     m, options = compute.shape
@@ -417,6 +416,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         made = 0
         end = count if q > 0 else begin + 1
         for l in range(begin, end):
+            work += 8 * options
             p = state[l] >> 1 if q > 0 else 0
             rp = state[l] & 1 if q > 0 else 0
             for o in range(options):
@@ -537,7 +537,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         if q == 0:
             root = frontier
         if count == begin:  # nothing is left below the cutoff
-            return INFINITE, root if dropped else cutoff, not dropped, count
+            return INFINITE, root if dropped else cutoff, not dropped, work
         if width > 0 and count - begin > width:
             dropped = True
             keep = np.sort(np.argsort(kept_bound[: count - begin], kind="mergesort")[:width])
@@ -548,7 +548,7 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             count = begin + width
         work += 8 * made
         if work > effort:
-            return INFINITE, min(frontier, cutoff), False, count
+            return INFINITE, min(frontier, cutoff), False, work
     # ---- the best finished label ----
     chosen = -1
     for l in range(begin, count):
@@ -563,10 +563,10 @@ def _grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             stop_at = t
             chosen = l
     if chosen < 0:
-        return INFINITE, root if dropped else cutoff, not dropped, count
+        return INFINITE, root if dropped else cutoff, not dropped, work
     l = chosen
     for q in range(m - 1, -1, -1):
         best_ways[q] = state[l] >> 1
         best_rcs[q] = state[l] & 1 == 1
         l = parent[l]
-    return stop_at, root if dropped else stop_at, not dropped, count
+    return stop_at, root if dropped else stop_at, not dropped, work

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 
-FIRST_EFFORT = 5_000_000  # label comparisons per stage and class, some 50 ms
+FIRST_EFFORT = 10_000_000  # label operations per stage, some 100 ms
 EFFORT_GROWTH = 8
+EFFORT_PER_SECOND = 100_000_000
 CONFIRM_ROUNDING = 1e-10  # relative
 # Sources of a bound that rests on no exactly solved stage.
 WITHOUT_STAGES = ("device groups", "work", "stage bounds")
@@ -133,11 +134,11 @@ class Part:
         way = self.stages.exact.get(self._keys[arc])
         return way is not None and way.optimum.exact
 
-    def refine(self, path: Sequence[int], most_effort: int) -> bool:
+    def refine(self, path: Sequence[int], seconds: float) -> bool:
         """Learn more about the stages of a path; tell whether there was anything left to learn.
 
         Stages that were never looked at come first, at little effort; when there are none, those that are not
-        exact yet get more effort than last time, but no more than `most_effort`.
+        exact yet get more effort than last time, but no more than fits into `seconds`.
         """
         assert self.open is not None
         graph = self.open.graph
@@ -145,12 +146,15 @@ class Part:
         fresh = {key: a for key, a in vague.items() if key not in self.stages.exact}
         todo = list((fresh or vague).values())
 
+        rounds = -(-len(todo) // self.workers)
+        most = int(seconds * EFFORT_PER_SECOND / max(1, rounds))
+
         def one(arc: int) -> None:
             known = self.stages.exact.get(self._keys[arc])
             effort = 0 if known is None else max(FIRST_EFFORT, EFFORT_GROWTH * known.effort)
             self.stages.refine(
                 self._keys[arc], int(graph.start[arc]), int(graph.stop[arc]),
-                cutoff=self._slowest, effort=min(effort, most_effort),
+                cutoff=self._slowest, effort=min(effort, most),
             )  # fmt: skip
 
         if self.workers > 1 and len(todo) > 1:

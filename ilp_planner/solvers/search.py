@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Status, Stop, relative_gap
-from ilp_planner.solvers.arc_flow import Reduced, incumbent, reduced, rounding
+from ilp_planner.solvers.arc_flow import Reduced, incumbent, reduced
 from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
+PROVED = 1e-9
+"""Relative gap at which a path counts as optimal."""
 MILP_TOLERANCE = 1e-6
 """Share by which the bound that a floating-point MILP solver claims is lowered.
 
@@ -49,6 +51,7 @@ class Search:
         if reduce:
             clean = reduced(self.graph)
             self.offer(clean.original(incumbent(clean.graph)))
+            self.recheck()
         problem = reduced(self.graph, self.objective if reduce else math.inf)
         self.prove(problem.bound)
         return problem
@@ -73,7 +76,7 @@ class Search:
         tolerances.
         """
         if self.path:
-            self.prove(reduced(self.graph, self.objective * (1 - 1e-9)).bound)
+            self.prove(reduced(self.graph, self.objective * (1 - PROVED)).bound)
 
     def _tell(self) -> None:
         if self.progress is not None:
@@ -81,10 +84,10 @@ class Search:
 
     def closed(self, gap: float) -> bool:
         """Tell whether there is nothing left to do for a search that may stop at this gap."""
-        return self.bound >= self.objective * (1 - max(gap, rounding(self.graph)))
+        return self.bound >= self.objective * (1 - max(gap, 2 * PROVED))
 
     def answer(
-        self, solver: str, stopped: Stop, limits: Limits, tolerance: float = 1e-9
+        self, solver: str, stopped: Stop, limits: Limits, tolerance: float = PROVED
     ) -> GraphSolution:
         """Return what is known; OPTIMAL within the relative gap that the solver can resolve.
 

@@ -152,3 +152,23 @@ def test_no_certificate(ilp_plan: Command, saved: Path) -> None:
     done = ilp_plan("evaluate", saved, "--check-certificate")
     assert done.code == 1
     assert "certificate: found null" in done.err
+
+
+def test_the_real_search_and_the_real_check(ilp_plan: Command, tiny: list[str]) -> None:
+    path = Path("real.json")
+    assert ilp_plan("solve", *tiny, "--output", path).code == 0
+    done = ilp_plan("evaluate", path, "--check-certificate")
+    assert done.code == 0
+    assert "proved optimal" in done.out
+    data = json.loads(path.read_text())
+    for part in data["certificate"]["parts"]:
+        part["bound_s"] *= 1.2
+    path.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", path, "--check-certificate")
+    assert done.code == 1
+    assert "does not hold" in done.err
+    del data["certificate"]["parts"][0]["by"]
+    path.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", path, "--check-certificate")
+    assert done.code == 1
+    assert "real.json: certificate: malformed" in done.err
