@@ -7,6 +7,9 @@ READY_TEST := $(VENV)/.ready-test
 # pip adds the exact versions of what the pinned dependencies depend on themselves
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
 
+# One solve compiles the numerical kernels (half a minute), so that no later one waits for them.
+WARM := @echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null
+
 .PHONY: plan test test-all lint bench clean
 
 plan: $(READY)
@@ -35,8 +38,10 @@ $(BIN)/python:
 # The stamps say that what these two files pin is installed.
 $(READY): pyproject.toml .constraints.txt | $(BIN)/python
 	$(PIP) --editable .
+	$(WARM)
 	touch $@
 
 $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[test]'
+	$(WARM)
 	touch $(READY) $@

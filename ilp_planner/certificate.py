@@ -1,4 +1,5 @@
-"""Proofs that can be run again: every part of a search, what closed it, and whether that still holds."""
+"""Proofs that can be run again: every part of a search, what closed it, and whether that still
+holds."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ class PartCheck:
 
     @property
     def holds(self) -> bool:
+        """The bound found anew is no lower than the one claimed."""
         return self.rederived >= self.claimed * (1 - ROUNDING)
 
 
@@ -41,17 +43,20 @@ class CertificateCheck:
 
     @property
     def bound(self) -> float:
+        """Seconds; no plan takes less, as found anew."""
         return min((part.rederived for part in self.parts), default=0.0)
 
     @property
     def holds(self) -> bool:
+        """Every part holds."""
         return bool(self.parts) and all(part.holds for part in self.parts)
 
 
 def check_certificate(problem: Problem, certificate: dict[str, Any]) -> CertificateCheck:
     """Derive the bound of every part again from the inputs; nothing in the certificate is believed.
 
-    The certificate says where to look: which bound to aim at, and which stages were solved exactly to reach it.
+    The certificate says where to look: which bound to aim at, and which stages were solved exactly
+    to reach it.
 
     Raises
     ------
@@ -95,12 +100,18 @@ def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
     for stage in stages:
         start, stop, devices = int(stage["start"]), int(stage["stop"]), int(stage["devices"])
         if devices not in part.stages.chains or not 0 <= start < stop <= count:
-            raise PlanError(f"certificate: no stage of operators {start} to {stop} on {devices} devices")
+            raise PlanError(
+                f"certificate: no stage of operators {start} to {stop} on {devices} devices"
+            )
         entry = part.stages.entry(devices, start, stop)
         if entry < 0:  # too long to be part of a plan below the claimed bound
             continue
         key = StageKey(
-            devices, int(stage["in_flight"]), bool(stage["enters_node"]), bool(stage["leaves_node"]), entry
+            devices,
+            int(stage["in_flight"]),
+            bool(stage["enters_node"]),
+            bool(stage["leaves_node"]),
+            entry,
         )
         cutoff = min(float(stage["bound_s"]), claimed)
         part.stages.refine(key, start, stop, cutoff=cutoff, effort=EFFORT)

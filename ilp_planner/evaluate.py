@@ -1,15 +1,17 @@
-"""The judge: named checks on a plan, and its time and memory recomputed from costs. Imports no solver."""
+"""The judge: named checks on a plan, and its time and memory recomputed from costs. Imports no
+solver."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.costs.base import StageCost
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
@@ -45,6 +47,7 @@ class Evaluation:
 
     @property
     def legal(self) -> bool:
+        """No rule is broken."""
         return not self.violations
 
 
@@ -57,7 +60,9 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
         *check_devices_used_once(problem, plan),
     ]
     if broken:
-        return Evaluation(iteration_time=math.nan, stages=(), micro_batch_count=0, violations=tuple(broken))
+        return Evaluation(
+            iteration_time=math.nan, stages=(), micro_batch_count=0, violations=tuple(broken)
+        )
     stages = stage_costs(problem, plan)
     violations = [
         *check_stage_count(problem, plan),
@@ -107,7 +112,8 @@ def check_model(problem: Problem, plan: Plan) -> Iterator[Violation]:
 
 
 def check_operators_covered_once(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Stages cover the chain from the first operator to the last, in order, without gap or overlap."""
+    """Stages cover the chain from the first operator to the last, in order, without gap or
+    overlap."""
     position = 0
     for s, stage in enumerate(plan.stages):
         if stage.start != position or stage.stop <= stage.start:
@@ -154,7 +160,9 @@ def check_groups(problem: Problem, plan: Plan) -> Iterator[Violation]:
     for s, stage in enumerate(plan.stages):
         if stage.devices not in problem.group_sizes:
             sizes = ", ".join(map(str, problem.group_sizes))
-            yield Violation("devices of a stage", f"stage {s}", str(stage.devices), f"one of {sizes}")
+            yield Violation(
+                "devices of a stage", f"stage {s}", str(stage.devices), f"one of {sizes}"
+            )
         last = stage.first_device + stage.devices - 1
         if stage.first_device // per_node != last // per_node:
             have = f"devices {stage.first_device} to {last}"

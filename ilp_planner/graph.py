@@ -1,7 +1,10 @@
-"""The stage graph: pipeline planning as a path with a bottleneck, the one problem that every solver shares.
+"""The stage graph: pipeline planning as a path with a bottleneck, the one problem that every
+solver shares.
 
-Nodes are pipeline states (position in the operator chain, devices used, stages after); an arc is a stage
-candidate: a range of operators on a device group, with the least time it can take there. A plan is a path from
+Nodes are pipeline states (position in the operator chain, devices used, stages after); an arc is a
+stage
+candidate: a range of operators on a device group, with the least time it can take there. A plan is
+a path from
 a source to the sink, and costs
 
     (micro_batches - 1) * max(time of its arcs) + sum(time of its arcs).
@@ -10,6 +13,7 @@ a source to the sink, and costs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +28,12 @@ if TYPE_CHECKING:
 class StageGraph:
     """Frozen, acyclic instance.
 
-    nodes: number of nodes, numbered 0 .. nodes - 1; every arc goes from a lower to a higher *position*.
-    sources: nodes where a path may begin (operator 0). sink: the node where it ends (all operators placed).
-    tail, head: int64 [arcs], node numbers. start, stop: int64 [arcs], operators [start, stop) of the stage.
+    nodes: number of nodes, numbered 0 .. nodes - 1; every arc goes from a lower to a higher
+    *position*.
+    sources: nodes where a path may begin (operator 0). sink: the node where it ends (all operators
+    placed).
+    tail, head: int64 [arcs], node numbers. start, stop: int64 [arcs], operators [start, stop) of
+    the stage.
     time: float64 [arcs], seconds of one micro-batch through the stage, > 0.
     operators: length of the chain. micro_batches: B >= 1.
     """
@@ -56,6 +63,7 @@ class StageGraph:
 
     @property
     def arcs(self) -> int:
+        """Number of stage candidates."""
         return int(self.time.size)
 
     def only(self, arcs: NDArray[np.int64], time: NDArray[np.float64]) -> StageGraph:
@@ -82,7 +90,5 @@ class StageGraph:
         """Tell whether the arcs form a path from a source to the sink."""
         if not len(path) or int(self.tail[path[0]]) not in self.sources:
             return False
-        joined = all(
-            self.head[a] == self.tail[b] for a, b in zip(path[:-1], path[1:], strict=True)
-        )
+        joined = all(self.head[a] == self.tail[b] for a, b in pairwise(path))
         return bool(joined and self.head[path[-1]] == self.sink)

@@ -26,7 +26,8 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Operators [start, stop) of the model's chain on devices [first_device, first_device + devices)."""
+    """Operators [start, stop) of the model's chain on devices [first_device, first_device +
+    devices)."""
 
     start: int
     stop: int
@@ -64,4 +65,5 @@ class Plan:
 
     @property
     def devices(self) -> int:
+        """Devices of all stages together."""
         return sum(stage.devices for stage in self.stages)

@@ -1,4 +1,5 @@
-"""The frozen instance: what to plan, on what, at which costs and within which limits. No solver in it."""
+"""The frozen instance: what to plan, on what, at which costs and within which limits. No solver in
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Problem:
     """One planning problem.
 
     memory_limit: bytes per device. micro_batches: sizes to try, samples over all replicas.
-    group_sizes: devices that one stage may have; a stage never straddles a node; every device is used.
+    group_sizes: devices that one stage may have; a stage never straddles a node; every device is
+    used.
     notes: what was left out, one line each.
     """
 
@@ -67,7 +69,9 @@ def build_problem(
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     """
     if cost_model not in COST_MODELS:
-        raise UsageError(f"--cost-model: expected one of {', '.join(COST_MODELS)}, found {cost_model!r}")
+        raise UsageError(
+            f"--cost-model: expected one of {', '.join(COST_MODELS)}, found {cost_model!r}"
+        )
     if global_batch < 1:
         raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
     limit = float(cluster.device.memory if memory_limit is None else memory_limit)

@@ -67,4 +67,5 @@ class Result:
 
     @property
     def gap(self) -> float:
+        """Share of the objective that the bound leaves open; inf without a plan."""
         return relative_gap(self.objective, self.bound)

@@ -1,8 +1,11 @@
 """The one verb: from a problem to a plan with a proof.
 
-Outer enumeration over the micro-batch size, best bound first. Each part is bounded without memory, then by the bounds
-of its stages; what these leave open is a stage graph. The cheapest path of that graph is a bound. Its stages are
-solved exactly and put back, until the cheapest path is made of exact stages: then it is the optimum of its part.
+Outer enumeration over the micro-batch size, best bound first. Each part is bounded without memory,
+then by the bounds
+of its stages; what these leave open is a stage graph. The cheapest path of that graph is a bound.
+Its stages are
+solved exactly and put back, until the cheapest path is made of exact stages: then it is the
+optimum of its part.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.result import Result, Status, Stop, relative_gap
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.chain_dp import ChainDP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,11 +32,14 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import GraphSolution
 
 NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
-FIRST_SLACK = 0.02  # how far above the bound plans are looked for first; doubled when there are none
+FIRST_SLACK = (
+    0.02  # how far above the bound plans are looked for first; doubled when there are none
+)
 LAST_SLACK = 8.0
 LOCATE_FACTOR = 2.0
 CLAIM_ROUNDING = 1e-7  # relative: the search adds times on a fixed grid
 PROVED = 1e-9  # a relative gap that is rounding
+MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
 CERTIFICATE_VERSION = 1
 
 
@@ -48,7 +55,8 @@ def solve(
     Parameters
     ----------
     limits: time, gap, workers and seed.
-    solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`, `milp`, `pulp`).
+    solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`,
+    `milp`, `pulp`).
     progress: called with (incumbent seconds, bound seconds) as they improve.
 
     Raises
@@ -69,7 +77,8 @@ class _OutOfTimeError(Exception):
 
 
 class Search:
-    """State of one solve. Every bound in it is valid at any moment, so that an interrupt loses nothing."""
+    """State of one solve. Every bound in it is valid at any moment, so that an interrupt loses
+    nothing."""
 
     def __init__(
         self,
@@ -81,7 +90,7 @@ class Search:
         self.problem = problem
         self.limits = limits
         self.solver = solver
-        self.backend = registry.get("dp" if solver == "auto" else solver)
+        self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
         self.progress = progress
         self.started = time.monotonic()
         self.parts: list[Part] = []
@@ -100,6 +109,7 @@ class Search:
 
     @property
     def seconds_left(self) -> float:
+        """Seconds until the time limit."""
         return self.limits.seconds - (time.monotonic() - self.started)
 
     def check_time(self) -> None:
@@ -136,7 +146,9 @@ class Search:
         except _OutOfTimeError:
             return Stop.TIME
         proved = relative_gap(self.objective, self.bound) <= PROVED
-        return Stop.GAP if self.plan is not None and not proved and self.limits.gap > 0 else Stop.PROOF
+        return (
+            Stop.GAP if self.plan is not None and not proved and self.limits.gap > 0 else Stop.PROOF
+        )
 
     def locate(self) -> None:
         """Bound every part roughly, with memory, until one of them seems to hold a plan."""
@@ -145,7 +157,7 @@ class Search:
             for part in sorted(self.parts, key=lambda p: p.bound):
                 if part.bound < guess:
                     self.check_time()
-                    part.bound_by_stages(guess)
+                    part.bound_by_stages(guess, coarse=True)
                     self.report()
             if self.bound < guess or (guess >= NEVER):
                 return
@@ -167,7 +179,8 @@ class Search:
             self.refine(min(left, key=lambda p: p.bound), cutoff)
 
     def refine(self, part: Part, cutoff: float) -> None:
-        """Work on one part until it is closed, another one has the least bound, or a better plan is found."""
+        """Work on one part until it is closed, another one has the least bound, or a better plan
+        is found."""
         others = min((p.bound for p in self.parts if p is not part and not p.closed), default=NEVER)
         graph = part.expand(cutoff).graph
         path: tuple[int, ...] = ()
@@ -190,10 +203,16 @@ class Search:
                 return
 
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
-        """Return the cheapest path of a graph; fall back on the DP when the backend fails."""
+        """Return the cheapest path of a graph.
+
+        `auto` gives to CP-SAT what the DP leaves open; a backend that fails is replaced by the DP.
+        """
         limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0), gap=0.0)
         try:
             solution = self.backend.solve(graph, limits, hint=tuple(hint))
+            if self.solver == "auto" and solution.status is Status.UNKNOWN:
+                self.backend = registry.get("cp-sat")
+                solution = self.backend.solve(graph, limits, hint=tuple(hint))
         except (PlannerError, RuntimeError, ValueError, OSError, ImportError) as error:
             if self.backend.name == "dp":
                 raise
@@ -218,7 +237,9 @@ class Search:
         if abs(found - claim) > CLAIM_ROUNDING * found:
             raise SolverError(f"the search claims {claim!r} s for a plan that takes {found!r} s")
         if found < self.bound * (1 - CLAIM_ROUNDING):
-            raise SolverError(f"a plan of {found!r} s is below the proved bound of {self.bound!r} s")
+            raise SolverError(
+                f"a plan of {found!r} s is below the proved bound of {self.bound!r} s"
+            )
         if found >= self.objective:
             return False
         self.plan, self.evaluation, self.objective = plan, evaluation, found

@@ -422,20 +422,20 @@ def random_profile(
     def seconds() -> float:
         return float(rng.choice([1e-3, 2e-3]) if rng.random() < ties else rng.uniform(1e-5, 1e-2))
 
-    def size() -> float:
+    def size(unit: float) -> float:
         few = rng.random() < ties
-        return float(rng.choice([0.0, 1.0, 8.0]) if few else 10 ** rng.uniform(-1, 2)) * MIB
+        return float(rng.choice([0.0, 1.0, 8.0]) if few else 10 ** rng.uniform(-1, 2)) * unit
 
     rows = {
         RowKey(operator=name, micro_batch=m, tp=t, split=s): OperatorRow(
             forward=seconds(),
             backward=seconds(),
-            input=size(),
-            output=size(),
-            weights=size(),
-            activations=size(),
-            forward_reserved=size(),
-            backward_reserved=size(),
+            input=size(MIB),
+            output=size(MIB),
+            weights=size(64 * MIB),
+            activations=size(64 * MIB),
+            forward_reserved=size(64 * MIB),
+            backward_reserved=size(64 * MIB),
         )
         for name in dict.fromkeys(operators)
         for m, t, s in itertools.product(micro_batches, degrees, splits)

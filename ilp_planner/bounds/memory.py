@@ -1,4 +1,5 @@
-"""Why nothing fits: the operator or the stage that needs more memory than there is, and how much more."""
+"""Why nothing fits: the operator or the stage that needs more memory than there is, and how much
+more."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ HUGE = 2.0**60  # bytes
 
 
 def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
-    """Return why no plan fits the memory limit, '' when memory alone does not rule out every plan."""
+    """Return why no plan fits the memory limit, '' when memory alone does not rule out every
+    plan."""
     best: tuple[float, str] = (INFINITE, "")
     for part in parts:
         if not part.steps:
@@ -63,7 +65,8 @@ def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
 
 
 def _leanest_operator(part: Part, start: int, stop: int) -> tuple[int, float] | None:
-    """Return the operator of a range that needs most memory as a stage of its own, and those bytes."""
+    """Return the operator of a range that needs most memory as a stage of its own, and those
+    bytes."""
     need = np.full(stop - start, INFINITE)
     for devices in part.stages.groups:
         table = part.stages.memory(devices, part.stages.in_flight(0), enters_node=False)[0]

@@ -1,9 +1,9 @@
-"""One part of the search: all plans with one micro-batch size, and what has been proved about them so far."""
+"""One part of the search: all plans with one micro-batch size, and what has been proved about them
+so far."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from ilp_planner.plan import Plan, Stage, Strategy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ilp_planner.problem import Problem
+    from numpy.typing import NDArray
 
+    from ilp_planner.problem import Problem
 
 
 FIRST_EFFORT = 10_000_000  # label operations per stage, some 100 ms
@@ -60,7 +61,7 @@ class Part:
         self._low = 0.0
         self._work = 0.0
 
-    def landscape(self, times: Callable[[Place], np.ndarray] | None = None) -> Landscape:
+    def landscape(self, times: Callable[[Place], NDArray[np.float64]] | None = None) -> Landscape:
         """Return the pipelines over the stages' bounds, or over other numbers for the stages."""
         return Landscape(
             operators=len(self.problem.costs.operators), devices=self.problem.cluster.device_count,
@@ -80,7 +81,9 @@ class Part:
             return
         work = sum_of_least = 0.0
         for operator in range(len(self.problem.costs.operators)):
-            options = [(g, chain.compute[operator].min()) for g, chain in self.stages.chains.items()]
+            options = [
+                (g, chain.compute[operator].min()) for g, chain in self.stages.chains.items()
+            ]
             work += min(g * seconds for g, seconds in options)
             sum_of_least += min(seconds for _, seconds in options)
         slowest = work / self.problem.cluster.device_count
@@ -88,10 +91,11 @@ class Part:
         self._low = slowest
         self.raise_bound((self.micro_batches - 1) * slowest + self._work, "work")
 
-    def bound_by_stages(self, cutoff: float) -> None:
+    def bound_by_stages(self, cutoff: float, *, coarse: bool = False) -> None:
         """Bound the part by its stages' bounds; looks only at plans below `cutoff` seconds."""
         longest = min(cutoff / self.micro_batches, INFINITE / 10)
-        self.stages.set_longest(longest)
+        self.stages.set_longest(longest, coarse=coarse)
+        self.stages.prepare((step.place for step in self.steps), self.workers)
         self.open = None
         self.closed = False
         low, high = self.landscape().least_slowest(self._low, longest)
@@ -137,7 +141,8 @@ class Part:
     def refine(self, path: Sequence[int], seconds: float) -> bool:
         """Learn more about the stages of a path; tell whether there was anything left to learn.
 
-        Stages that were never looked at come first, at little effort; when there are none, those that are not
+        Stages that were never looked at come first, at little effort; when there are none, those
+        that are not
         exact yet get more effort than last time, but no more than fits into `seconds`.
         """
         assert self.open is not None
@@ -172,7 +177,8 @@ class Part:
         return self.stages.exact.get(self._keys[arc])
 
     def known_time(self, path: Sequence[int]) -> float:
-        """Return the time of the best known plan along a path, in seconds; INFINITE when there is none."""
+        """Return the time of the best known plan along a path, in seconds; INFINITE when there is
+        none."""
         ways = [self.way(arc) for arc in path]
         times = [way.optimum.time if way is not None else INFINITE for way in ways]
         if not times or max(times) >= INFINITE:
@@ -180,7 +186,8 @@ class Part:
         return (self.micro_batches - 1) * max(times) + sum(times)
 
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
-        """Return the cheapest path below `cutoff` seconds over stages with a known way, () without one."""
+        """Return the cheapest path below `cutoff` seconds over stages with a known way, () without
+        one."""
         assert self.open is not None
         times = np.full(len(self._keys), INFINITE)
         for key, way in self.stages.exact.items():
@@ -223,13 +230,14 @@ class Part:
     def memory_landscape(self) -> Landscape:
         """Return the pipelines over the bytes (not seconds) that each stage needs at least."""
         self.stages.set_longest(INFINITE)
-        tables: dict[tuple[int, int, bool], np.ndarray] = {}
+        tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
 
-        def sizes(place: Place) -> np.ndarray:
+        def sizes(place: Place) -> NDArray[np.float64]:
             key = (place.devices, self.stages.in_flight(place.behind), place.enters_node)
             if key not in tables:
                 tables[key] = self.stages.memory(*key)
-            return tables[key][int(place.leaves_node)]
+            row: NDArray[np.float64] = tables[key][int(place.leaves_node)]
+            return row
 
         return self.landscape(sizes)
 

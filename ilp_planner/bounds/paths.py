@@ -1,6 +1,7 @@
 """Best path of a stage graph, exactly: labels (slowest stage, sum of stages) at every node.
 
-A label survives when no other one at its node is at least as good in both, and when even the best way to reach the
+A label survives when no other one at its node is at least as good in both, and when even the best
+way to reach the
 node cannot be completed by it below the cutoff.
 """
 
@@ -18,21 +19,35 @@ INFINITE = 1e30
 
 
 def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
-    """Return the arcs of the cheapest path below `cutoff` seconds and its time; ((), inf) when there is none."""
+    """Return the arcs of the cheapest path below `cutoff` seconds and its time; ((), inf) when
+    there is none."""
+    path, value, _ = search_paths(graph, cutoff)
+    return path, value
+
+
+def search_paths(
+    graph: StageGraph, cutoff: float = np.inf, most_labels: int = 2**62
+) -> tuple[tuple[int, ...], float, float]:
+    """Return the cheapest path below `cutoff`, its time and a bound on all paths, in seconds.
+
+    Without such a path, () and inf. The bound is the path's time, or `cutoff` when there is none; a
+    search that needs more than `most_labels` ends early, without a path and with a weaker bound.
+    """
     if graph.arcs == 0:
-        return (), np.inf
+        return (), np.inf, cutoff
     order, first = by_tail(graph)
     sources = np.zeros(graph.nodes, np.bool_)
     sources[list(graph.sources)] = True
     topological = _topological(graph)
-    path, value = _labels(
+    path, value, bound = _labels(
         graph.tail[order], graph.head[order], graph.time[order], first, topological, sources,
-        graph.sink, float(graph.micro_batches - 1), min(cutoff, INFINITE),
+        graph.sink, float(graph.micro_batches - 1), min(cutoff, INFINITE), most_labels,
     )  # fmt: skip
     if value >= INFINITE:
-        return (), np.inf
+        return (), np.inf, cutoff if bound >= INFINITE else min(float(bound), cutoff)
     arcs = tuple(int(order[a]) for a in path)
-    return arcs, graph.path_time(arcs)
+    time = graph.path_time(arcs)
+    return arcs, time, time
 
 
 def by_tail(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +57,8 @@ def by_tail(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _topological(graph: StageGraph) -> np.ndarray:
-    """Return node numbers so that every arc goes from earlier to later: positions only grow along arcs."""
+    """Return node numbers so that every arc goes from earlier to later: positions only grow along
+    arcs."""
     position = np.full(graph.nodes, -1, np.int64)
     position[graph.tail] = graph.start
     position[graph.head] = graph.stop
@@ -50,7 +66,7 @@ def _topological(graph: StageGraph) -> np.ndarray:
 
 
 @numba.njit(cache=True, nogil=True)
-def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     nodes = first.size - 1
     # least sum and least bottleneck of a way from a source to each node
     reach_sum = np.full(nodes, INFINITE)
@@ -93,9 +109,9 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff)
         made = 0
         for a in range(first[v], first[v + 1]):
             w = head[a]
-            for l in range(begin[w], end[w]):
-                m = max(time[a], top[l])
-                s = time[a] + total[l]
+            for label in range(begin[w], end[w]):
+                m = max(time[a], top[label])
+                s = time[a] + total[label]
                 if weight * max(m, reach_max[v]) + s + reach_sum[v] >= best:
                     continue
                 if made == made_top.size:
@@ -106,7 +122,7 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff)
                 made_top[made] = m
                 made_total[made] = s
                 made_arc[made] = a
-                made_follow[made] = l
+                made_follow[made] = label
                 made += 1
         if made == 0:
             continue
@@ -119,6 +135,9 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff)
             total = np.concatenate((total, np.empty(grow)))
             arc = np.concatenate((arc, np.empty(grow, np.int64)))
             follow = np.concatenate((follow, np.empty(grow, np.int64)))
+        if count + made > most:
+            weakest = weight * reach_max[sink] + reach_sum[sink]
+            return np.empty(0, np.int64), INFINITE, min(weakest, cutoff)
         begin[v] = count
         least = INFINITE
         for y in order:
@@ -138,10 +157,9 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff)
     path = np.empty(nodes, np.int64)
     length = 0
     if chosen < 0:
-        return path[:0], INFINITE
-    l = chosen
-    while arc[l] >= 0:
-        path[length] = arc[l]
+        return path[:0], INFINITE, cutoff
+    while arc[chosen] >= 0:
+        path[length] = arc[chosen]
         length += 1
-        l = follow[l]
-    return path[:length], best
+        chosen = follow[chosen]
+    return path[:length], best, best

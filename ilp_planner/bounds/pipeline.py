@@ -1,6 +1,7 @@
 """Pipelines on the bounds of their stages: what can still be part of a plan below a cutoff.
 
-A pipeline is built from its end: state (stages k and devices u of the suffix, first operator i). Which node a stage
+A pipeline is built from its end: state (stages k and devices u of the suffix, first operator i).
+Which node a stage
 lies on, and so which of its ends cross nodes, follows from the devices before it.
 """
 
@@ -36,7 +37,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stage between two suffix states: (behind + 1, used + devices) before, (behind, used) after."""
+    """A stage between two suffix states: (behind + 1, used + devices) before, (behind, used)
+    after."""
 
     place: Place
     used: int
@@ -47,7 +49,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
-    Only those are listed from which both ends of the pipeline can be reached with groups that never straddle a
+    Only those are listed from which both ends of the pipeline can be reached with groups that
+    never straddle a
     node.
     """
 
@@ -70,9 +73,14 @@ def steps(
         for k in sorted(after[u]):
             for g in groups:
                 start = devices - u - g
-                if not legal(start, g) or min(before[start], default=max_stages) + k + 1 > max_stages:
+                if (
+                    not legal(start, g)
+                    or min(before[start], default=max_stages) + k + 1 > max_stages
+                ):
                     continue
-                place = Place(g, k, start > 0 and start % per_node == 0, (start + g) % per_node == 0)
+                place = Place(
+                    g, k, start > 0 and start % per_node == 0, (start + g) % per_node == 0
+                )
                 found.append(Step(place, u))
     return tuple(sorted(found, key=lambda s: (s.place.behind, s.used, s.place.devices)))
 
@@ -92,19 +100,21 @@ class Landscape:
     extents: dict[int, Extent]
     times: Callable[[Place], NDArray[np.float64]]
 
-    def windows(self, slowest: float) -> NDArray[np.int64]:
-        """Return [devices + 1, 2]: first and last operator at which a suffix on so many devices can begin.
+    def windows(self, reaches: dict[Place, NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Return [devices + 1, 2]: first and last operator at which a suffix on so many devices
+        can begin.
 
         Relaxed: from every operator on, each group takes its longest stage, wherever it stands.
         """
         n, total = self.operators, self.devices
         longest: dict[int, NDArray[np.int64]] = {}
-        for place in {step.place for step in self.steps}:
-            reach = self._reach(place, slowest)
+        for place, reach in reaches.items():
             known = longest.get(place.devices)
             longest[place.devices] = reach if known is None else np.maximum(known, reach)
         ends = {g: np.maximum.accumulate(np.arange(n) + reach) for g, reach in longest.items()}
-        ahead = np.zeros(total + 1, np.int64)  # operators that so many devices can hold from the start
+        ahead = np.zeros(
+            total + 1, np.int64
+        )  # operators that so many devices can hold from the start
         for u in range(1, total + 1):
             for g, end in ends.items():
                 if g <= u:
@@ -116,14 +126,24 @@ class Landscape:
                     back[u] = min(back[u], np.searchsorted(end, back[u - g]))
         return np.stack([back, np.minimum(ahead[::-1], n)], axis=1)
 
-    def _reach(self, place: Place, slowest: float) -> NDArray[np.int64]:
-        size = self.extents[place.devices]
-        return _reach(
-            self.times(place), self.rows.common, self.rows.above, size.base, size.length, slowest
-        )
+    def _reaches(self, slowest: float) -> dict[Place, NDArray[np.int64]]:
+        """Return for every place the longest stage within `slowest` seconds, by start ([n])."""
+        reaches = {}
+        for place in dict.fromkeys(step.place for step in self.steps):
+            size = self.extents[place.devices]
+            reaches[place] = _reach(
+                self.times(place),
+                self.rows.common,
+                self.rows.above,
+                size.base,
+                size.length,
+                slowest,
+            )
+        return reaches
 
     def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each state (k, u) the least sum of times to the end, by first operator ([n + 1])."""
+        """Return for each state (k, u) the least sum of times to the end, by first operator ([n +
+        1])."""
         return self._backward(slowest, sums=True)
 
     def exists(self, slowest: float) -> bool:
@@ -131,9 +151,12 @@ class Landscape:
         table = self._backward(slowest, sums=False)
         return any(t[0] < INFINITE for (_, u), t in table.items() if u == self.devices)
 
-    def _backward(self, slowest: float, *, sums: bool) -> dict[tuple[int, int], NDArray[np.float64]]:
+    def _backward(
+        self, slowest: float, *, sums: bool
+    ) -> dict[tuple[int, int], NDArray[np.float64]]:
         n = self.operators
-        window = self.windows(slowest)
+        reaches = self._reaches(slowest)
+        window = self.windows(reaches)
         table = {(0, 0): np.full(n + 1, INFINITE)}
         table[0, 0][n] = 0.0
         for step in self.steps:
@@ -147,18 +170,22 @@ class Landscape:
             size = self.extents[step.place.devices]
             _relax_back(
                 target, source, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, size.length, self._reach(step.place, slowest), slowest,
+                size.base, size.length, reaches[step.place], slowest,
                 window[key[1], 0], window[key[1], 1], sums,
             )  # fmt: skip
         return table
 
     def least_sum(self, slowest: float) -> float:
-        """Return the least sum of stage times of a pipeline whose stages all take at most `slowest`."""
+        """Return the least sum of stage times of a pipeline whose stages all take at most
+        `slowest`."""
         table = self.suffixes(slowest)
         return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
 
-    def least_slowest(self, low: float, high: float, tolerance: float = 1e-4) -> tuple[float, float]:
-        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the second.
+    def least_slowest(
+        self, low: float, high: float, tolerance: float = 1e-4
+    ) -> tuple[float, float]:
+        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the
+        second.
 
         Returns (high, INFINITE) when there is none at `high`.
         """
@@ -180,14 +207,16 @@ class Landscape:
         return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / (micro_batches - 1)))
 
     def open_graph(self, micro_batches: int, cutoff: float, low: float) -> OpenGraph:
-        """Return the graph of all stages that may be part of a pipeline faster than `cutoff` seconds.
+        """Return the graph of all stages that may be part of a pipeline faster than `cutoff`
+        seconds.
 
         low: no pipeline's slowest stage takes less (seconds).
         """
         b = micro_batches - 1
         slowest = self.slowest_below(micro_batches, cutoff)
         back = self.suffixes(slowest)
-        ahead = self._prefixes(back, slowest)
+        reaches = self._reaches(slowest)
+        ahead = self._prefixes(back, slowest, reaches)
         columns: list[tuple[NDArray[np.int64], ...]] = []
         places: list[Place] = []
         for step in self.steps:
@@ -197,8 +226,9 @@ class Landscape:
                 continue
             size = self.extents[step.place.devices]
             start, stop, entry = _open_arcs(
-                ahead[before], back[after], self.times(step.place), self.rows.common, self.rows.above,
-                size.base, self._reach(step.place, slowest), float(b), slowest, low, cutoff,
+                ahead[before], back[after], self.times(step.place), self.rows.common,
+                self.rows.above,
+                size.base, reaches[step.place], float(b), slowest, low, cutoff,
             )  # fmt: skip
             if start.size:
                 spot = len(places)
@@ -214,9 +244,13 @@ class Landscape:
         return (k * (self.devices + 1) + u) * (self.operators + 1) + position
 
     def _prefixes(
-        self, back: dict[tuple[int, int], NDArray[np.float64]], slowest: float
+        self,
+        back: dict[tuple[int, int], NDArray[np.float64]],
+        slowest: float,
+        reaches: dict[Place, NDArray[np.int64]],
     ) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each suffix state the least sum of what comes before it, where both can exist."""
+        """Return for each suffix state the least sum of what comes before it, where both can
+        exist."""
         n = self.operators
         table: dict[tuple[int, int], NDArray[np.float64]] = {}
         for (k, u), suffix in back.items():
@@ -225,22 +259,23 @@ class Landscape:
                 table[k, u][0] = 0.0
         for step in reversed(self.steps):
             source = table.get((step.place.behind + 1, step.used + step.place.devices))
-            suffix = back.get((step.place.behind, step.used))
-            if source is None or suffix is None:
+            after = back.get((step.place.behind, step.used))
+            if source is None or after is None:
                 continue
             key = (step.place.behind, step.used)
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
             _relax_ahead(
-                target, source, suffix, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, self._reach(step.place, slowest), slowest,
+                target, source, after, self.times(step.place), self.rows.common, self.rows.above,
+                size.base, reaches[step.place], slowest,
             )  # fmt: skip
         return table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenGraph:
-    """A stage graph, and what each of its arcs is: place [arcs] into `places`, entry [arcs] in its table."""
+    """A stage graph, and what each of its arcs is: place [arcs] into `places`, entry [arcs] in its
+    table."""
 
     graph: StageGraph
     places: tuple[Place, ...]
@@ -266,7 +301,8 @@ class OpenGraph:
         keys, number = np.unique(np.concatenate([tail, head, sink_key]), return_inverse=True)
         tails, heads = number[: tail.size], number[tail.size : 2 * tail.size]
         full = [
-            scape._node((k, scape.devices), np.array([0]))[0] for k in range(1, scape.max_stages + 1)
+            scape._node((k, scape.devices), np.array([0]))[0]
+            for k in range(1, scape.max_stages + 1)
         ]
         sources = np.flatnonzero(np.isin(keys, full))
         times = np.zeros(start.size)
@@ -277,7 +313,8 @@ class OpenGraph:
             graph=StageGraph(
                 nodes=keys.size, sources=tuple(map(int, sources)), sink=int(number[-1]),
                 operators=scape.operators, micro_batches=micro_batches,
-                tail=tails.astype(np.int64), head=heads.astype(np.int64), start=start, stop=stop, time=times,
+                tail=tails.astype(np.int64), head=heads.astype(np.int64), start=start, stop=stop,
+                time=times,
             ),
             places=tuple(places), place=place, entry=entry,
         )  # fmt: skip

@@ -1,7 +1,10 @@
-"""Stages that hold the same operators are the same stage: which (start, stop) pairs need work of their own.
+"""Stages that hold the same operators are the same stage: which (start, stop) pairs need work of
+their own.
 
-Layers repeat, so most ranges of the chain are copies of an earlier one. Row i (all stages that start at i) shares its
-first `common[i]` stages with an earlier row `above[i]` and owns the rest. A model of 1024 identical layers so
+Layers repeat, so most ranges of the chain are copies of an earlier one. Row i (all stages that
+start at i) shares its
+first `common[i]` stages with an earlier row `above[i]` and owns the rest. A model of 1024
+identical layers so
 has a dozen whole rows instead of thirteen thousand.
 """
 
@@ -19,9 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """common: [n] length shared with row `above` (0: nothing). above: [n] row that owns the stages just shared.
+    """common: [n] length shared with row `above` (0: nothing). above: [n] row that owns the stages
+    just shared.
 
-    children: rows that branch off row i are children[child_start[i]:child_start[i + 1]], by ascending `common`.
+    children: rows that branch off row i are children[child_start[i]:child_start[i + 1]], by
+    ascending `common`.
     """
 
     common: NDArray[np.int64]
@@ -31,13 +36,16 @@ class Rows:
 
 
 def share_rows(kind: NDArray[np.int64]) -> Rows:
-    """Find, for every start, the nearest earlier start of the same kind and how far the two agree."""
+    """Find, for every start, the nearest earlier start of the same kind and how far the two
+    agree."""
     common, above = _longest_common(kind)
     owner = np.where(common > 0, above, -1)
     order = np.lexsort((common, owner))
     order = order[owner[order] >= 0]
     child_start = np.searchsorted(owner[order], np.arange(kind.size + 1)).astype(np.int64)
-    return Rows(common=common, above=above, children=order.astype(np.int64), child_start=child_start)
+    return Rows(
+        common=common, above=above, children=order.astype(np.int64), child_start=child_start
+    )
 
 
 @numba.njit(cache=True, nogil=True)

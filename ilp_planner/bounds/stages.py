@@ -1,7 +1,9 @@
-"""Bounds on the times of all stages for one micro-batch size, refined to exact ones where it matters."""
+"""Bounds on the times of all stages for one micro-batch size, refined to exact ones where it
+matters."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,9 +12,20 @@ import numpy as np
 
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
 from ilp_planner.bounds.rows import Rows, share_rows
-from ilp_planner.bounds.sweep import INFINITE, Ceilings, Chain, Extent, entry_of, extent, spread, stage_bounds
+from ilp_planner.bounds.sweep import (
+    INFINITE,
+    Ceilings,
+    Chain,
+    Extent,
+    entry_of,
+    extent,
+    spread,
+    stage_bounds,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.pipeline import Place
@@ -44,7 +57,8 @@ class Way:
 class StageBounds:
     """Lower bounds (seconds) on the time of every stage, for one micro-batch size.
 
-    Tables are computed when first read. `refine` replaces a bound by the exact optimum. A bound only ever grows.
+    Tables are computed when first read. `refine` replaces a bound by the exact optimum. A bound
+    only ever grows.
     """
 
     def __init__(
@@ -71,36 +85,45 @@ class StageBounds:
         self.extents: dict[int, Extent] = {}
         self.set_longest(longest)
 
-    def set_longest(self, longest: float) -> None:
-        """Forget every stage whose operators alone take longer than this (seconds)."""
+    def set_longest(self, longest: float, *, coarse: bool = False) -> None:
+        """Forget what is known, and every stage whose operators alone take longer than this
+        (seconds).
+
+        coarse: bounds for k micro-batches in flight also serve up to 2 k - 1, which need no less
+        memory.
+        """
         self.longest = longest
+        self.coarse = coarse
         self.extents = {g: extent(chain, self.rows, longest) for g, chain in self.chains.items()}
         self._tables.clear()
         self.exact.clear()
 
     @cached_property
     def rows(self) -> Rows:
+        """Which stages are copies of each other."""
         return share_rows(next(iter(self.chains.values())).tables.kind)
 
     @property
     def groups(self) -> tuple[int, ...]:
+        """Device-group sizes with at least one profiled option."""
         return tuple(self.chains)
 
     def in_flight(self, behind: int) -> int:
-        """Micro-batches in flight with so many stages after."""
-        return self.costs.in_flight(behind, self.micro_batches)
+        """Micro-batches in flight with so many stages after; rounded down while coarse."""
+        exact = self.costs.in_flight(behind, self.micro_batches)
+        return 1 << (exact.bit_length() - 1) if self.coarse else exact
 
-    def without_memory(self, place: Place) -> NDArray[np.float64]:
-        """Return bounds on the times of stages at a place if memory had no limit ([entries])."""
-        key = (place.devices, 0, place.enters_node)
-        if key not in self._tables:
-            self._tables[key] = self._bounds(place.devices, place.enters_node, 1, np.zeros(1))
-        return self._tables[key][int(place.leaves_node)]
+    def prepare(self, places: Iterable[Place], workers: int) -> None:
+        """Compute the tables of these places, several at a time."""
+        keys = {(p.devices, self.in_flight(p.behind), p.enters_node) for p in places}
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(lambda key: self._table(*key), sorted(keys - self._tables.keys())))
 
     def times(self, place: Place) -> NDArray[np.float64]:
         """Return bounds on the times of stages at a place ([entries]); refined in place."""
         table = self._table(place.devices, self.in_flight(place.behind), place.enters_node)
-        return table[int(place.leaves_node)]
+        row: NDArray[np.float64] = table[int(place.leaves_node)]
+        return row
 
     def _table(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         key = (devices, in_flight, enters_node)
@@ -121,7 +144,8 @@ class StageBounds:
             reshard=np.where(chain.reshard >= INFINITE, INFINITE, 0.0),
         )
         return stage_bounds(
-            idle, self.rows, self.extents[devices], prices=np.ones(1), in_flight=in_flight, limit=0.0,
+            idle, self.rows, self.extents[devices], prices=np.ones(1), in_flight=in_flight,
+            limit=0.0,
             enters_node=enters_node, ceilings=Ceilings(),
         )  # fmt: skip
 
@@ -129,7 +153,8 @@ class StageBounds:
         self, devices: int, enters_node: bool, in_flight: int, prices: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         return stage_bounds(
-            self.chains[devices], self.rows, self.extents[devices], prices=prices, in_flight=in_flight,
+            self.chains[devices], self.rows, self.extents[devices], prices=prices,
+            in_flight=in_flight,
             limit=self.limit, enters_node=enters_node, ceilings=Ceilings(),
         )  # fmt: skip
 
@@ -137,7 +162,9 @@ class StageBounds:
         """Prices around what recomputation costs per byte that it frees, and no price at all."""
         tables = self.chains[devices].tables
         usable = tables.allowed & (tables.activations > 0) & (tables.recompute > 0)
-        ratio = np.divide(tables.recompute, tables.activations, where=usable, out=np.ones_like(tables.compute))
+        ratio = np.divide(
+            tables.recompute, tables.activations, where=usable, out=np.ones_like(tables.compute)
+        )
         least, most = ratio[usable].min(initial=1e-6), ratio[usable].max(initial=1e-15)
         low, high = np.quantile(ratio[usable], [0.02, 0.7]) if usable.any() else (least, most)
         return np.concatenate([[0.0], np.geomspace(low / 8, high * 2, PRICE_COUNT) / in_flight])
@@ -155,9 +182,7 @@ class StageBounds:
             entry_of(start, stop - start, self.rows.common, self.rows.above, size.base, size.length)
         )
 
-    def refine(
-        self, key: StageKey, start: int, stop: int, *, cutoff: float, effort: int
-    ) -> Way:
+    def refine(self, key: StageKey, start: int, stop: int, *, cutoff: float, effort: int) -> Way:
         """Solve one stage exactly below `cutoff` seconds and raise its bound to the answer."""
         optimum = solve_stage(
             self.chains[key.devices], start, stop, in_flight=key.in_flight, limit=self.limit,
@@ -166,7 +191,10 @@ class StageBounds:
         known = self.exact.get(key)
         if known is not None and known.optimum.time < optimum.time:
             optimum = replace(
-                optimum, time=known.optimum.time, choices=known.optimum.choices, flags=known.optimum.flags
+                optimum,
+                time=known.optimum.time,
+                choices=known.optimum.choices,
+                flags=known.optimum.flags,
             )
         times = self._table(key.devices, key.in_flight, key.enters_node)[int(key.leaves_node)]
         times[key.entry] = max(times[key.entry], optimum.bound)

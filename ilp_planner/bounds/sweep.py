@@ -1,11 +1,17 @@
 """Lagrangian lower bounds on the time of every stage at once.
 
-The memory limit of a stage is relaxed with a price (seconds per byte). For one price the best stage (i, j) is then
-a shortest path over its operators, state (option, recomputed?), and one sweep from i serves every end j. Each
-price gives a valid bound, so their maximum does. What the memory rule has of maxima enters through ceilings: a
-stage belongs to the class of its largest recomputed output and of its largest backward workspace; within a class
-both are charged at the class's least value, and what exceeds the class is forbidden. The bound of a stage is the
-least over its classes. Relaxed still: the tensor degree that the size sent depends on, the length of recompute runs,
+The memory limit of a stage is relaxed with a price (seconds per byte). For one price the best
+stage (i, j) is then
+a shortest path over its operators, state (option, recomputed?), and one sweep from i serves every
+end j. Each
+price gives a valid bound, so their maximum does. What the memory rule has of maxima enters through
+ceilings: a
+stage belongs to the class of its largest recomputed output and of its largest backward workspace;
+within a class
+both are charged at the class's least value, and what exceeds the class is forbidden. The bound of
+a stage is the
+least over its classes. Relaxed still: the tensor degree that the size sent depends on, the length
+of recompute runs,
 and of the reserved memory all but its largest parts.
 """
 
@@ -24,7 +30,8 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import StageTables
 
 INFINITE = 1e30
-# Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The grid is far finer
+# Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The
+# grid is far finer
 # than what the numbers mean: under 1e-14 s and 1e-3 bytes.
 TIME_GRID = 2.0**48
 MEMORY_GRID = 2.0**12
@@ -51,6 +58,7 @@ class Chain:
 
     @property
     def operators(self) -> int:
+        """Length of the chain."""
         return int(self.compute.shape[0])
 
 
@@ -111,11 +119,13 @@ def _futures(tables: StageTables) -> NDArray[np.float64]:
 def _alike(tables: StageTables) -> NDArray[np.int64]:
     futures = _futures(tables)
     same = (futures[:, :, None, :] == futures[:, None, :, :]).all(axis=3)
-    return same.argmax(axis=2).astype(np.int64)
+    first: NDArray[np.int64] = same.argmax(axis=2).astype(np.int64)
+    return first
 
 
 def _dominated(tables: StageTables) -> NDArray[np.bool_]:
-    """Tell which options another one of the same tensor degree beats or equals in everything ([U, O])."""
+    """Tell which options another one of the same tensor degree beats or equals in everything ([U,
+    O])."""
     kinds, options = tables.allowed.shape
     inward: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
     for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
@@ -139,7 +149,9 @@ def _dominated(tables: StageTables) -> NDArray[np.bool_]:
         for p in range(options):
             if o == p or tables.degree[o] != tables.degree[p]:
                 continue
-            better = tables.allowed[:, p] & ~dominated[:, p] & (costs[:, p] <= costs[:, o]).all(axis=1)
+            better = (
+                tables.allowed[:, p] & ~dominated[:, p] & (costs[:, p] <= costs[:, o]).all(axis=1)
+            )
             dominated[:, o] |= better
     return dominated
 
@@ -156,11 +168,13 @@ class Extent:
 
     @property
     def entries(self) -> int:
+        """How many times are kept."""
         return int(self.base[-1])
 
 
 def extent(chain: Chain, rows: Rows, longest_time: float) -> Extent:
-    """Find for every start the longest stage whose operators alone stay within `longest_time` seconds."""
+    """Find for every start the longest stage whose operators alone stay within `longest_time`
+    seconds."""
     n = chain.operators
     length = np.zeros(n, np.int64)
     _lengths(
@@ -188,10 +202,8 @@ def _lengths(common, above, children, child_start, compute, reshard, pair, free,
         else:
             now[:] = kept[i]
         child = child_start[i]
-        if common[i] == 0:
-            if now.min() > longest:
-                length[i] = 0
-                continue
+        if common[i] == 0 and now.min() > longest:
+            continue
         while True:
             while child < child_start[i + 1] and common[children[child]] < d:
                 child += 1
@@ -221,7 +233,8 @@ def _lengths(common, above, children, child_start, compute, reshard, pair, free,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """One class of stages. Bytes: what is at most kept by a recomputed pair / reserved backward, and at least."""
+    """One class of stages. Bytes: what is at most kept by a recomputed pair / reserved backward,
+    and at least."""
 
     pair_most: float = np.inf
     pair_least: float = 0.0
@@ -240,7 +253,8 @@ def stage_bounds(
     enters_node: bool,
     ceilings: Ceilings,
 ) -> NDArray[np.float64]:
-    """Return bounds [2, entries] (leaving inside a node / to another one) in seconds for one class."""
+    """Return bounds [2, entries] (leaving inside a node / to another one) in seconds for one
+    class."""
     tables = chain.tables
     out = np.full((2, size.entries), -INFINITE)
     variants = [(tables.state_factor, True)]

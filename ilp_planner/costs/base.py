@@ -6,18 +6,20 @@ A stage of operators i .. j-1 on g devices, with k stages after it, takes
     memory = state_factor * W + in_flight(k) * live + peak + reserved
     live   = input(i) + sum(activations) - sum(saved by pairs of flagged neighbours)
     peak   = the largest run of flagged pairs between checkpoints
-    reserved = max(max forward_reserved + max backward_reserved, weight_floor * W), last operator excluded
+    reserved = max(max forward_reserved + max backward_reserved, weight_floor * W), last operator
+    excluded
 
 with W the bytes of weights on a device. A cost model says what each term is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -47,8 +49,10 @@ class StageCost:
 class StageTables:
     """What the optimiser reads for one micro-batch size and one device-group size.
 
-    n operators of the chain fall into U kinds with identical rows; O options per operator; P kinds of
-    neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that is not
+    n operators of the chain fall into U kinds with identical rows; O options per operator; P kinds
+    of
+    neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that is
+    not
     profiled for a kind has allowed False and zero elsewhere.
     """
 
@@ -59,19 +63,29 @@ class StageTables:
     kind: NDArray[np.int64]  # [n]
     pair: NDArray[np.int64]  # [n] kind of the pair (i-1, i); 0 for i = 0
     allowed: NDArray[np.bool_]  # [U, O]
-    compute: NDArray[np.float64]  # [U, O] forward + backward (+ work shared by all micro-batches / B)
+    compute: NDArray[
+        np.float64
+    ]  # [U, O] forward + backward (+ work shared by all micro-batches / B)
     recompute: NDArray[np.float64]  # [U, O]
     activations: NDArray[np.float64]  # [U, O]
     weights: NDArray[np.float64]  # [U, O]
-    input: NDArray[np.float64]  # [U, O] bytes a stage beginning here keeps per micro-batch in flight
+    input: NDArray[
+        np.float64
+    ]  # [U, O] bytes a stage beginning here keeps per micro-batch in flight
     forward_reserved: NDArray[np.float64]  # [U, O]
     backward_reserved: NDArray[np.float64]  # [U, O]
     enter: NDArray[np.float64]  # [2, U, O] receiving inside a node / from another one
-    leave: NDArray[np.float64]  # [2, U, O, T] sending, by the tensor degree of the stage's first operator
-    reshard: NDArray[np.float64]  # [P, O, O] between neighbours with different layouts; inf if impossible
+    leave: NDArray[
+        np.float64
+    ]  # [2, U, O, T] sending, by the tensor degree of the stage's first operator
+    reshard: NDArray[
+        np.float64
+    ]  # [P, O, O] between neighbours with different layouts; inf if impossible
     saves: NDArray[np.bool_]  # [n] flagged i and i+1: the output of i is dropped
     closes: NDArray[np.bool_]  # [n] flagged i and i+1: the recompute run ends after i
-    shared: NDArray[np.bool_]  # [n] i keeps nothing of its own; a run open here at a stage's end is dropped
+    shared: NDArray[
+        np.bool_
+    ]  # [n] i keeps nothing of its own; a run open here at a stage's end is dropped
     state_factor: float
     weight_floor: bool
 
@@ -92,7 +106,8 @@ class CostModel(Protocol):
         """Return what the optimiser reads, or None when no option is profiled."""
 
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
-        """Micro-batches whose activations a stage with `behind` stages after it holds at its peak."""
+        """Micro-batches whose activations a stage with `behind` stages after it holds at its
+        peak."""
 
     def stage_cost(
         self,

@@ -1,13 +1,14 @@
 """What the cost models for chains of profiled operators share: one judge and one table builder.
 
-A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator, `tables`
+A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator,
+`tables`
 once per kind of operator. The two are held against each other by the tests.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +45,8 @@ class ChainCosts(ABC):
 
     @abstractmethod
     def transfer(self, size: float, between_nodes: bool) -> float:
-        """Seconds that a stage spends on moving `size` bytes over one of its ends, per micro-batch."""
+        """Seconds that a stage spends on moving `size` bytes over one of its ends, per
+        micro-batch."""
 
     @abstractmethod
     def collective(self, primitive: str, devices: int, size: float) -> float:
@@ -52,7 +54,8 @@ class ChainCosts(ABC):
 
     @abstractmethod
     def iteration_work(self, row: OperatorRow, option: Option) -> float:
-        """Seconds of work per iteration, not per micro-batch (gradient reduction, optimiser step)."""
+        """Seconds of work per iteration, not per micro-batch (gradient reduction, optimiser
+        step)."""
 
     @abstractmethod
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
@@ -94,7 +97,7 @@ class ChainCosts(ABC):
     def _row(self, operator: str, option: Option, micro_batch: int) -> OperatorRow | None:
         return self.profile.row(operator, micro_batch // option.dp, option.tp, option.split)
 
-    @lru_cache(maxsize=None)  # noqa: B019 - one instance per problem, and few pairs
+    @cache  # noqa: B019 - one instance per problem, and few pairs
     def _change(self, have: str, a: Option, want: str, b: Option) -> Change | None:
         if not self.reshards(have, want):
             return None
@@ -132,7 +135,8 @@ class ChainCosts(ABC):
         unprofiled = []
         rows = []
         known = {
-            key: self._row(*key, micro_batch) for key in dict.fromkeys(zip(names, options, strict=True))
+            key: self._row(*key, micro_batch)
+            for key in dict.fromkeys(zip(names, options, strict=True))
         }
         for i, key in enumerate(zip(names, options, strict=True)):
             row = known[key]
@@ -141,9 +145,10 @@ class ChainCosts(ABC):
                 row = self.missing_row()
             rows.append(row)
         # the size sent is that of the last operator's row at the tensor degree of the *first* one
-        last = self._row(
-            names[-1], options[-1]._replace(tp=options[0].tp), micro_batch
-        ) or self.missing_row()
+        last = (
+            self._row(names[-1], options[-1]._replace(tp=options[0].tp), micro_batch)
+            or self.missing_row()
+        )
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
@@ -214,7 +219,9 @@ class ChainCosts(ABC):
                     for s in self.profile.splits
                     for row in [self.profile.row(name, m, t, s)]
                 ),
-                name if self.family != "resnet" else "",  # the layouts of resnet do not depend on it
+                name
+                if self.family != "resnet"
+                else "",  # the layouts of resnet do not depend on it
             )
             by_name[name] = representative.setdefault(signature, len(names))
             if by_name[name] == len(names):
@@ -278,7 +285,9 @@ class ChainCosts(ABC):
             pair=pair,
             allowed=allowed,
             compute=column(
-                lambda n, o, r: r.forward + r.backward + self.iteration_work(r, o) / micro_batch_count
+                lambda n, o, r: (
+                    r.forward + r.backward + self.iteration_work(r, o) / micro_batch_count
+                )
             ),
             recompute=column(lambda n, o, r: r.forward),
             activations=column(lambda n, o, r: self.activation(n, r)),

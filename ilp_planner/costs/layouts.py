@@ -1,14 +1,18 @@
-"""How tensors lie on the devices of a stage, and what it takes to change that between two operators.
+"""How tensors lie on the devices of a stage, and what it takes to change that between two
+operators.
 
-Source: Aceso's flexible parallelism (EuroSys 2024 artifact); the operators are Megatron's. A layout is
-(replicas, (d0, d1, d2)): how often the tensor is repeated, and into how many parts each dimension is cut.
+Source: Aceso's flexible parallelism (EuroSys 2024 artifact); the operators are Megatron's. A
+layout is
+(replicas, (d0, d1, d2)): how often the tensor is repeated, and into how many parts each dimension
+is cut.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.costs.base import Option
+if TYPE_CHECKING:
+    from ilp_planner.costs.base import Option
 
 COLUMN_FIRST = {"enc-attention-qkv", "enc-MLP-GEMM-1"}
 ROW_FIRST = {"enc-attention-dense", "enc-MLP-GEMM-2"}
@@ -37,7 +41,8 @@ class Change(NamedTuple):
 
 
 def layout(operator: str, option: Option, *, of_input: bool) -> Layout | None:
-    """Return the layout an operator wants of its input or gives its output; None: it does not care."""
+    """Return the layout an operator wants of its input or gives its output; None: it does not
+    care."""
     tp, dp, split = option
     token = Layout(tp, (1, dp, 1))
     column = Layout(1, (1, dp, tp))

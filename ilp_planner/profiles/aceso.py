@@ -1,8 +1,10 @@
-"""Reader of Aceso's profile database (microsoft/SuperScaler, branch EuroSys24AE): three kinds of CSV files.
+"""Reader of Aceso's profile database (microsoft/SuperScaler, branch EuroSys24AE): three kinds of
+CSV files.
 
 * `MODEL_mbs{m}_tp{t}_algo{a}.csv`: operators; microseconds and MiB per device,
 * `prim_MODEL_{primitive}_{n}gpus.csv`: collectives; whole MiB and milliseconds,
-* `p2p_{intra,inter}_node.csv`: message sizes in MiB, then bandwidths in GiB/s that Aceso divides MiB by to get
+* `p2p_{intra,inter}_node.csv`: message sizes in MiB, then bandwidths in GiB/s that Aceso divides
+MiB by to get
   milliseconds, that is 1 GB/s moves 1000 MiB in a second.
 """
 
@@ -10,10 +12,13 @@ from __future__ import annotations
 
 import csv
 import math
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OPERATOR_COLUMNS = (
     "op_name",
@@ -38,7 +43,9 @@ PRIMITIVES = {
 LARGEST_TENSOR_DEGREE = {"gpt_350M": 4, "t5_220M": 4}
 # Aceso reads the files of T5 11B for T5 22B, which repeats the same layers.
 SAME_FILES = {"t5_22B": "t5_11B"}
-FAILED_ROW = 1e7  # every field of an operator that failed to run; a real time can be just above 1e6 us
+FAILED_ROW = (
+    1e7  # every field of an operator that failed to run; a real time can be just above 1e6 us
+)
 BANDWIDTH_UNIT = 1000 * MIB  # "GB/s" in the p2p files: MiB per millisecond
 
 
@@ -150,7 +157,9 @@ def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, Opera
     failed = 0
     for line, row in enumerate(table[1:], start=2):
         if len(row) < len(header):
-            raise ProfileError(f"{path}: line {line}: {len(header)} fields expected, found {len(row)}")
+            raise ProfileError(
+                f"{path}: line {line}: {len(header)} fields expected, found {len(row)}"
+            )
         fields = [
             _number(path, line, column, row[p])
             for column, p in zip(OPERATOR_COLUMNS[1:], place[1:], strict=True)

@@ -1,13 +1,15 @@
-"""The profile: what each operator costs on one device, and what sending costs, with provenance per row."""
+"""The profile: what each operator costs on one device, and what sending costs, with provenance per
+row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas
 
 MIB = 2**20
@@ -37,7 +39,8 @@ class OperatorRow:
     """Cost of one operator for one micro-batch of one replica, per device.
 
     forward, backward: seconds, tensor-parallel communication included.
-    input, output: bytes that cross a pipeline cut before / after the operator, live skip tensors included.
+    input, output: bytes that cross a pipeline cut before / after the operator, live skip tensors
+    included.
     weights: bytes of parameters. activations: bytes kept for the backward pass.
     forward_reserved, backward_reserved: bytes of allocator growth beyond the activations.
     """
@@ -61,7 +64,8 @@ class Profile:
     micro_batches, tensor_degrees, splits: the values that occur, ascending.
     rows: the table. A missing key means: not profiled.
     collectives: (primitive, devices) -> {size in whole MiB: seconds}; primitives are
-        all_gather, all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's tables.
+        all_gather, all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's
+        tables.
     intra_node, inter_node: bandwidth in bytes/s for point-to-point messages of 1, 2, 4 ... MiB.
     notes: one-line remarks about what is missing or suspicious.
     """

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ilp_planner.result import Status, Stop
-
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
+    from ilp_planner.result import Status, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,8 @@ Progress = Callable[[float, float], None]
 
 
 class GraphSolver(Protocol):
-    """`hint`: a path to start from (arc numbers). `cutoff`: only paths strictly cheaper are wanted."""
+    """`hint`: a path to start from (arc numbers). `cutoff`: only paths strictly cheaper are
+    wanted."""
 
     name: str
 

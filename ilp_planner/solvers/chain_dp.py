@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.result import Status, Stop
@@ -16,6 +17,10 @@ class ChainDP:
 
     name = "dp"
 
+    def __init__(self, most_labels: int = 2**62) -> None:
+        """Give up beyond so many labels, with the bound that is known by then."""
+        self.most_labels = most_labels
+
     def available(self) -> bool:
         """Always."""
         return True
@@ -29,15 +34,24 @@ class ChainDP:
         progress: Progress | None = None,
     ) -> GraphSolution:
         """Return the cheapest path; its time is the bound."""
-        from ilp_planner.bounds.paths import best_path
+        from ilp_planner.bounds.paths import search_paths
 
-        path, value = best_path(graph)
+        path, value, bound = search_paths(graph, most_labels=self.most_labels)
+        if not path and math.isfinite(bound):
+            return GraphSolution(
+                path=(),
+                objective=math.inf,
+                bound=bound,
+                status=Status.UNKNOWN,
+                stopped_by=Stop.TIME,
+                solver=self.name,
+            )
         if progress is not None:
             progress(value, value)
         return GraphSolution(
             path=path,
             objective=value,
-            bound=value,
+            bound=bound,
             status=Status.OPTIMAL if path else Status.INFEASIBLE,
             stopped_by=Stop.PROOF,
             solver=self.name,

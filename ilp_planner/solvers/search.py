@@ -76,7 +76,7 @@ class Search:
         tolerances.
         """
         if self.path:
-            self.prove(reduced(self.graph, self.objective * (1 - PROVED)).bound)
+            self.prove(reduced(self.graph, self.objective * (1 - PROVED / 2)).bound)
 
     def _tell(self) -> None:
         if self.progress is not None:
@@ -84,7 +84,7 @@ class Search:
 
     def closed(self, gap: float) -> bool:
         """Tell whether there is nothing left to do for a search that may stop at this gap."""
-        return self.bound >= self.objective * (1 - max(gap, 2 * PROVED))
+        return self.bound >= self.objective * (1 - max(gap, PROVED))
 
     def answer(
         self, solver: str, stopped: Stop, limits: Limits, tolerance: float = PROVED
