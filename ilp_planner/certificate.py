@@ -11,12 +11,16 @@ from ilp_planner.bounds.part import WITHOUT_STAGES, Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
 from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import evaluate
 
 if TYPE_CHECKING:
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
 
 NEVER = 1e30  # seconds
 ROUNDING = 1e-9  # relative
+EXPORT_ROOM = 1e-6  # relative: how far above its plan an exported graph reaches
 EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did
 
 
@@ -94,8 +98,41 @@ def _check_part(problem: Problem, record: dict[str, Any]) -> PartCheck:
     )
 
 
+def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> StageGraph:
+    """Return the stage graph in which a solved plan is a path: what its part leaves open up to it.
+
+    Its optimum is the plan's own time when the certificate closes the gap.
+
+    Raises
+    ------
+    PlanError: the certificate is malformed, or the plan does not fit.
+    """
+    try:
+        records = [r for r in certificate["parts"] if r["micro_batch"] == plan.micro_batch]
+        time = evaluate(problem, plan).iteration_time
+        if not records or not math.isfinite(time):
+            raise PlanError("certificate: nothing about this plan's micro-batch")
+        part = Part(problem, plan.micro_batch)
+        part.bound_by_work()
+        part.bound_by_stages(time * (1 + EXPORT_ROOM))
+        _solve_again(part, records[0]["exact_stages"], time * (1 + EXPORT_ROOM))
+        return part.expand(time * (1 + EXPORT_ROOM)).graph
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, PlanError):
+            raise
+        raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
+
+
 def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
     """Solve the listed stages again, and look for a pipeline below the claimed bound."""
+    _solve_again(part, stages, claimed)
+    graph = part.expand(claimed * (1 - ROUNDING)).graph
+    path, value = best_path(graph)
+    part.raise_bound(min(value, claimed) if path else claimed, "certificate")
+
+
+def _solve_again(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
+    """Solve the listed stages again up to what was claimed of them."""
     count = len(part.problem.costs.operators)
     for stage in stages:
         start, stop, devices = int(stage["start"]), int(stage["stop"]), int(stage["devices"])
@@ -115,6 +152,3 @@ def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
         )
         cutoff = min(float(stage["bound_s"]), claimed)
         part.stages.refine(key, start, stop, cutoff=cutoff, effort=EFFORT)
-    graph = part.expand(claimed * (1 - ROUNDING)).graph
-    path, value = best_path(graph)
-    part.raise_bound(min(value, claimed) if path else claimed, "certificate")

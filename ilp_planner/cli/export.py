@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders
+from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders, rebuild_case
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import save_aceso
@@ -16,23 +16,42 @@ from ilp_planner.formats.saved_plan import Reference
 
 def export(
     plan_file: o.PlanFile,
-    to: Annotated[Literal["aceso"], typer.Option("--to", help="Whose format.")],
+    to: Annotated[
+        Literal["aceso", "lp", "mps"],
+        typer.Option("--to", help="Aceso's runtime, or the integer program that the plan solves."),
+    ],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to write it.")],
     accept_changed: o.AcceptChanged = False,
 ) -> None:
-    """Write a saved plan as a training system reads it."""
+    """Write a saved plan for a training system, or as an integer program."""
     check_writable(output)
+    if to != "aceso":
+        export_program(plan_file, to, output, accept_changed=accept_changed)
+        return
     saved = read_plan(plan_file)
     reference = saved.inputs.model
     model, digest = find_model(reference.name, reference, plan_folders(plan_file))
     if not accept_changed:
         now = Reference(name=reference.name, sha256=digest)
         check_unchanged(plan_file, "model", reference, now)
-    writers = {"aceso": save_aceso}
     try:
-        writers[to](output, saved.plan, model)
+        save_aceso(output, saved.plan, model)
     except PlanError as error:
         raise PlanError(f"{plan_file}: {error}") from None
     if saved.verdict is not None and not saved.verdict.legal:
         typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
     typer.echo(f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}", err=True)
+
+
+def export_program(plan_file: Path, to: str, output: Path, *, accept_changed: bool) -> None:
+    """Write the arc-flow model of all stages that the proof leaves open up to the plan."""
+    from ilp_planner.certificate import plan_graph
+    from ilp_planner.solvers.pulp_backend import write_lp, write_mps
+
+    saved = read_plan(plan_file)
+    if not saved.certificate:
+        raise PlanError(f"{plan_file}: certificate: found none, expected that of a solved plan")
+    case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
+    graph = plan_graph(case.problem, saved.certificate, saved.plan)
+    {"lp": write_lp, "mps": write_mps}[to](graph, output)
+    typer.echo(f"{output}: {graph.arcs} stage candidates of {saved.plan.model}", err=True)

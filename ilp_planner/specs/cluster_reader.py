@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
 KEYS = ("name", "devices", "nodes", "links")
 DEVICE_KEYS = (
@@ -25,14 +25,14 @@ NODE_KEYS = ("name", "count", "device", "devices")
 LINK_KEYS = ("bandwidth", "latency", "collectives")
 
 
-def read_cluster(path: Path) -> ClusterSpec:
+def read_cluster(path: Path | str) -> ClusterSpec:
     """Read a cluster specification.
 
     Raises
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    root = read_toml(path, KEYS)
+    root = read_toml(Path(path), KEYS)
     devices = root.table("devices")
     types = {name: _read_device(devices, name) for name in devices.values}
     links = root.table("links", ("intra_node", "inter_node"))

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
     from ilp_planner.specs.architecture import Architecture
 
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export")
 
 
-def read_model(path: Path) -> ModelSpec:
+def read_model(path: Path | str) -> ModelSpec:
     """Read a model specification.
 
     Raises
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    root = read_toml(path, KEYS)
+    root = read_toml(Path(path), KEYS)
     family = root.choice("family", tuple(ARCHITECTURES))
     architecture = _read_architecture(root, family)
     export = root.table("export", optional=True)
