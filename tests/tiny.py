@@ -465,7 +465,7 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
     family = draw(st.sampled_from(sorted(CHAINS)))
     operators = draw(st.sampled_from(CHAINS[family]))[:most_operators]
     nodes, devices = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (1, 4)]))
-    degrees = draw(st.sampled_from([(1,), (1, 2), (2,), (1, 2, 4)]))
+    degrees = draw(st.sampled_from([(1,), (1, 2), (1, 2, 4)] if devices == 1 else [(1, 2), (2,), (1, 2, 4)]))
     micro_batches = draw(st.sampled_from([(1,), (2,), (1, 2), (2, 4)]))
     splits = draw(st.sampled_from([(0,), (0, 1)]))
     groups = tuple(g for g in (1, 2, 4) if g <= devices)
@@ -492,11 +492,11 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
         global_batch=micro_batches[-1] * draw(st.integers(1, 5)),
         nodes=nodes,
         devices=devices,
-        max_stages=draw(st.integers(1, 4)),
+        max_stages=draw(st.sampled_from([None, 1, nodes, nodes + 1])),
     )
     least = least_memory(problem)
     if not math.isfinite(least):
         return replace(problem, memory_limit=2.0**30)
     most = max(least, fastest_memory(problem))
-    share = draw(st.sampled_from([-0.05, 0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
+    share = draw(st.sampled_from([-0.05, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
     return replace(problem, memory_limit=least + share * (most - least) if share >= 0 else least * 0.95)

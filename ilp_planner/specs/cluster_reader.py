@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.toml_reader import Table, read_toml
-
-if TYPE_CHECKING:
 
 KEYS = ("name", "devices", "nodes", "links")
 DEVICE_KEYS = (

@@ -10,7 +10,6 @@ from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 if TYPE_CHECKING:
-
     from ilp_planner.specs.architecture import Architecture
 
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export")
