@@ -21,6 +21,7 @@ from ilp_planner.result import Result, Status, Stop, relative_gap
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.chain_dp import ChainDP
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,8 +36,10 @@ NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
 FIRST_SLACK = (
     0.02  # how far above the bound plans are looked for first; doubled when there are none
 )
+DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
 LAST_SLACK = 8.0
 LOCATE_FACTOR = 2.0
+LOCATE_LAST = 16.0
 CLAIM_ROUNDING = 1e-7  # relative: the search adds times on a fixed grid
 PROVED = 1e-9  # a relative gap that is rounding
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
@@ -133,12 +136,13 @@ class Search:
                 part = Part(self.problem, micro_batch, self.limits.workers)
                 part.bound_by_work()
                 self.parts.append(part)
-            self.locate()
+            if not self.locate():
+                return Stop.PROOF
             slack = FIRST_SLACK
             while self.plan is None and self.bound < NEVER:
                 guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
                 self.search_below(guess)
-                if self.plan is None and self.nothing_fits():
+                if self.plan is None and slack > DOUBTFUL_SLACK and self.nothing_fits():
                     return Stop.PROOF
                 if guess < self.objective < math.inf:
                     self.search_below(NEVER)
@@ -150,18 +154,25 @@ class Search:
             Stop.GAP if self.plan is not None and not proved and self.limits.gap > 0 else Stop.PROOF
         )
 
-    def locate(self) -> None:
-        """Bound every part roughly, with memory, until one of them seems to hold a plan."""
-        guess = LOCATE_FACTOR * self.bound
-        while self.parts and self.bound < NEVER:
+    def locate(self) -> bool:
+        """Bound every part roughly, with memory, until one of them seems to hold a plan.
+
+        Returns False when nothing fits.
+        """
+        factor = LOCATE_FACTOR
+        while self.bound < NEVER:
+            guess = self.bound * factor if factor < LOCATE_LAST else NEVER
             for part in sorted(self.parts, key=lambda p: p.bound):
                 if part.bound < guess:
                     self.check_time()
                     part.bound_by_stages(guess, coarse=True)
                     self.report()
-            if self.bound < guess or (guess >= NEVER):
-                return
-            guess = min(guess * LOCATE_FACTOR, NEVER)
+            if self.bound < guess:
+                return True
+            factor *= LOCATE_FACTOR
+            if factor >= LOCATE_LAST and self.nothing_fits():
+                return False
+        return not self.nothing_fits()
 
     def search_below(self, guess: float) -> None:
         """Close every part up to `guess` seconds, or up to the incumbent once there is one."""
@@ -227,7 +238,7 @@ class Search:
     def take(self, part: Part, path: Sequence[int]) -> bool:
         """Judge the plan along a path, and keep it when it is better than the incumbent."""
         claim = part.known_time(path)
-        if not claim < self.objective:
+        if not claim < min(self.objective, NEVER):
             return False
         plan = part.plan(path)
         evaluation = evaluate(self.problem, plan)
@@ -267,6 +278,11 @@ class Search:
 
     def result(self, stop: Stop) -> Result:
         """Put together what is known."""
+        if self.plan is None and self.bound >= NEVER and not self.nothing_fits():
+            self.reason = (
+                "nothing fits: in every pipeline some stage needs more than the limit of "
+                f"{format_bytes(self.problem.memory_limit)} (stages searched exactly)"
+            )
         bound = min(self.bound, self.objective)
         if self.plan is not None:
             proved = relative_gap(self.objective, bound) <= PROVED

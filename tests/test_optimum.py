@@ -1,6 +1,4 @@
-"""From a problem to the optimum: on instances that can be enumerated, `solve` finds it and proves it."""
-
-from __future__ import annotations
+"""On instances that can be enumerated, `solve` finds the optimum and proves it."""
 
 import math
 from dataclasses import replace
@@ -9,10 +7,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.memory import explain_infeasible
+from ilp_planner.bounds.part import Part
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.evaluate import evaluate
 from ilp_planner.problem import Problem
-from ilp_planner.profiles.table import RowKey
+from ilp_planner.profiles.table import MIB, RowKey
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
@@ -95,6 +95,18 @@ def test_a_problem_without_a_plan_is_proved_infeasible_with_a_reason(problem: Pr
     assert result.reason
 
 
+def why_infeasible(problem: Problem) -> str:
+    return explain_infeasible(problem, [Part(problem, m) for m in problem.micro_batches])
+
+
+@settings(SLOW, max_examples=60)
+@given(problems())
+def test_memory_is_blamed_only_when_nothing_fits(problem: Problem) -> None:
+    least = least_memory(problem)
+    assume(math.isfinite(least))
+    assert why_infeasible(replace(problem, memory_limit=least * (1 + 1e-6))) == ""
+
+
 @settings(SLOW, max_examples=60)
 @given(problems())
 def test_the_least_memory_in_which_anything_fits_is_enough(problem: Problem) -> None:
@@ -129,7 +141,7 @@ def test_faster_links_never_make_the_optimum_worse(
 
 @pytest.mark.parametrize("cost_model", sorted(COST_MODELS))
 def test_a_known_optimum(cost_model: str) -> None:
-    """Two equal operators of 3 ms on two devices, 8 micro-batches: two stages of 3 ms each, 7 * 3 + 6."""
+    """Two operators of 3 ms, two devices, 8 micro-batches: two stages of 3 ms each, 7 * 3 + 6."""
     rows = {RowKey(operator="a", micro_batch=1, tp=1, split=0): make_row(message=0, weights=0)}
     problem = make_problem(
         ("a", "a"),
@@ -150,7 +162,7 @@ def test_a_known_optimum(cost_model: str) -> None:
 def test_a_last_operator_without_a_row_at_the_degree_of_the_first_one_is_no_way_out(
     cost_model: str,
 ) -> None:
-    """What the evaluator accepts, the search must know: the size sent is then that of a missing row."""
+    """The evaluator then charges a missing row's size, so the search must know that way too."""
     rows = {
         RowKey(operator="a", micro_batch=1, tp=1, split=0): make_row(),
         RowKey(operator="b", micro_batch=2, tp=2, split=0): make_row(),
@@ -170,20 +182,23 @@ def test_a_last_operator_without_a_row_at_the_degree_of_the_first_one_is_no_way_
 
 def test_a_large_input_kept_by_an_operator_alone_does_not_rule_out_longer_stages() -> None:
     """`b` alone keeps its input of 80 MiB; behind `a` it keeps none of it."""
+    light, heavy = make_row(1e-1, activations=5, weights=0), make_row(activations=10, weights=0)
+    last = make_row(message=80, activations=10, weights=0)
     rows = {
-        RowKey(operator="a", micro_batch=1, tp=1, split=0): make_row(message=1, activations=10),
-        RowKey(operator="b", micro_batch=1, tp=1, split=0): make_row(message=80, activations=10),
+        RowKey(operator="a", micro_batch=1, tp=1, split=0): heavy,
+        RowKey(operator="a", micro_batch=1, tp=1, split=1): light,
+        RowKey(operator="b", micro_batch=1, tp=1, split=0): last,
     }
     problem = make_problem(
         ("a", "b"),
         "resnet",
         make_profile(rows),
         cost_model="native",
-        limit=40 * 2.0**20,
+        limit=20.9 * MIB,
         micro_batches=(1,),
         global_batch=4,
         devices=1,
     )
-    optimum = least_time(problem)
-    assert math.isfinite(optimum)
-    check_optimal(problem, solved(problem), optimum)
+    assert least_time(problem) == pytest.approx(4 * (105e-3 + 1 / 10_000 + 80 / 2_000))
+    assert why_infeasible(problem) == ""
+    check_optimal(problem, solved(problem), least_time(problem))

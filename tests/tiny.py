@@ -33,7 +33,12 @@ CHAINS = {
         ("enc-attention-softmax", "enc-attention-dropout", "enc-attention-context"),
         ("encoder-embedding", "enc-1st-layernorm", "enc-attention-qkv", "final-layernorm"),
         ("enc-MLP-GEMM-2", "enc-post-MLP-dropout", "enc-1st-layernorm", "enc-attention-qkv"),
-        ("enc-attention-dropout", "enc-1st-layernorm", "enc-attention-softmax", "enc-1st-layernorm"),
+        (
+            "enc-attention-dropout",
+            "enc-1st-layernorm",
+            "enc-attention-softmax",
+            "enc-1st-layernorm",
+        ),
         (
             "enc-1st-layernorm",
             "enc-attention-softmax",
@@ -42,7 +47,13 @@ CHAINS = {
             "enc-attention-softmax",
             "enc-attention-dropout",
         ),
-        ("enc-1st-layernorm", "enc-MLP-GEMM-1", "enc-1st-layernorm", "enc-MLP-GEMM-1", "gpt-post-process"),
+        (
+            "enc-1st-layernorm",
+            "enc-MLP-GEMM-1",
+            "enc-1st-layernorm",
+            "enc-MLP-GEMM-1",
+            "gpt-post-process",
+        ),
         ("enc-MLP-gelu",) * 5,
         (
             "enc-attention-score",
@@ -185,7 +196,9 @@ def price_stages(
     enters_node: bool,
     leaves_node: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return seconds and bytes of many ways to run operators [start, stop), from the formulas of costs/base.py.
+    """Return seconds and bytes of many ways to run operators [start, stop).
+
+    The formulas are those at the head of costs/base.py.
 
     ways, flags: [number, stop - start], an option and whether to recompute for each operator.
     """
@@ -325,7 +338,7 @@ def least_time(problem: Problem, limit: float | None = None) -> float:
 
 
 def least_memory(problem: Problem) -> float:
-    """Return the bytes per device below which no plan fits, by enumeration; inf when there is no plan at all."""
+    """Return the bytes per device below which no plan fits; inf when there is no plan at all."""
     best = math.inf
     for micro_batch in problem.micro_batches:
         catalogue = StageCatalogue(problem, micro_batch)
@@ -404,8 +417,15 @@ def judged_least_time(problem: Problem) -> float:
 # ---- random instances ---------------------------------------------------------------------------
 
 
+class Table(dict[object, object]):
+    """A table that is printed in a line when a test fails."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} entries>"
+
+
 def random_profile(
-    rng: np.random.Generator,
+    seed: int,
     operators: Sequence[str],
     *,
     micro_batches: tuple[int, ...],
@@ -414,10 +434,12 @@ def random_profile(
     holes: float = 0.0,
     ties: float = 0.2,
 ) -> Profile:
-    """Return a profile of random rows.
+    """Return a profile of random rows; the same seed and arguments give the same ones.
 
     holes: share of the rows that is missing. ties: share of the numbers that is one of very few.
     """
+
+    rng = np.random.default_rng(seed)
 
     def seconds() -> float:
         return float(rng.choice([1e-3, 2e-3]) if rng.random() < ties else rng.uniform(1e-5, 1e-2))
@@ -448,14 +470,14 @@ def random_profile(
         if rng.random() < 0.7
     }
     return Profile(
-        source="random",
+        source=f"random, seed {seed}, holes {holes}, ties {ties}",
         micro_batches=micro_batches,
         tensor_degrees=degrees,
         splits=splits,
-        rows=rows,
-        collectives=collectives,
-        intra_node=tuple(GB * rng.uniform(1.0, 50.0, rng.integers(1, 8))),
-        inter_node=tuple(GB * rng.uniform(0.1, 5.0, rng.integers(1, 8))),
+        rows=Table(rows),
+        collectives=Table(collectives),
+        intra_node=tuple((GB * rng.uniform(1.0, 50.0, rng.integers(1, 8))).tolist()),
+        inter_node=tuple((GB * rng.uniform(0.1, 5.0, rng.integers(1, 8))).tolist()),
     )
 
 
@@ -465,16 +487,16 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
     family = draw(st.sampled_from(sorted(CHAINS)))
     operators = draw(st.sampled_from(CHAINS[family]))[:most_operators]
     nodes, devices = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (1, 4)]))
-    degrees = draw(st.sampled_from([(1,), (1, 2), (1, 2, 4)] if devices == 1 else [(1, 2), (2,), (1, 2, 4)]))
+    some = [(1,), (1, 2), (1, 2, 4)] if devices == 1 else [(1, 2), (2,), (1, 2, 4)]
+    degrees = draw(st.sampled_from(some))
     micro_batches = draw(st.sampled_from([(1,), (2,), (1, 2), (2, 4)]))
     splits = draw(st.sampled_from([(0,), (0, 1)]))
     groups = tuple(g for g in (1, 2, 4) if g <= devices)
     options = max(sum(g % t == 0 for t in degrees) for g in groups) * len(splits)
     while (2 * options) ** len(operators) > most_ways:
         operators = operators[:-1]
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     profile = random_profile(
-        rng,
+        draw(st.integers(0, 2**32 - 1)),
         operators,
         micro_batches=micro_batches,
         degrees=degrees,
@@ -499,4 +521,5 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
         return replace(problem, memory_limit=2.0**30)
     most = max(least, fastest_memory(problem))
     share = draw(st.sampled_from([-0.05, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
-    return replace(problem, memory_limit=least + share * (most - least) if share >= 0 else least * 0.95)
+    limit = least + share * (most - least) if share >= 0 else least * 0.95
+    return replace(problem, memory_limit=limit)

@@ -137,7 +137,8 @@ def _pair_classes(chain: Chain, start: int, stop: int) -> list[tuple[float, floa
         if sizes.size <= CLASSES
         else sizes[np.linspace(0, sizes.size - 1, CLASSES).astype(int)]
     )
-    least = [0.0, *(float(sizes[sizes > edge][0]) for edge in edges[:-1])]
+    # a run of small outputs can lie anywhere above the previous class
+    least = [0.0, *(float(edge) for edge in edges[:-1])]
     runs = [float(edges[-1]) * RUN_STEP**x for x in range(1, RUN_CLASSES + 1)]
     most = [*(float(edge) for edge in edges), *runs[:-1], np.inf]
     return list(zip(most, [*least, float(edges[-1]), *runs[:-1]], strict=True))

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.units import format_bytes
@@ -16,17 +14,21 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 HUGE = 2.0**60  # bytes
+ROUNDING = 1e-9  # relative
 
 
 def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
     """Return why no plan fits the memory limit, '' when memory alone does not rule out every
     plan."""
     best: tuple[float, str] = (INFINITE, "")
-    for part in parts:
+    states = _largest_states(problem, parts)
+    if states[0] > problem.memory_limit:
+        best = states
+    for part in [] if best[1] else parts:
         if not part.steps:
             continue
         needed, where = _fullest_stage(problem, part)
-        if needed <= problem.memory_limit:
+        if needed <= problem.memory_limit * (1 + ROUNDING):
             return ""
         best = min(best, (needed, where))
     if not best[1]:
@@ -48,6 +50,8 @@ def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
     low, high = scape.least_slowest(1.0, HUGE, 1e-7)
     if high >= INFINITE:
         return INFINITE, ""
+    if low <= problem.memory_limit * (1 + ROUNDING):
+        return low, ""
     weight = 10**9  # the sum is a tie-breaker
     graph = scape.open_graph(weight, high * weight * 1.001, low).graph
     path, _ = best_path(graph)
@@ -56,24 +60,22 @@ def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
     arc = max(path, key=lambda a: graph.time[a])
     start, stop = int(graph.start[arc]), int(graph.stop[arc])
     names = problem.costs.operators
-    alone = _leanest_operator(part, start, stop)
-    if alone is not None and alone[1] > problem.memory_limit:
-        return alone[1], f"operator {alone[0]} ({names[alone[0]]}) alone"
     if stop - start == 1:
         return low, f"operator {start} ({names[start]})"
     return low, f"the stage of operators {start} ({names[start]}) to {stop - 1} ({names[stop - 1]})"
 
 
-def _leanest_operator(part: Part, start: int, stop: int) -> tuple[int, float] | None:
-    """Return the operator of a range that needs most memory as a stage of its own, and those
-    bytes."""
-    need = np.full(stop - start, INFINITE)
-    for devices in part.stages.groups:
-        table = part.stages.memory(devices, part.stages.in_flight(0), enters_node=False)[0]
-        for i in range(start, stop):
-            entry = part.stages.entry(devices, i, i + 1)
-            if entry >= 0:
-                need[i - start] = min(need[i - start], table[entry])
-    if not np.isfinite(need).all():
-        return None
-    return start + int(need.argmax()), float(need.max())
+def _largest_states(problem: Problem, parts: list[Part]) -> tuple[float, str]:
+    """Return the operator whose parameters and optimiser states alone take most, and those bytes."""
+    largest: tuple[float, str] = (0.0, "")
+    for operator, name in enumerate(problem.costs.operators):
+        needs = [
+            chain.tables.state_factor * float(chain.weights[operator, option])
+            for part in parts
+            for chain in part.stages.chains.values()
+            for option in range(chain.weights.shape[1])
+            if chain.compute[operator, option] < INFINITE
+        ]
+        if needs and min(needs) > largest[0]:
+            largest = min(needs), f"operator {operator} ({name}) with its optimiser states alone"
+    return largest

@@ -3,6 +3,7 @@ so far."""
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,8 @@ class Part:
 
     def raise_bound(self, bound: float, source: str) -> None:
         """Keep the better bound."""
+        if bound >= INFINITE * (1 - CONFIRM_ROUNDING):
+            bound = INFINITE
         if bound > self.bound:
             self.bound, self.source = bound, source
 
@@ -182,7 +185,7 @@ class Part:
         ways = [self.way(arc) for arc in path]
         times = [way.optimum.time if way is not None else INFINITE for way in ways]
         if not times or max(times) >= INFINITE:
-            return INFINITE
+            return math.inf
         return (self.micro_batches - 1) * max(times) + sum(times)
 
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
@@ -235,7 +238,7 @@ class Part:
         def sizes(place: Place) -> NDArray[np.float64]:
             key = (place.devices, self.stages.in_flight(place.behind), place.enters_node)
             if key not in tables:
-                tables[key] = self.stages.memory(*key)
+                tables[key] = np.maximum(self.stages.memory(*key), 1.0)
             row: NDArray[np.float64] = tables[key][int(place.leaves_node)]
             return row
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import CostModel
 
 PRICE_COUNT = 12
+FORBIDDING_PRICE = 1e-6  # seconds per byte: a stage that lacks a MiB takes at least a second more
 
 
 class StageKey(NamedTuple):
@@ -159,7 +160,8 @@ class StageBounds:
         )  # fmt: skip
 
     def _prices(self, devices: int, in_flight: int) -> NDArray[np.float64]:
-        """Prices around what recomputation costs per byte that it frees, and no price at all."""
+        """Prices around what recomputation costs per byte that it frees, none at all, and a
+        forbidding one."""
         tables = self.chains[devices].tables
         usable = tables.allowed & (tables.activations > 0) & (tables.recompute > 0)
         ratio = np.divide(
@@ -167,7 +169,8 @@ class StageBounds:
         )
         least, most = ratio[usable].min(initial=1e-6), ratio[usable].max(initial=1e-15)
         low, high = np.quantile(ratio[usable], [0.02, 0.7]) if usable.any() else (least, most)
-        return np.concatenate([[0.0], np.geomspace(low / 8, high * 2, PRICE_COUNT) / in_flight])
+        between = np.geomspace(low / 8, high * 2, PRICE_COUNT) / in_flight
+        return np.concatenate([[0.0], between, [FORBIDDING_PRICE]])
 
     def key(self, place: Place, entry: int) -> StageKey:
         """Name a stage by what its optimum depends on."""

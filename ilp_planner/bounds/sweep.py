@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import StageTables
 
 INFINITE = 1e30
+LIMIT_ROUNDING = 1e-9  # relative: no stage is ruled out for what rounding may have added
 # Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The
 # grid is far finer
 # than what the numbers mean: under 1e-14 s and 1e-3 bytes.
@@ -373,13 +374,14 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             if reserves:
                 room -= forward + max(backward, reserved_least)
             e = base[i] + d - common[i] - 1
+            slack = LIMIT_ROUNDING * abs(limit)
             for cross in range(2):
                 best = out[cross, e]
                 for m in range(number):
                     v = INFINITE
                     for o in range(options):
                         v = min(v, min(now[m, 0, o], now[m, 1, o]) + leave[cross, q, o])
-                    v -= prices[m] * room
+                    v -= prices[m] * (room + slack)
                     best = max(best, v)
                 out[cross, e] = min(best, INFINITE)
 

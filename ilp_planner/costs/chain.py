@@ -258,9 +258,8 @@ class ChainCosts(ABC):
                 for u, name in enumerate(names):
                     for o, option in enumerate(options):
                         row = self._row(name, option._replace(tp=tp), micro_batch)
-                        leave[cross, u, o, t] = (
-                            np.inf if row is None else self.transfer(row.output, bool(cross))
-                        )
+                        size = (row or self.missing_row()).output
+                        leave[cross, u, o, t] = self.transfer(size, bool(cross))
         pairs: dict[tuple[int, int], int] = {}
         pair = np.zeros(kind.size, dtype=np.int64)
         for i, key in enumerate(zip(kind[:-1].tolist(), kind[1:].tolist(), strict=True), start=1):

@@ -1,4 +1,4 @@
-"""The fastest legal way to run one stage is what enumeration finds, under the memory rules of every cost model."""
+"""The fastest legal way to run one stage is the one that enumeration finds."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def cases(draw: st.DrawFn) -> Case:
     drawn = draw(st.lists(names, min_size=length, max_size=length))
     operators = [name.format(number) for name, number in drawn]
     profile = random_profile(
-        np.random.default_rng(draw(st.integers(0, 2**32 - 1))),
+        draw(st.integers(0, 2**32 - 1)),
         operators,
         micro_batches=micro_batches,
         degrees=degrees,
@@ -121,12 +121,14 @@ def cases(draw: st.DrawFn) -> Case:
     tables = problem.costs.tables(micro_batches[-1], devices, 4)
     assume(tables is not None)
     start = draw(st.integers(0, length - 1)) if draw(st.booleans()) else 0
-    case = Case(tables, start, length, draw(st.integers(1, 4)), draw(st.booleans()), draw(st.booleans()))
+    in_flight = draw(st.integers(1, 4))
+    case = Case(tables, start, length, in_flight, draw(st.booleans()), draw(st.booleans()))
     assume(np.isfinite(case.priced()[0]).any())
     return case
 
 
-SHARES = st.floats(-0.05, 1.05)
+# coarse: the search and the evaluator may differ on a limit within 1e-9 of what a way needs
+SHARES = st.integers(-50, 1050).map(lambda x: (x + 0.37) / 1000)
 
 
 def limit_of(case: Case, share: float) -> float:
@@ -197,7 +199,7 @@ def test_little_effort_gives_a_bound_below_the_optimum_and_a_way_above_it(
 
 
 def test_a_recompute_run_between_two_sizes_of_pairs_is_charged_what_it_takes() -> None:
-    """A run of 1 + 7 = 8 units: above the largest pair of 7, and not the 11 of the next larger one."""
+    """A run of 1 + 7 = 8 units is above its largest pair, and not the 11 of the next larger one."""
     activations, forward = (1, 7, 4, 11, 5), (5, 2, 5, 7, 6)
     operators = [f"l{i}" for i in range(5)]
     unit = 64.0  # MiB
