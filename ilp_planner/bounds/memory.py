@@ -66,7 +66,8 @@ def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
 
 
 def _largest_states(problem: Problem, parts: list[Part]) -> tuple[float, str]:
-    """Return the operator whose parameters and optimiser states alone take most, and those bytes."""
+    """Return the operator whose parameters and optimiser states alone take most, and those
+    bytes."""
     largest: tuple[float, str] = (0.0, "")
     for operator, name in enumerate(problem.costs.operators):
         needs = [

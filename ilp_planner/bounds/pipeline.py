@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
+from ilp_planner.bounds.relax import open_arcs, reach, relax_ahead, relax_back
 from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.graph import StageGraph
 
@@ -108,10 +108,12 @@ class Landscape:
         """
         n, total = self.operators, self.devices
         longest: dict[int, NDArray[np.int64]] = {}
-        for place, reach in reaches.items():
+        for place, longest_stage in reaches.items():
             known = longest.get(place.devices)
-            longest[place.devices] = reach if known is None else np.maximum(known, reach)
-        ends = {g: np.maximum.accumulate(np.arange(n) + reach) for g, reach in longest.items()}
+            longest[place.devices] = (
+                longest_stage if known is None else np.maximum(known, longest_stage)
+            )
+        ends = {g: np.maximum.accumulate(np.arange(n) + most) for g, most in longest.items()}
         ahead = np.zeros(
             total + 1, np.int64
         )  # operators that so many devices can hold from the start
@@ -131,7 +133,7 @@ class Landscape:
         reaches = {}
         for place in dict.fromkeys(step.place for step in self.steps):
             size = self.extents[place.devices]
-            reaches[place] = _reach(
+            reaches[place] = reach(
                 self.times(place),
                 self.rows.common,
                 self.rows.above,
@@ -142,8 +144,8 @@ class Landscape:
         return reaches
 
     def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each state (k, u) the least sum of times to the end, by first operator ([n +
-        1])."""
+        """Return for each state (k, u) the least sum of times to the end, by first operator
+        ([n + 1])."""
         return self._backward(slowest, sums=True)
 
     def exists(self, slowest: float) -> bool:
@@ -168,7 +170,7 @@ class Landscape:
                 continue
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
-            _relax_back(
+            relax_back(
                 target, source, self.times(step.place), self.rows.common, self.rows.above,
                 size.base, size.length, reaches[step.place], slowest,
                 window[key[1], 0], window[key[1], 1], sums,
@@ -225,7 +227,7 @@ class Landscape:
             if before not in ahead or after not in back:
                 continue
             size = self.extents[step.place.devices]
-            start, stop, entry = _open_arcs(
+            start, stop, entry = open_arcs(
                 ahead[before], back[after], self.times(step.place), self.rows.common,
                 self.rows.above,
                 size.base, reaches[step.place], float(b), slowest, low, cutoff,
@@ -265,7 +267,7 @@ class Landscape:
             key = (step.place.behind, step.used)
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
-            _relax_ahead(
+            relax_ahead(
                 target, source, after, self.times(step.place), self.rows.common, self.rows.above,
                 size.base, reaches[step.place], slowest,
             )  # fmt: skip
@@ -318,129 +320,3 @@ class OpenGraph:
             ),
             places=tuple(places), place=place, entry=entry,
         )  # fmt: skip
-
-
-@numba.njit(cache=True, nogil=True)
-def _span(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    low = 0
-    high = values.size - 1
-    while low <= high and values[low] >= INFINITE:
-        low += 1
-    while high >= low and values[high] >= INFINITE:
-        high -= 1
-    return low, high
-
-
-@numba.njit(cache=True, nogil=True)
-def _reach(times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return for each start the longest stage within `slowest` ([n])."""
-    n = length.size
-    own = np.zeros(n, np.int64)
-    reach = np.zeros(n, np.int64)
-    for i in range(n):
-        offset = base[i] - common[i] - 1
-        d = length[i]
-        while d > common[i] and times[offset + d] > slowest:
-            d -= 1
-        own[i] = d if d > common[i] else 0
-        owner = i
-        most = length[i]
-        while most > 0:
-            if common[owner] < own[owner] <= most:
-                reach[i] = own[owner]
-                break
-            if own[owner] > most:  # some of the owner's stages are longer than what is shared
-                offset = base[owner] - common[owner] - 1
-                d = most
-                while d > common[owner] and times[offset + d] > slowest:
-                    d -= 1
-                if d > common[owner]:
-                    reach[i] = d
-                    break
-            most = min(most, common[owner])
-            owner = above[owner]
-    return reach
-
-
-@numba.njit(cache=True, nogil=True)
-def _relax_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    target, source, times, common, above, base, length, reach, slowest, first, last, sums
-):
-    low, high = _span(source)
-    for i in range(first, min(high, length.size, last + 1)):
-        best = target[i]
-        if not sums and best < INFINITE:
-            continue
-        owner = i
-        top = min(reach[i], high - i)
-        while top > 0:
-            offset = base[owner] - common[owner] - 1
-            bottom = max(common[owner] + 1, low - i)
-            for d in range(top, bottom - 1, -1):
-                f = source[i + d]
-                if f < INFINITE:
-                    t = times[offset + d]
-                    if t <= slowest and t + f < best:
-                        best = t + f
-                        if not sums:
-                            break
-            if not sums and best < INFINITE:
-                break
-            top = min(top, common[owner])
-            owner = above[owner]
-        target[i] = best
-
-
-@numba.njit(cache=True, nogil=True)
-def _relax_ahead(target, source, suffix, times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    low, high = _span(suffix)
-    for i in range(length.size):
-        before = source[i]
-        if before >= INFINITE:
-            continue
-        owner = i
-        top = min(length[i], high - i)
-        while top > 0:
-            offset = base[owner] - common[owner] - 1
-            for d in range(max(common[owner] + 1, low - i), top + 1):
-                if suffix[i + d] < INFINITE:
-                    t = times[offset + d]
-                    if t <= slowest and t + before < target[i + d]:
-                        target[i + d] = t + before
-            top = min(top, common[owner])
-            owner = above[owner]
-
-
-@numba.njit(cache=True, nogil=True)
-def _open_arcs(ahead, back, times, common, above, base, length, weight, slowest, floor, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    low, high = _span(back)
-    size = 1024
-    start = np.empty(size, np.int64)
-    stop = np.empty(size, np.int64)
-    entry = np.empty(size, np.int64)
-    count = 0
-    for i in range(length.size):
-        before = ahead[i]
-        if before >= INFINITE:
-            continue
-        owner = i
-        top = min(length[i], high - i)
-        while top > 0:
-            offset = base[owner] - common[owner] - 1
-            for d in range(max(common[owner] + 1, low - i), top + 1):
-                f = back[i + d]
-                if f >= INFINITE:
-                    continue
-                t = times[offset + d]
-                if t <= slowest and weight * max(t, floor) + before + t + f < cutoff:
-                    if count == start.size:
-                        start = np.concatenate((start, np.empty_like(start)))
-                        stop = np.concatenate((stop, np.empty_like(stop)))
-                        entry = np.concatenate((entry, np.empty_like(entry)))
-                    start[count] = i
-                    stop[count] = i + d
-                    entry[count] = offset + d
-                    count += 1
-            top = min(top, common[owner])
-            owner = above[owner]
-    return start[:count], stop[:count], entry[:count]

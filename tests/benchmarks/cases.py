@@ -11,7 +11,11 @@ DATA = ROOT.parent / "shared" / "data" / "aceso"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """published: Aceso's plan. known: the best plan known before. bound: a prototype's (all milliseconds)."""
+    """One row of the table.
+
+    published: Aceso's plan. known: the best plan known before. bound: a prototype's. Milliseconds.
+    target: the gap asked for.
+    """
 
     name: str
     model: str

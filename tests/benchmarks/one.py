@@ -1,4 +1,7 @@
-"""Solve one case in a process of its own: `python -m tests.benchmarks.one CASE SOLVER SECONDS` prints JSON."""
+"""Solve one case in a process of its own and print JSON.
+
+python -m tests.benchmarks.one CASE SOLVER SECONDS
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No stage of a published plan is faster than its bound, nor than the exact optimum of that stage."""
+"""No stage of a published plan is faster than its bound, nor than its exact optimum."""
 
 from pathlib import Path
 

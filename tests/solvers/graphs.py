@@ -52,6 +52,20 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
     return make_graph(len(times), arcs, micro_batches)
 
 
+def paths_of(graph: StageGraph) -> list[tuple[int, ...]]:
+    """Return every path from a source to the sink, the slowest way."""
+    found = []
+    stack: list[tuple[int, ...]] = [(arc,) for arc in range(graph.arcs) if int(graph.tail[arc]) in graph.sources]
+    while stack:
+        path = stack.pop()
+        if graph.head[path[-1]] == graph.sink:
+            found.append(path)
+        stack.extend(
+            (*path, int(arc)) for arc in np.flatnonzero(graph.tail == graph.head[path[-1]])
+        )
+    return found
+
+
 @st.composite
 def graphs(draw: st.DrawFn, feasible: bool = True) -> StageGraph:
     """Draw a small graph: parallel arcs, dead ends and unreachable states included."""

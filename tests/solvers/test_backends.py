@@ -19,7 +19,7 @@ from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.cpsat import CpSat
 from ilp_planner.solvers.milp import Milp
 from ilp_planner.solvers.pulp_backend import Pulp
-from tests.solvers.graphs import chain, graphs, make_graph, two_types
+from tests.solvers.graphs import chain, graphs, make_graph, paths_of, two_types
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
@@ -85,16 +85,9 @@ def test_agrees_on_graphs_with_and_without_paths(name: str, graph: StageGraph) -
 @quick
 @given(graph=graphs())
 def test_takes_any_path_as_a_hint(name: str, graph: StageGraph) -> None:
-    paths = sorted(BruteForce()._paths(graph, _leaving(graph)), key=graph.path_time)
+    paths = sorted(paths_of(graph), key=graph.path_time)
     check(graph, BACKENDS[name].solve(graph, Limits(), hint=paths[-1]))
     check(graph, BACKENDS[name].solve(graph, Limits(), hint=paths[0]))
-
-
-def _leaving(graph: StageGraph) -> list[list[int]]:
-    leaving: list[list[int]] = [[] for _ in range(graph.nodes)]
-    for arc, tail in enumerate(graph.tail.tolist()):
-        leaving[tail].append(arc)
-    return leaving
 
 
 @every_backend
@@ -208,7 +201,7 @@ import json, os, signal, threading
 from ilp_planner.solvers.base import Limits
 from tests.solvers.graphs import two_types
 from tests.solvers.test_backends import BACKENDS
-graph = two_types()
+graph = two_types(layers=56)
 known = BACKENDS["dp"].solve(graph, Limits())
 threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 solution = BACKENDS[{name!r}].solve(graph, Limits(seconds=100))

@@ -1,0 +1,143 @@
+"""One step of the chain program over pipelines: from suffix states to those with one stage more.
+
+All functions are compiled. Stage times are kept as `bounds.rows` shares them: row i owns its
+stages longer than
+`common[i]`, at `base[i]`, and finds shorter ones in row `above[i]`. States are arrays over the
+first operator, [n + 1].
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from ilp_planner.bounds.sweep import INFINITE
+
+
+@numba.njit(cache=True, nogil=True)
+def _span(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    low = 0
+    high = values.size - 1
+    while low <= high and values[low] >= INFINITE:
+        low += 1
+    while high >= low and values[high] >= INFINITE:
+        high -= 1
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True)
+def reach(times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return for each start the longest stage within `slowest` ([n])."""
+    n = length.size
+    own = np.zeros(n, np.int64)
+    reach = np.zeros(n, np.int64)
+    for i in range(n):
+        offset = base[i] - common[i] - 1
+        d = length[i]
+        while d > common[i] and times[offset + d] > slowest:
+            d -= 1
+        own[i] = d if d > common[i] else 0
+        owner = i
+        most = length[i]
+        while most > 0:
+            if common[owner] < own[owner] <= most:
+                reach[i] = own[owner]
+                break
+            if own[owner] > most:  # some of the owner's stages are longer than what is shared
+                offset = base[owner] - common[owner] - 1
+                d = most
+                while d > common[owner] and times[offset + d] > slowest:
+                    d -= 1
+                if d > common[owner]:
+                    reach[i] = d
+                    break
+            most = min(most, common[owner])
+            owner = above[owner]
+    return reach
+
+
+@numba.njit(cache=True, nogil=True)
+def relax_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    target, source, times, common, above, base, length, reach, slowest, first, last, sums
+):
+    """Lower target[i] to the least stage (i, j) plus source[j]; without `sums`, to any."""
+    low, high = _span(source)
+    for i in range(first, min(high, length.size, last + 1)):
+        best = target[i]
+        if not sums and best < INFINITE:
+            continue
+        owner = i
+        top = min(reach[i], high - i)
+        while top > 0:
+            offset = base[owner] - common[owner] - 1
+            bottom = max(common[owner] + 1, low - i)
+            for d in range(top, bottom - 1, -1):
+                f = source[i + d]
+                if f < INFINITE:
+                    t = times[offset + d]
+                    if t <= slowest and t + f < best:
+                        best = t + f
+                        if not sums:
+                            break
+            if not sums and best < INFINITE:
+                break
+            top = min(top, common[owner])
+            owner = above[owner]
+        target[i] = best
+
+
+@numba.njit(cache=True, nogil=True)
+def relax_ahead(target, source, suffix, times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Lower target[j] to the least source[i] plus stage (i, j), where `suffix` can go on from j."""
+    low, high = _span(suffix)
+    for i in range(length.size):
+        before = source[i]
+        if before >= INFINITE:
+            continue
+        owner = i
+        top = min(length[i], high - i)
+        while top > 0:
+            offset = base[owner] - common[owner] - 1
+            for d in range(max(common[owner] + 1, low - i), top + 1):
+                if suffix[i + d] < INFINITE:
+                    t = times[offset + d]
+                    if t <= slowest and t + before < target[i + d]:
+                        target[i + d] = t + before
+            top = min(top, common[owner])
+            owner = above[owner]
+
+
+@numba.njit(cache=True, nogil=True)
+def open_arcs(ahead, back, times, common, above, base, length, weight, slowest, floor, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """List start, stop and entry of every stage that may be part of a pipeline below `cutoff`."""
+    low, high = _span(back)
+    size = 1024
+    start = np.empty(size, np.int64)
+    stop = np.empty(size, np.int64)
+    entry = np.empty(size, np.int64)
+    count = 0
+    for i in range(length.size):
+        before = ahead[i]
+        if before >= INFINITE:
+            continue
+        owner = i
+        top = min(length[i], high - i)
+        while top > 0:
+            offset = base[owner] - common[owner] - 1
+            for d in range(max(common[owner] + 1, low - i), top + 1):
+                f = back[i + d]
+                if f >= INFINITE:
+                    continue
+                t = times[offset + d]
+                if t <= slowest and weight * max(t, floor) + before + t + f < cutoff:
+                    if count == start.size:
+                        start = np.concatenate((start, np.empty_like(start)))
+                        stop = np.concatenate((stop, np.empty_like(stop)))
+                        entry = np.concatenate((entry, np.empty_like(entry)))
+                    start[count] = i
+                    stop[count] = i + d
+                    entry[count] = offset + d
+                    count += 1
+            top = min(top, common[owner])
+            owner = above[owner]
+    return start[:count], stop[:count], entry[:count]

@@ -1,0 +1,107 @@
+"""The best path of a graph is the one that enumeration finds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.paths import best_path, by_tail, search_paths
+from ilp_planner.graph import StageGraph
+from tests.solvers.graphs import chain, graphs, make_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MANY = settings(deadline=None, max_examples=150)
+SAME = 1e-12  # relative
+
+
+def every_path(graph: StageGraph) -> Iterator[tuple[int, ...]]:
+    """List every path from a source to the sink."""
+    leaving: dict[int, list[int]] = {}
+    for arc, tail in enumerate(graph.tail.tolist()):
+        leaving.setdefault(tail, []).append(arc)
+    todo: list[tuple[int, tuple[int, ...]]] = [(node, ()) for node in graph.sources]
+    while todo:
+        node, path = todo.pop()
+        if node == graph.sink:
+            yield path
+        todo += [(int(graph.head[a]), (*path, a)) for a in leaving.get(node, [])]
+
+
+def optimum(graph: StageGraph) -> float:
+    return min((graph.path_time(path) for path in every_path(graph)), default=math.inf)
+
+
+@MANY
+@given(st.one_of(graphs(), graphs(feasible=False)))
+def test_the_best_path_is_that_of_enumeration(graph: StageGraph) -> None:
+    least = optimum(graph)
+    path, value = best_path(graph)
+    assert value == pytest.approx(least, rel=SAME)
+    assert bool(path) == math.isfinite(least)
+    if path:
+        assert graph.is_path(path)
+        assert graph.path_time(path) == value
+
+
+@MANY
+@given(graphs(), st.sampled_from([0.5, 0.9, 0.999, 1.001, 1.1, 3.0]))
+def test_a_cutoff_hides_only_what_is_not_below_it(graph: StageGraph, factor: float) -> None:
+    least = optimum(graph)
+    cutoff = least * factor
+    path, value, bound = search_paths(graph, cutoff)
+    if factor > 1:
+        assert graph.is_path(path)
+        assert value == pytest.approx(least, rel=SAME)
+        assert bound == value
+    else:
+        assert (path, value, bound) == ((), math.inf, cutoff)
+
+
+@MANY
+@given(graphs(), st.integers(1, 30), st.sampled_from([0.9, 1.001, 2.0, math.inf]))
+def test_with_few_labels_the_bound_still_holds(
+    graph: StageGraph, labels: int, factor: float
+) -> None:
+    least = optimum(graph)
+    path, value, bound = search_paths(graph, least * factor, most_labels=labels)
+    assert 0 < bound <= least * (1 + SAME)
+    if path:
+        assert graph.is_path(path)
+        assert value == pytest.approx(least, rel=SAME)
+    else:
+        assert math.isinf(value)
+
+
+def test_few_labels_are_too_few() -> None:
+    """Both fastest stages side by side: 3 * 2 + 1 + 2 is a bound, and the only path."""
+    graph = chain(1.0, 2.0)
+    assert search_paths(graph, most_labels=1) == ((), math.inf, 9.0)
+    assert search_paths(graph) == ((0, 1), 9.0, 9.0)
+
+
+def test_a_larger_sum_with_a_smaller_bottleneck_wins_with_many_micro_batches() -> None:
+    arcs = [(0, 1, 0, 1, 1.0), (1, 2, 1, 1, 3.0), (0, 1, 0, 1, 2.5), (1, 2, 1, 1, 2.5)]
+    arcs += [(0, 2, 0, 2, 4.5)]
+    assert best_path(make_graph(2, arcs, 1))[0] == (0, 3)
+    assert best_path(make_graph(2, arcs, 8)) == ((0, 3), 7 * 2.5 + 3.5)
+
+
+def test_without_arcs_there_is_no_path() -> None:
+    graph = make_graph(2, [], 4)
+    assert search_paths(graph) == ((), math.inf, math.inf)
+    assert search_paths(graph, 5.0) == ((), math.inf, 5.0)
+
+
+@MANY
+@given(graphs())
+def test_arcs_are_grouped_by_their_tail(graph: StageGraph) -> None:
+    order, first = by_tail(graph)
+    for node in range(graph.nodes):
+        mine = order[first[node] : first[node + 1]].tolist()
+        assert mine == [a for a in range(graph.arcs) if graph.tail[a] == node]

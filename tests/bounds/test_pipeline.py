@@ -1,0 +1,235 @@
+"""Pipelines over stages' times: what is left out cannot be part of a plan below the cutoff."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.paths import best_path
+from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
+from ilp_planner.bounds.sweep import INFINITE
+from ilp_planner.evaluate import ROUNDING, iteration_time
+from ilp_planner.problem import Problem
+from tests.tiny import StageCatalogue, problems
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.pipeline import OpenGraph
+
+FEW = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+SAME = 1e-9  # relative
+Stages = list[tuple[int, int, int, int, bool, bool]]
+
+
+def listed_steps(devices: int, per_node: int, groups: tuple[int, ...], most: int) -> set[Step]:
+    """List the steps of every sequence of groups that fills the devices."""
+    found: set[Step] = set()
+
+    def extend(sizes: tuple[int, ...]) -> None:
+        begin = sum(sizes)
+        if begin == devices:
+            for s, size in enumerate(sizes):
+                start = sum(sizes[:s])
+                place = Place(
+                    size,
+                    len(sizes) - 1 - s,
+                    start > 0 and start % per_node == 0,
+                    (start + size) % per_node == 0,
+                )
+                found.add(Step(place, devices - start - size))
+            return
+        for g in groups:
+            if begin + g <= devices and begin // per_node == (begin + g - 1) // per_node:
+                if len(sizes) < most:
+                    extend((*sizes, g))
+
+    extend(())
+    return found
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from([(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (3, 2), (2, 4), (3, 1), (1, 6)]),
+    st.sets(st.sampled_from([1, 2, 3, 4, 8]), min_size=1),
+    st.integers(1, 9),
+)
+def test_steps_are_those_of_every_legal_sequence_of_groups(
+    shape: tuple[int, int], groups: set[int], most: int
+) -> None:
+    nodes, per_node = shape
+    found = steps(
+        devices=nodes * per_node,
+        per_node=per_node,
+        groups=tuple(sorted(groups)),
+        max_stages=most,
+    )
+    assert len(set(found)) == len(found)
+    assert set(found) == listed_steps(nodes * per_node, per_node, tuple(groups), most)
+    behind = [step.place.behind for step in found]
+    assert behind == sorted(behind)  # suffixes first
+
+
+class Listed:
+    """One part of a problem with the exact time of every stage, and all of its pipelines."""
+
+    def __init__(self, problem: Problem, micro_batch: int) -> None:
+        self.catalogue = StageCatalogue(problem, micro_batch)
+        self.part = Part(problem, micro_batch)
+        self.room = problem.memory_limit * (1 + ROUNDING)
+        self.count = self.part.micro_batches
+        self.known: dict[tuple[object, ...], float] = {}
+        self.pipelines: list[tuple[Stages, list[float]]] = []
+        for pipeline in self.catalogue.pipelines():
+            times = [self.time(*stage) for stage in pipeline]
+            if math.isfinite(max(times)):
+                self.pipelines.append((pipeline, times))
+        self.tables: dict[Place, NDArray[np.float64]] = {}
+
+    def time(self, *stage: object) -> float:
+        """Return the least time of a stage, by enumeration."""
+        if stage not in self.known:
+            time, memory = self.catalogue.priced(*stage)  # type: ignore[arg-type]
+            self.known[stage] = float(time[memory <= self.room].min(initial=math.inf))
+        return self.known[stage]
+
+    def exact(self, place: Place) -> NDArray[np.float64]:
+        """Return the least times at a place, as the tables of bounds keep them."""
+        if place not in self.tables:
+            n = len(self.catalogue.costs.operators)
+            table = np.full(self.part.stages.extents[place.devices].entries, INFINITE)
+            for i, j in itertools.combinations(range(n + 1), 2):
+                entry = self.part.stages.entry(place.devices, i, j)
+                where = (place.behind, place.enters_node, place.leaves_node)
+                if entry >= 0:
+                    table[entry] = min(INFINITE, self.time(place.devices, i, j, *where))
+            self.tables[place] = table
+        return self.tables[place]
+
+    @property
+    def landscape(self) -> Landscape:
+        return self.part.landscape(self.exact)
+
+    def least_slowest(self) -> float:
+        return min((max(times) for _, times in self.pipelines), default=math.inf)
+
+    def best(self) -> tuple[float, Stages]:
+        """Return the least iteration time and its pipeline."""
+        return min(
+            ((iteration_time(times, self.count), stages) for stages, times in self.pipelines),
+            key=lambda x: x[0],
+            default=(math.inf, []),
+        )
+
+
+def arcs(graph: OpenGraph) -> set[tuple[int, int, int, int, bool, bool]]:
+    """Return the stages of a graph, as the enumeration of pipelines names them."""
+    found = set()
+    for arc, (start, stop) in enumerate(zip(graph.graph.start, graph.graph.stop, strict=True)):
+        at = graph.places[graph.place[arc]]
+        found.add(
+            (at.devices, int(start), int(stop), at.behind, at.enters_node, at.leaves_node)
+        )
+    return found
+
+
+@st.composite
+def listed(draw: st.DrawFn) -> Listed:
+    problem = draw(problems(most_ways=5000))
+    part = Listed(problem, draw(st.sampled_from(problem.micro_batches)))
+    assume(part.part.steps)
+    return part
+
+
+@FEW
+@given(listed())
+def test_the_least_slowest_stage_is_bracketed(part: Listed) -> None:
+    least = part.least_slowest()
+    scape = part.landscape
+    low, high = scape.least_slowest(1e-9, 1e3)
+    if math.isinf(least):
+        assert (low, high) == (1e3, INFINITE)
+        return
+    assert low <= least * (1 + SAME)
+    assert least <= high * (1 + SAME)
+    assert high <= low * (1 + 1e-4 + SAME)
+    assert scape.exists(least * (1 + SAME))
+    assert not scape.exists(least * (1 - SAME))
+
+
+@FEW
+@given(listed(), st.floats(0.5, 3.0))
+def test_the_least_sum_is_that_of_enumeration(part: Listed, factor: float) -> None:
+    assume(part.pipelines)
+    slowest = part.least_slowest() * factor
+    assume(all(abs(t / slowest - 1) > SAME for _, times in part.pipelines for t in times))
+    sums = [sum(times) for _, times in part.pipelines if max(times) <= slowest]
+    expected = min(sums, default=INFINITE)
+    assert part.landscape.least_sum(slowest) == pytest.approx(expected, rel=SAME)
+
+
+@FEW
+@given(listed(), st.floats(1.0, 3.0))
+def test_windows_exclude_no_state_of_a_pipeline(part: Listed, factor: float) -> None:
+    slowest = part.least_slowest() * factor * (1 + SAME)
+    assume(math.isfinite(slowest))
+    scape = part.landscape
+    windows = scape.windows(scape._reaches(slowest))
+    for stages, times in part.pipelines:
+        if max(times) > slowest:
+            continue
+        used = 0
+        for devices, start, *_ in reversed(stages):
+            used += devices
+            assert windows[used, 0] <= start <= windows[used, 1]
+
+
+@FEW
+@given(listed(), st.sampled_from([1.0001, 1.1, 2.0]))
+def test_all_stages_of_plans_below_the_cutoff_stay_open(part: Listed, factor: float) -> None:
+    best, _ = part.best()
+    assume(math.isfinite(best))
+    cutoff = best * factor
+    scape = part.landscape
+    graph = scape.open_graph(part.count, cutoff, part.least_slowest() * (1 - SAME))
+    assert best_path(graph.graph)[1] == pytest.approx(best, rel=SAME)
+    found = arcs(graph)
+    slowest = scape.slowest_below(part.count, cutoff)
+    for stages, times in part.pipelines:
+        if iteration_time(times, part.count) < cutoff * (1 - SAME):
+            assert set(stages) <= found
+            assert max(times) <= slowest * (1 + SAME)
+
+
+@FEW
+@given(listed(), st.sampled_from([1.0001, 1.1, 2.0]))
+def test_on_bounds_the_stages_of_the_optimum_stay_open(part: Listed, factor: float) -> None:
+    best, stages = part.best()
+    assume(math.isfinite(best))
+    part.part.bound_by_work()
+    assert part.part.bound <= best * (1 + SAME)
+    part.part.bound_by_stages(best * factor)
+    assert part.part.bound <= best * (1 + SAME)
+    graph = part.part.expand(best * factor)
+    assert set(stages) <= arcs(graph)
+    assert best_path(graph.graph)[1] <= best * (1 + SAME)
+
+
+@FEW
+@given(listed(), st.sampled_from([0.9, 1.0001, 1.5]))
+def test_coarse_bounds_and_confirmed_ones_hold(part: Listed, factor: float) -> None:
+    best, _ = part.best()
+    assume(math.isfinite(best))
+    part.part.bound_by_stages(best * factor, coarse=True)
+    assert part.part.bound <= best * (1 + SAME)
+    again = Part(part.part.problem, part.part.micro_batch)
+    again.bound_by_work()
+    again.confirm_by_stages(best * factor)
+    assert again.bound <= best * (1 + SAME)

@@ -1,0 +1,176 @@
+"""Inputs that do not go together are refused in one line; what is left out is noted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.problem import Problem, build_problem
+from ilp_planner.profiles.table import Profile, RowKey
+from tests.tiny import make_cluster, make_model, make_profile, make_row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def profile_of(names: Sequence[str] = ("a",), micro_batches: Sequence[int] = (1, 2, 4)) -> Profile:
+    return make_profile(
+        {
+            RowKey(operator=name, micro_batch=m, tp=1, split=0): make_row()
+            for name in names
+            for m in micro_batches
+        }
+    )
+
+
+def build(
+    operators: Sequence[str] = ("a", "a", "a"), profile: Profile | None = None, **options: Any
+) -> Problem:
+    """Build a problem on two nodes of two devices of 1 GiB."""
+    options.setdefault("global_batch", 8)
+    model, cluster = make_model(operators, "resnet"), make_cluster(2, 2)
+    return build_problem(model, cluster, profile or profile_of(), **options)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "unknown cost model": (
+        {"cost_model": "amp"},
+        UsageError,
+        "--cost-model: expected one of native, aceso, found 'amp'",
+    ),
+    "no samples": (
+        {"global_batch": 0},
+        SpecError,
+        "global batch size: must be at least 1, found 0",
+    ),
+    "negative batch": (
+        {"global_batch": -8},
+        SpecError,
+        "global batch size: must be at least 1, found -8",
+    ),
+    "no memory": (
+        {"memory_limit": 0},
+        SpecError,
+        "memory limit: must be positive, found 0 bytes",
+    ),
+    "negative memory": (
+        {"memory_limit": -5e9},
+        SpecError,
+        "memory limit: must be positive, found -5000000000 bytes",
+    ),
+    "no stages": (
+        {"max_stages": 0},
+        UsageError,
+        "--max-stages: must be at least 1, found 0",
+    ),
+    "operators without rows": (
+        {"operators": ("a", "b", "a", "c", "b")},
+        ProfileError,
+        "tiny: operator 'b' of tiny has no row (2 operators without any)",
+    ),
+    "a micro-batch of nothing": (
+        {"micro_batches": (2, 0)},
+        SpecError,
+        "micro-batch size: must be at least 1, found 0",
+    ),
+    "no profiled micro-batch": (
+        {"micro_batches": (3, 5)},
+        ProfileError,
+        "tiny: no rows for micro-batch 3, 5, expected one of 1, 2, 4",
+    ),
+    "batch that is not divisible": (
+        {"global_batch": 7, "micro_batches": (2, 4)},
+        SpecError,
+        "global batch size: 7 is not divisible by micro-batch 2, 4; 8 would be",
+    ),
+    "batch below the micro-batch": (
+        {"global_batch": 1, "micro_batches": (4,)},
+        SpecError,
+        "global batch size: 1 is not divisible by micro-batch 4; 4 would be",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_planned_is_refused_in_one_line(name: str) -> None:
+    options, error, message = REFUSED[name]
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        build(**options)
+
+
+def test_the_cost_models_are_offered_by_name() -> None:
+    assert build(cost_model="aceso").costs.name == "aceso"
+    assert build(cost_model="native").costs.name == "native"
+    assert build().costs.name == "native"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 100), st.sets(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=3))
+def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> None:
+    profile = profile_of(micro_batches=(1, 2, 3, 4, 8))
+    try:
+        problem = build(profile=profile, global_batch=batch, micro_batches=tuple(sizes))
+    except SpecError as error:
+        found = re.search(r"; (\d+) would be$", str(error))
+        assert found is not None
+        assert all(batch % m for m in sizes)
+        problem = build(
+            profile=profile, global_batch=int(found[1]), micro_batches=tuple(sizes)
+        )
+    assert problem.micro_batches
+    assert set(problem.micro_batches) == {m for m in sizes if problem.global_batch % m == 0}
+    for m in problem.micro_batches:
+        assert problem.micro_batch_count(m) * m == problem.global_batch
+
+
+def test_micro_batches_that_are_not_profiled_are_left_out_with_a_note() -> None:
+    problem = build(micro_batches=(2, 16, 3))
+    assert problem.micro_batches == (2,)
+    assert problem.notes == (
+        "micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",
+    )
+
+
+def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:
+    problem = build(global_batch=6)
+    assert problem.micro_batches == (1, 2)
+    assert problem.notes == ("micro-batch 4: does not divide 6, left out",)
+
+
+def test_notes_of_the_profile_come_first() -> None:
+    profile = replace(profile_of(), notes=("something is odd",))
+    problem = build(profile=profile, global_batch=6, micro_batches=(1, 4, 16))
+    assert problem.notes == (
+        "something is odd",
+        "micro-batch 16: not in the profile (it has 1, 2, 4), left out",
+        "micro-batch 4: does not divide 6, left out",
+    )
+
+
+def test_nothing_left_out_means_no_notes() -> None:
+    assert build(micro_batches=(4, 2, 4)).micro_batches == (2, 4)
+    assert build(micro_batches=(4, 2, 4)).notes == ()
+
+
+def test_defaults_come_from_the_inputs() -> None:
+    problem = build()
+    assert problem.memory_limit == 2.0**30
+    assert problem.max_stages == 3  # operators; there are four devices
+    assert problem.group_sizes == (1, 2)
+    assert problem.micro_batches == (1, 2, 4)
+
+
+def test_no_more_stages_than_devices_or_operators() -> None:
+    assert build(max_stages=2).max_stages == 2
+    assert build(max_stages=100).max_stages == 3
+    assert build(operators=("a",) * 9).max_stages == 4
+
+
+def test_a_memory_limit_above_the_device_is_taken_as_given() -> None:
+    assert build(memory_limit=2**34).memory_limit == 2.0**34
