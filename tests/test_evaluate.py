@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -28,9 +29,11 @@ from ilp_planner.evaluate import (
     stage_costs,
 )
 from ilp_planner.plan import Plan, Stage, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import every_plan, make_problem, make_profile, make_row, price_stages, problems
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
 
 NAMES = ("a", "b", "c", "d")
 LIMIT = 7 * MIB
@@ -249,7 +252,7 @@ def test_a_complete_plan_that_breaks_a_rule_is_priced_and_refused(name: str) -> 
     verdict = evaluate(problem_of(limit=math.inf), plan)
     assert list(verdict.violations) == expected
     assert not verdict.legal
-    assert math.isfinite(verdict.iteration_time)
+    assert verdict.iteration_time > 0  # for ever, where a layout cannot become the next one
     assert len(verdict.stages) == len(plan.stages)
 
 

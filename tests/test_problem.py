@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown cost model": (
         {"cost_model": "amp"},
         UsageError,
-        "--cost-model: expected one of native, aceso, found 'amp'",
+        "--cost-model: expected one of aceso, native, found 'amp'",
     ),
     "no samples": (
         {"global_batch": 0},
@@ -120,9 +120,7 @@ def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> 
         found = re.search(r"; (\d+) would be$", str(error))
         assert found is not None
         assert all(batch % m for m in sizes)
-        problem = build(
-            profile=profile, global_batch=int(found[1]), micro_batches=tuple(sizes)
-        )
+        problem = build(profile=profile, global_batch=int(found[1]), micro_batches=tuple(sizes))
     assert problem.micro_batches
     assert set(problem.micro_batches) == {m for m in sizes if problem.global_batch % m == 0}
     for m in problem.micro_batches:
@@ -132,9 +130,7 @@ def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> 
 def test_micro_batches_that_are_not_profiled_are_left_out_with_a_note() -> None:
     problem = build(micro_batches=(2, 16, 3))
     assert problem.micro_batches == (2,)
-    assert problem.notes == (
-        "micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",
-    )
+    assert problem.notes == ("micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",)
 
 
 def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:

@@ -71,12 +71,15 @@ class AcesoCosts(ChainCosts):
         return size / bandwidth
 
     def collective(self, primitive: str, devices: int, size: float) -> float:
-        """Seconds from the table of exact sizes in whole MiB."""
+        """Seconds from the table of exact sizes in whole MiB.
+
+        Aceso looks sizes up by their printed form, where -0.4 is "-0" and not "0".
+        """
         table = self.profile.collectives.get((primitive, devices), {})
         mib = size / MIB
-        for key in (int(f"{mib:.0f}"), int(f"{mib - 1:.0f}")):
-            if key in table:
-                return table[key]
+        for printed in (f"{mib:.0f}", f"{mib - 1:.0f}"):
+            if not printed.startswith("-") and int(printed) in table:
+                return table[int(printed)]
         return UNPROFILED_COLLECTIVE
 
     def iteration_work(self, row: OperatorRow, option: Option) -> float:

@@ -56,13 +56,20 @@ class NativeCosts(ChainCosts):
         return operator.endswith("1st-layernorm") or operator.endswith("-conv1")
 
     def transfer(self, size: float, between_nodes: bool) -> float:
-        """Seconds at the bandwidth interpolated over the logarithm of the message size."""
+        """Seconds, interpolated between the measured messages of 1, 2, 4 ... MiB.
+
+        Below the smallest at its bandwidth, above the largest at that one's.
+        """
         mib = size / MIB
         if mib <= 0:
             return 0.0
         table = self.profile.inter_node if between_nodes else self.profile.intra_node
-        bandwidth = float(np.interp(np.log2(mib), np.arange(len(table)), table))
-        return size / bandwidth
+        sizes = 2.0 ** np.arange(len(table))
+        if mib <= sizes[0]:
+            return size / table[0]
+        if mib >= sizes[-1]:
+            return size / table[-1]
+        return float(np.interp(mib, sizes, sizes * MIB / np.array(table)))
 
     def collective(self, primitive: str, devices: int, size: float) -> float:
         """Seconds, linear between profiled sizes and in proportion beyond them."""
@@ -77,9 +84,12 @@ class NativeCosts(ChainCosts):
         return float(np.interp(mib, sizes, times))
 
     def _ring(self, primitive: str, devices: int, size: float) -> float:
-        """Seconds of a ring collective at the node's point-to-point bandwidth."""
-        rounds = 2.0 if primitive == "all_reduce" else 1.0
-        return rounds * (devices - 1) / devices * self.transfer(size, between_nodes=False)
+        """Seconds of a ring collective at the node's point-to-point bandwidth.
+
+        `size` is the tensor's on one device; for an all-gather, what that device contributes.
+        """
+        share = {"all_reduce": 2.0 / devices, "all_gather": 1.0}.get(primitive, 1.0 / devices)
+        return share * (devices - 1) * self.transfer(size, between_nodes=False)
 
     def iteration_work(self, row: OperatorRow, option: Option) -> float:
         """Gradient all-reduce over dp replicas, and the optimiser's pass over its states."""

@@ -126,10 +126,12 @@ def _known_models(folder: Path) -> str:
     return f"; it has {', '.join(names)}" if names else ""
 
 
-def _read_rows(path: Path) -> list[list[str]]:
+def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the rows that are not blank, each with its line number."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            return [(reader.line_num, row) for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ProfileError(f"{path}: cannot be read as CSV: {error}") from None
 
@@ -149,14 +151,15 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
 def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, OperatorRow]) -> int:
     """Add the rows of one file; return how many had failed."""
     table = _read_rows(path)
-    header = [name.strip() for name in table[0]] if table else []
+    header = [name.strip() for name in table[0][1]] if table else []
     for column in OPERATOR_COLUMNS:
         if column not in header:
-            raise ProfileError(f"{path}: column {column!r} is missing, found {', '.join(header)}")
+            found = ", ".join(header) or "an empty file"
+            raise ProfileError(f"{path}: column {column!r} is missing, found {found}")
     place = [header.index(column) for column in OPERATOR_COLUMNS]
     failed = 0
-    for line, row in enumerate(table[1:], start=2):
-        if len(row) < len(header):
+    for line, row in table[1:]:
+        if len(row) != len(header):
             raise ProfileError(
                 f"{path}: line {line}: {len(header)} fields expected, found {len(row)}"
             )
@@ -164,11 +167,13 @@ def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, Opera
             _number(path, line, column, row[p])
             for column, p in zip(OPERATOR_COLUMNS[1:], place[1:], strict=True)
         ]
-        if max(fields[2:]) >= FAILED_ROW:
+        if max(fields) >= FAILED_ROW:
             failed += 1
             continue
         sizes = [f * MIB for f in fields[2:]]
         key = RowKey(operator=row[place[0]].strip(), micro_batch=m, tp=t, split=a)
+        if key in rows:
+            raise ProfileError(f"{path}: line {line}: operator {key.operator!r} is there twice")
         rows[key] = OperatorRow(
             forward=fields[0] * 1e-6,
             backward=fields[1] * 1e-6,
@@ -184,10 +189,15 @@ def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, Opera
 
 def _read_collective(path: Path) -> dict[int, float]:
     table = _read_rows(path)
+    if not table or not table[0][1][0].strip().startswith("data_size"):
+        found = ",".join(table[0][1]) if table else "an empty file"
+        raise ProfileError(f"{path}: expected the header data_size(MB),time(ms), found {found!r}")
     times = {}
-    for line, row in enumerate(table[1:], start=2):
+    for line, row in table[1:]:
         if len(row) < 2:
-            raise ProfileError(f"{path}: line {line}: expected data_size(MB),time(ms)")
+            raise ProfileError(
+                f"{path}: line {line}: expected data_size(MB),time(ms), found {','.join(row)!r}"
+            )
         size = _number(path, line, "data_size(MB)", row[0])
         times[round(size)] = _number(path, line, "time(ms)", row[1]) * 1e-3
     return times
@@ -198,8 +208,21 @@ def _read_bandwidths(path: Path) -> tuple[float, ...]:
         raise ProfileError(f"{path}: no such file; it holds the point-to-point bandwidths")
     table = _read_rows(path)
     if len(table) < 2:
-        raise ProfileError(f"{path}: expected a line of sizes and a line of bandwidths")
-    values = tuple(_number(path, 2, "bandwidth", text) * BANDWIDTH_UNIT for text in table[1])
-    if not all(values):
-        raise ProfileError(f"{path}: line 2: every bandwidth must be > 0")
-    return values
+        lines = f"{len(table)} line" + ("s" if len(table) != 1 else "")
+        raise ProfileError(
+            f"{path}: expected a line of sizes and a line of bandwidths, found {lines}"
+        )
+    (line, sizes), (second, bandwidths) = table[:2]
+    for place, text in enumerate(sizes):
+        if _number(path, line, "size", text) != 2**place:
+            raise ProfileError(
+                f"{path}: line {line}: expected sizes 1, 2, 4 ... MB, found {text.strip()!r}"
+            )
+    if len(bandwidths) != len(sizes):
+        raise ProfileError(
+            f"{path}: line {second}: expected {len(sizes)} bandwidths, found {len(bandwidths)}"
+        )
+    values = [_number(path, second, "bandwidth", text) for text in bandwidths]
+    if 0.0 in values:
+        raise ProfileError(f"{path}: line {second}: every bandwidth must be > 0, found '0'")
+    return tuple(value * BANDWIDTH_UNIT for value in values)

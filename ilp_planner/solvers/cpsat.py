@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import threading
@@ -17,8 +18,6 @@ from ilp_planner.solvers.arc_flow import cover_rows, flow_rows, ordered_path
 from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from ilp_planner.graph import StageGraph
@@ -105,11 +104,11 @@ class _Run:
         lost = (graph.micro_batches - 1 + np.unique(graph.start).size) / self.scale
         self.tolerance = float(lost) / problem.bound
         self.cp_model = cp_model
-        self.news: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.model, self.arc, self.bottleneck = self._model()
+        self.news: SimpleQueue[tuple[NDArray[np.bool_] | None, float]] = SimpleQueue()
+        self.model, self.arc = self._model()
         self.solver = cp_model.CpSolver()
 
-    def _model(self) -> tuple[Any, list[Any], Any]:
+    def _model(self) -> tuple[Any, list[Any]]:
         cp_model, graph = self.cp_model, self.problem.graph
         units = self.units.tolist()
         model = cp_model.CpModel()
@@ -135,7 +134,7 @@ class _Run:
             for number, variable in enumerate(arc):
                 model.add_hint(variable, number in hint)
             model.add_hint(bottleneck, int(self.units[list(hint)].max()))
-        return model, arc, bottleneck
+        return model, arc
 
     def __call__(self, deadline: float) -> Stop:
         """Run until the deadline (monotonic seconds), tell the search, return why it ended."""
@@ -150,27 +149,26 @@ class _Run:
         # CP-SAT's own handler would swallow Ctrl-C when this runs in the main thread, and no other
         # thread gets it.
         parameters.catch_sigint_signal = False
-        self.solver.best_bound_callback = lambda bound: self.news.put(lambda: self._prove(bound))
+        self.solver.best_bound_callback = lambda bound: self.news.put((None, bound))
         outcome: list[Any] = []
         thread = threading.Thread(target=self._solve, args=(outcome,), daemon=True)
         thread.start()
         try:
             while thread.is_alive():
                 self._report(0.1)
+        except BaseException:
+            self.search.progress = None  # keep what was found without calling the caller again
+            raise
         finally:
-            # Also when the caller interrupts: stop, and keep what was found without calling it
-            # again.
             while thread.is_alive():
                 self.solver.stop_search()
                 thread.join(0.05)
-            progress, self.search.progress = self.search.progress, None
-            self._report(0.0)
-            self._finish(outcome)
-            self.search.progress = progress
-        status = outcome[0]
-        if status == cp_model.OPTIMAL and not self._proved():
-            return Stop.GAP  # CP-SAT calls it optimal as well when it reaches the gap limit
-        return Stop.PROOF if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) else Stop.TIME
+            self._finish(outcome[0])
+        if outcome[0] != cp_model.OPTIMAL:
+            return Stop.TIME
+        # CP-SAT calls it optimal as well when it reaches the gap limit.
+        proved = self.solver.best_objective_bound > self.solver.objective_value - 0.5
+        return Stop.PROOF if proved else Stop.GAP
 
     def _solve(self, outcome: list[Any]) -> None:
         """Run in the thread: leave a status, or the exception."""
@@ -179,7 +177,7 @@ class _Run:
         class Solutions(self.cp_model.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
             def on_solution_callback(self) -> None:
                 values = np.fromiter((self.boolean_value(arc) for arc in run.arc), dtype=bool)
-                run.news.put(lambda: run._offer(values))
+                run.news.put((values, 0.0))
 
         try:
             outcome.append(self.solver.solve(self.model, Solutions()))
@@ -187,33 +185,27 @@ class _Run:
             outcome.append(error)
 
     def _report(self, wait: float) -> None:
-        """Pass on what the callbacks left; wait up to `wait` seconds for the first."""
-        try:
-            self.news.get(timeout=wait)() if wait else self.news.get_nowait()()
-            while True:
-                self.news.get_nowait()()
-        except Empty:
-            return
+        """Pass on what a callback left; wait up to `wait` seconds for it."""
+        with contextlib.suppress(Empty):
+            chosen, bound = self.news.get(timeout=wait)
+            self._update(chosen, bound)
 
-    def _offer(self, chosen: NDArray[np.bool_]) -> None:
-        path = ordered_path(self.problem.graph, np.flatnonzero(chosen))
-        self.search.offer(self.problem.original(path))
+    def _update(self, chosen: NDArray[np.bool_] | None, bound: float) -> None:
+        path: tuple[int, ...] = ()
+        if chosen is not None:
+            path = ordered_path(self.problem.graph, np.flatnonzero(chosen))
+        # Exact: the bound is below 2**53, the scale a power of two.
+        self.search.update(self.problem.original(path), bound / self.scale)
 
-    def _prove(self, bound: float) -> None:
-        self.search.prove(bound / self.scale)  # exact: below 2**53, by a power of two
-
-    def _proved(self) -> bool:
-        return bool(self.solver.best_objective_bound > self.solver.objective_value - 0.5)
-
-    def _finish(self, outcome: list[Any]) -> None:
+    def _finish(self, status: Any) -> None:
         cp_model = self.cp_model
-        status = outcome[0]
         if isinstance(status, BaseException):
             raise SolverError(f"cp-sat: {status}") from status
         if status == cp_model.MODEL_INVALID:
             raise SolverError(f"cp-sat: invalid model: {self.model.validate()}")
         if status == cp_model.INFEASIBLE:
             raise SolverError("cp-sat: claims that a graph with a path has none")
+        chosen = None
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            self._offer(np.array(self.solver.boolean_values(self.arc), dtype=bool))
-        self._prove(self.solver.best_objective_bound)
+            chosen = np.array(self.solver.boolean_values(self.arc), dtype=bool)
+        self._update(chosen, self.solver.best_objective_bound)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import math
 import os
 import pickle
 import re
@@ -28,6 +29,8 @@ from ilp_planner.solvers.arc_flow import (
 from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_flow import LinearModel, Reduced
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -139,7 +142,7 @@ class _Listener:
         if kind == "log":
             match = _LOG_BOUND[self.milp.backend].search(content)
             if match:
-                self._prove(printed_floor(match[1]))
+                self.search.prove(self._seconds(printed_floor(match[1])))
         elif kind == "done":
             self.done = self.worker.idle = True
             self._finish(content)
@@ -157,19 +160,22 @@ class _Listener:
             self.listen(0.1)
         self.done = True
 
-    def _prove(self, claim: float) -> None:
-        self.search.prove(claim / self.model.scale * (1 - MILP_TOLERANCE))
+    def _seconds(self, claim: float) -> float:
+        """Return what is sure of a bound that the solver claims (0.0 when it claims none)."""
+        if not math.isfinite(claim):  # also inf: the graph has a path
+            return 0.0
+        return claim / self.model.scale * (1 - MILP_TOLERANCE)
 
     def _finish(self, outcome: dict[str, Any]) -> None:
         reason, limit = outcome["reason"], outcome["limit"]
         if reason not in ("OPTIMAL", "FEASIBLE", "NO_SOLUTION_FOUND"):
             detail = outcome["detail"]
             raise SolverError(f"{self.milp.name}: {reason.lower()} on a graph with a path {detail}")
+        path: tuple[int, ...] = ()
         if outcome["values"]:
             chosen = np.flatnonzero(np.array(outcome["values"][: self.model.arcs]) > 0.5)
             path = ordered_path(self.problem.graph, chosen)
-            self.search.offer(self.problem.original(path))
-        self._prove(outcome["bound"])
+        self.search.update(self.problem.original(path), self._seconds(outcome["bound"]))
         if reason == "OPTIMAL":
             self.stopped = Stop.PROOF
         elif limit not in ("TIME", "INTERRUPTED"):
@@ -261,7 +267,7 @@ _idle_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _worker() -> Any:
+def _worker() -> Iterator[_Worker]:
     """Lend a worker, an idle one if possible: starting one takes most of a second."""
     with _idle_lock:
         # A process that was forked from this one must not talk to its parent's workers.

@@ -129,10 +129,10 @@ class Pulp:
                 user = True
                 search.progress = None  # keep what it found, without calling the caller again
             chosen = cbc.chosen()
-            if chosen:
-                search.offer(problem.original(ordered_path(problem.graph, chosen)))
+            path = ordered_path(problem.graph, chosen) if chosen else ()
             claim, proved = cbc.bound()
-            search.prove(claim / model.scale * (1 - MILP_TOLERANCE))
+            bound = claim / model.scale * (1 - MILP_TOLERANCE)
+            search.update(problem.original(path), bound)
         if user:
             return Stop.USER
         return Stop.PROOF if proved else Stop.TIME

@@ -56,18 +56,26 @@ class Search:
         self.prove(problem.bound)
         return problem
 
-    def offer(self, path: Sequence[int]) -> None:
-        """Take a path of the graph if it is the best so far."""
+    def update(self, path: Sequence[int], bound: float) -> None:
+        """Take a path (empty for none) and a lower bound, seconds, where they are the best so far.
+
+        Both are kept before `progress` is called, which may interrupt.
+        """
         objective = self.graph.path_time(path) if len(path) else math.inf
+        better = objective < self.objective or bound > self.bound
         if objective < self.objective:
             self.path, self.objective = tuple(int(arc) for arc in path), objective
-            self._tell()
+        self.bound = max(self.bound, bound)
+        if better and self.progress is not None:
+            self.progress(self.objective, min(self.bound, self.objective))
+
+    def offer(self, path: Sequence[int]) -> None:
+        """Take a path of the graph if it is the best so far."""
+        self.update(path, 0.0)
 
     def prove(self, bound: float) -> None:
         """Take a lower bound, seconds, if it is the best so far."""
-        if bound > self.bound:
-            self.bound = bound
-            self._tell()
+        self.update((), bound)
 
     def recheck(self) -> None:
         """Try to prove by reduction alone that no path is cheaper than the best by more than 1e-9.
@@ -77,10 +85,6 @@ class Search:
         """
         if self.path:
             self.prove(reduced(self.graph, self.objective * (1 - PROVED / 2)).bound)
-
-    def _tell(self) -> None:
-        if self.progress is not None:
-            self.progress(self.objective, min(self.bound, self.objective))
 
     def closed(self, gap: float) -> bool:
         """Tell whether there is nothing left to do for a search that may stop at this gap."""

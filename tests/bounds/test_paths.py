@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.paths import best_path, by_tail, search_paths
-from ilp_planner.graph import StageGraph
 from tests.solvers.graphs import chain, graphs, make_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ilp_planner.graph import StageGraph
 
 MANY = settings(deadline=None, max_examples=150)
 SAME = 1e-12  # relative

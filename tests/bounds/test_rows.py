@@ -79,10 +79,3 @@ def test_a_stage_that_is_too_long_to_matter_has_no_entry() -> None:
     base, length = np.array([0, 2, 3, 3, 3]), np.array([2, 1, 2, 1])
     assert entry_of(0, 3, rows.common, rows.above, base, length) == -1
     assert entry_of(2, 2, rows.common, rows.above, base, length) == 1
-
-
-def test_equal_layers_cost_a_layer() -> None:
-    """A chain of 100 copies of a layer owns the rows of one."""
-    rows = share_rows(np.array([0, 1, 2, 1] * 100))
-    assert (rows.common == 0).sum() == 3
-    assert (np.arange(400, 0, -1) - rows.common).sum() < 4 * 400

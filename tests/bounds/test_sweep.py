@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -15,10 +16,12 @@ from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.bounds.sweep import INFINITE, extent
 from ilp_planner.evaluate import ROUNDING
-from ilp_planner.problem import Problem
 from tests.tiny import StageCatalogue, problems
 
-FEW = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+FEW = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 SAME = 1e-9  # relative
 
 
@@ -27,7 +30,7 @@ def parts(problem: Problem) -> list[Part]:
 
 
 @FEW
-@given(problems(most_ways=5000))
+@given(problems(most_ways=1000))
 def test_no_stage_is_faster_than_its_bound(problem: Problem) -> None:
     n = len(problem.costs.operators)
     room = problem.memory_limit * (1 + ROUNDING)
@@ -48,7 +51,7 @@ def test_no_stage_is_faster_than_its_bound(problem: Problem) -> None:
 
 
 @FEW
-@given(problems(most_ways=5000), st.floats(1.0, 2.0))
+@given(problems(most_ways=1000), st.floats(1.0, 2.0))
 def test_more_memory_never_raises_a_bound(problem: Problem, factor: float) -> None:
     more = replace(problem, memory_limit=problem.memory_limit * factor)
     for less_part, more_part in zip(parts(problem), parts(more), strict=True):
@@ -58,7 +61,7 @@ def test_more_memory_never_raises_a_bound(problem: Problem, factor: float) -> No
 
 
 @FEW
-@given(problems(most_ways=5000))
+@given(problems(most_ways=1000))
 def test_no_stage_needs_less_memory_than_its_bound(problem: Problem) -> None:
     n = len(problem.costs.operators)
     for part in parts(problem):
@@ -77,7 +80,7 @@ def test_no_stage_needs_less_memory_than_its_bound(problem: Problem) -> None:
 
 
 @FEW
-@given(problems(most_ways=5000), st.floats(0, 1))
+@given(problems(most_ways=1000), st.floats(0, 1))
 def test_stages_are_left_out_only_when_their_operators_alone_take_too_long(
     problem: Problem, share: float
 ) -> None:
@@ -107,7 +110,7 @@ def test_a_place_is_a_value() -> None:
 
 
 @FEW
-@given(problems(most_ways=5000))
+@given(problems(most_ways=1000))
 def test_refining_a_stage_only_raises_its_bound(problem: Problem) -> None:
     for part in parts(problem):
         place = part.steps[0].place

@@ -246,7 +246,7 @@ def as_aceso(plan: Plan) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("of", CASES, ids=lambda case: "-".join(case[:3]))
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_random_plan_costs_what_aceso_says(
     of: tuple[str, str, str, int], data: st.DataObject
@@ -316,7 +316,8 @@ def test_one_less_than_a_small_size_is_not_the_size_zero() -> None:
     assert costs.collective("all_gather", 2, 0.5 * MIB) == 1e-3
     assert costs.collective("all_gather", 2, 0.625 * MIB) == UNPROFILED_COLLECTIVE
     assert costs.collective("all_gather", 2, 1.0 * MIB) == 1e-3
-    assert costs.collective("all_gather", 2, 1.5 * MIB) == UNPROFILED_COLLECTIVE
+    assert costs.collective("all_gather", 2, 1.5 * MIB) == 1e-3  # 0.5 is rounded to even
+    assert costs.collective("all_gather", 2, 1.75 * MIB) == UNPROFILED_COLLECTIVE
 
 
 def test_an_operator_that_is_not_profiled_is_named() -> None:

@@ -110,12 +110,15 @@ def test_the_swapped_split_swaps_both_ends() -> None:
         assert usual == swapped
 
 
-def test_on_the_same_devices_there_is_always_a_way() -> None:
-    for a, b in itertools.product(OPTIONS, OPTIONS):
-        if a.tp * a.dp == b.tp * b.dp:
-            for have, want in itertools.product(OPERATORS, OPERATORS):
-                source, target = layout(have, a, of_input=False), layout(want, b, of_input=True)
-                assert ours(source, target) is not ValueError, (have, a, want, b)
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+def test_on_the_same_devices_there_is_always_a_way(devices: int) -> None:
+    options = [option for option in OPTIONS if option.tp * option.dp == devices]
+    out, into = (
+        {layout(name, option, of_input=x) for name in OPERATORS for option in options}
+        for x in (False, True)
+    )
+    for have, want in itertools.product(out, into):
+        assert ours(have, want) is not ValueError, (have, want)
 
 
 @pytest.mark.parametrize("model", [AcesoCosts, NativeCosts])

@@ -55,7 +55,9 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
 def paths_of(graph: StageGraph) -> list[tuple[int, ...]]:
     """Return every path from a source to the sink, the slowest way."""
     found = []
-    stack: list[tuple[int, ...]] = [(arc,) for arc in range(graph.arcs) if int(graph.tail[arc]) in graph.sources]
+    stack: list[tuple[int, ...]] = [
+        (arc,) for arc in range(graph.arcs) if int(graph.tail[arc]) in graph.sources
+    ]
     while stack:
         path = stack.pop()
         if graph.head[path[-1]] == graph.sink:

@@ -1,0 +1,246 @@
+"""The planner's own cost model: what it adds to Aceso's, and what it mends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.costs.base import Option
+from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
+from ilp_planner.plan import Stage, Strategy
+from ilp_planner.profiles.table import MIB, RowKey
+from tests.tiny import GB, make_profile, make_row
+
+CHAIN = ("enc-1st-layernorm", "enc-MLP-gelu")
+PRIMITIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
+# A link's bandwidth grows with the message, but by less than ln 2 per doubling: beyond that, the
+# interpolation over the logarithm would make a longer message faster.
+GROWTH = 0.69
+
+
+def make_costs(
+    *,
+    family: str = "gpt",
+    weights: float = 1.0,
+    collectives: dict[tuple[str, int], dict[int, float]] | None = None,
+    intra_node: tuple[float, ...] = (10.0 * GB,),
+    inter_node: tuple[float, ...] = (2.0 * GB,),
+) -> NativeCosts:
+    """Return the costs of two operators; micro-batch 1 or 2, tp 1 or 2."""
+    rows = {
+        RowKey(operator=name, micro_batch=m, tp=t, split=0): make_row(weights=weights)
+        for name, m, t in itertools.product(CHAIN, (1, 2), (1, 2))
+    }
+    profile = make_profile(
+        rows, collectives=collectives, intra_node=intra_node, inter_node=inter_node
+    )
+    return NativeCosts(CHAIN, family, profile)
+
+
+@st.composite
+def links(draw: st.DrawFn) -> tuple[float, ...]:
+    """Draw bandwidths of messages of 1, 2, 4 ... MiB that never fall."""
+    table = [draw(st.floats(0.1, 50.0)) * GB]
+    for growth in draw(st.lists(st.floats(0.0, GROWTH), max_size=10)):
+        table.append(table[-1] * (1 + growth))
+    return tuple(table)
+
+
+sizes = st.floats(2.0**-10, 2.0**14).map(lambda mib: mib * MIB)
+
+
+# ---- work once per iteration --------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.floats(1e-3, 1e4), st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 4]))
+def test_gradients_are_reduced_over_replicas_only(mib: float, dp: int, tp: int) -> None:
+    costs = make_costs()
+    row = make_row(weights=mib)
+    step = costs.iteration_work(row, Option(tp, 1, 0))
+    assert step == pytest.approx(16 * row.weights / OPTIMIZER_BANDWIDTH)
+    reduced = costs.iteration_work(row, Option(tp, dp, 0))
+    ring = 2 * (dp - 1) / dp * costs.transfer(row.weights, between_nodes=False)
+    assert reduced - step == pytest.approx(ring)
+    assert reduced > step
+
+
+def test_without_weights_there_is_nothing_to_do_per_iteration() -> None:
+    for dp in (1, 2, 8):
+        assert make_costs().iteration_work(make_row(weights=0.0), Option(1, dp, 0)) == 0.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_work_per_iteration_is_shared_by_its_micro_batches(count: int) -> None:
+    costs = make_costs(weights=100.0)
+    stage = Stage(
+        start=0, stop=2, first_device=0, devices=2, strategies=(Strategy(tp=1, dp=2),) * 2
+    )
+    cost = costs.stage_cost(
+        stage,
+        micro_batch=2,
+        micro_batch_count=count,
+        behind=0,
+        enters_node=False,
+        leaves_node=False,
+    )
+    once = 2 * costs.iteration_work(make_row(weights=100.0), Option(1, 2, 0))
+    assert once > 0
+    assert cost.time_terms["per iteration / B"] == pytest.approx(once / count)
+
+
+def test_states_are_16_bytes_per_parameter() -> None:
+    assert make_costs(family="gpt").state_factor == 16 / 2
+    assert make_costs(family="t5").state_factor == 16 / 2
+    assert make_costs(family="resnet").state_factor == 16 / 4
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(1, 40))
+def test_no_more_micro_batches_are_in_flight_than_there_are(behind: int, count: int) -> None:
+    held = make_costs().in_flight(behind, count)
+    assert 1 <= held <= count
+    assert held == (behind + 1 if behind < count else count)
+
+
+def test_a_stage_holds_the_live_bytes_of_what_is_in_flight() -> None:
+    costs = make_costs()
+    stage = Stage(start=0, stop=2, first_device=0, devices=1, strategies=(Strategy(),) * 2)
+    held = [
+        costs.stage_cost(
+            stage,
+            micro_batch=1,
+            micro_batch_count=3,
+            behind=behind,
+            enters_node=False,
+            leaves_node=False,
+        ).memory_terms["in flight"]
+        for behind in range(6)
+    ]
+    live = (1.0 + 2 * 1.0) * MIB  # the input and two operators' activations
+    assert held == [live, 2 * live, 3 * live, 3 * live, 3 * live, 3 * live]
+
+
+def test_every_operator_keeps_what_was_profiled() -> None:
+    costs = make_costs()
+    for name in ("enc-attention-dropout", "enc-attention-softmax", "bn1"):
+        assert costs.activation(name, make_row(activations=3.0)) == 3.0 * MIB
+        assert not costs.is_shared(name)
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(links(), sizes, sizes, st.booleans())
+def test_a_longer_message_never_takes_less(
+    table: tuple[float, ...], a: float, b: float, between_nodes: bool
+) -> None:
+    costs = make_costs(intra_node=table, inter_node=table)
+    short, long = sorted((a, b))
+    assert costs.transfer(0.0, between_nodes) == 0.0
+    assert costs.transfer(short, between_nodes) > 0
+    assert costs.transfer(short, between_nodes) <= costs.transfer(long, between_nodes) * (1 + 1e-12)
+
+
+@settings(deadline=None)
+@given(links(), st.lists(st.floats(0.01, 1.0), min_size=11, max_size=11), sizes)
+def test_between_nodes_is_never_faster_where_the_links_are_slower(
+    intra: tuple[float, ...], shares: list[float], size: float
+) -> None:
+    inter = tuple(b * share for b, share in zip(intra, shares, strict=False))
+    costs = make_costs(intra_node=intra, inter_node=inter)
+    inside = costs.transfer(size, between_nodes=False)
+    assert costs.transfer(size, between_nodes=True) >= inside * (1 - 1e-12)
+
+
+@given(links())
+def test_a_message_of_a_profiled_size_takes_its_own_bandwidth(table: tuple[float, ...]) -> None:
+    costs = make_costs(intra_node=table)
+    for i, bandwidth in enumerate(table):
+        size = 2.0**i * MIB
+        assert costs.transfer(size, between_nodes=False) == pytest.approx(size / bandwidth)
+    # the ends of the table hold beyond it
+    for size, bandwidth in ((MIB / 8, table[0]), (2.0**14 * MIB, table[-1])):
+        assert costs.transfer(size, between_nodes=False) == pytest.approx(size / bandwidth)
+
+
+# ---- collectives --------------------------------------------------------------------------------
+
+
+@st.composite
+def measured(draw: st.DrawFn) -> dict[int, float]:
+    """Draw a table in which more bytes take more time."""
+    at = draw(st.lists(st.integers(1, 4096), min_size=1, max_size=8, unique=True))
+    times = draw(st.lists(st.floats(1e-6, 10.0), min_size=len(at), max_size=len(at)))
+    return dict(zip(sorted(at), sorted(times), strict=True))
+
+
+@settings(deadline=None)
+@given(measured(), st.sampled_from(PRIMITIVES), st.data())
+def test_a_collective_takes_what_was_measured_and_between_sizes_what_is_between(
+    table: dict[int, float], primitive: str, data: st.DataObject
+) -> None:
+    costs = make_costs(collectives={(primitive, 4): table})
+    for size, time in table.items():
+        assert costs.collective(primitive, 4, size * MIB) == pytest.approx(time, rel=1e-9)
+    least, most = min(table), max(table)
+    a, b = sorted(data.draw(st.floats(least / 2, 2 * most)) for _ in range(2))
+    times = [costs.collective(primitive, 4, mib * MIB) for mib in (a, b)]
+    assert times[0] <= times[1] * (1 + 1e-12)
+    for mib, time in zip((a, b), times, strict=True):
+        below = [table[size] for size in table if size <= mib]
+        above = [table[size] for size in table if size >= mib]
+        assert time >= max(below, default=0.0) * (1 - 1e-12)
+        assert time <= min(above, default=math.inf) * (1 + 1e-12)
+
+
+def test_beyond_the_largest_measured_size_time_is_in_proportion() -> None:
+    costs = make_costs(collectives={("all_gather", 2): {1: 1e-3, 8: 5e-3}})
+    assert costs.collective("all_gather", 2, 32 * MIB) == pytest.approx(20e-3)
+    assert costs.collective("all_gather", 2, 4.5 * MIB) == pytest.approx(3e-3)
+
+
+@pytest.mark.parametrize("table", [{}, {0: 1e-3}, {8: 1e3, 16: 1e6}])
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_without_a_usable_measurement_a_ring_is_charged(
+    table: dict[int, float], primitive: str, devices: int
+) -> None:
+    costs = make_costs(collectives={(primitive, devices): table} if table else None)
+    # bytes that a device sends, in units of the tensor it holds before
+    sent = {
+        "all_gather": devices - 1,
+        "all_reduce": 2 * (devices - 1) / devices,
+        "reduce_scatter": (devices - 1) / devices,
+        "all_to_all": (devices - 1) / devices,
+    }[primitive]
+    ring = sent * costs.transfer(8 * MIB, between_nodes=False)
+    assert costs.collective(primitive, devices, 8 * MIB) == pytest.approx(ring)
+
+
+def test_a_failed_measurement_is_not_a_time() -> None:
+    costs = make_costs(collectives={("all_gather", 2): {1: 1e-3, 2: 2e-3, 64: 1e3, 128: 1e6}})
+    assert costs.collective("all_gather", 2, 64 * MIB) == pytest.approx(64e-3)
+
+
+def test_a_change_of_layout_takes_a_collective_each_way() -> None:
+    costs = make_costs(collectives={("all_to_all", 2): {1: 3e-3}})
+    strategies = (Strategy(tp=1, dp=2), Strategy(tp=2, dp=1))
+    stage = Stage(start=0, stop=2, first_device=0, devices=2, strategies=strategies)
+    terms = costs.stage_cost(
+        stage,
+        micro_batch=2,
+        micro_batch_count=1,
+        behind=0,
+        enters_node=False,
+        leaves_node=False,
+    ).time_terms
+    # (1; 1, 2, 1) -> (1; 1, 1, 2)
+    assert terms["reshard"] == pytest.approx(2 * 3e-3)

@@ -1,0 +1,268 @@
+"""A certificate is believed in nothing: what it claims is derived again, or it does not hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.paths import best_path
+from ilp_planner.certificate import CertificateCheck, PartCheck, check_certificate, plan_graph
+from ilp_planner.errors import PlanError
+from ilp_planner.result import Result, Status
+from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits
+from tests.tiny import (
+    fastest_memory,
+    least_memory,
+    least_time,
+    make_problem,
+    problems,
+    random_profile,
+)
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+FEW = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+SAME = 1e-9  # relative
+SMALL = problems(most_ways=1000)
+
+
+def solved(problem: Problem) -> Result:
+    return solve(problem, limits=Limits(seconds=30, workers=1), solver="dp")
+
+
+def fixed_problem() -> Problem:
+    """Return a problem with two micro-batch sizes, in which memory binds."""
+    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3")
+    profile = random_profile(7, operators, micro_batches=(1, 2), degrees=(1, 2))
+    problem = make_problem(
+        operators,
+        "resnet",
+        profile,
+        cost_model="native",
+        limit=math.inf,
+        micro_batches=(1, 2),
+        global_batch=8,
+    )
+    least, most = least_memory(problem), fastest_memory(problem)
+    return replace(problem, memory_limit=least + 0.5 * (most - least))
+
+
+@pytest.fixture(scope="module")
+def proved() -> tuple[Problem, Result]:
+    problem = fixed_problem()
+    return problem, solved(problem)
+
+
+@FEW
+@given(SMALL)
+def test_the_certificate_of_a_solve_holds(problem: Problem) -> None:
+    result = solved(problem)
+    assume(result.plan is not None)
+    optimum = least_time(problem)
+    written = json.loads(json.dumps(result.certificate))
+    check = check_certificate(problem, written)
+    assert check.holds
+    assert len(check.parts) == len(problem.micro_batches)
+    assert check.bound == pytest.approx(result.bound, rel=SAME)
+    assert check.bound <= optimum * (1 + SAME)
+
+
+@FEW
+@given(SMALL, st.sampled_from([1 + 1e-6, 1.01, 1.5, 10.0, 1e6, None]))
+def test_a_bound_raised_above_the_optimum_does_not_hold(
+    problem: Problem, factor: float | None
+) -> None:
+    result = solved(problem)
+    assume(result.status is Status.OPTIMAL)
+    certificate = copy.deepcopy(result.certificate)
+    claimed = None if factor is None else result.objective * factor
+    for part in certificate["parts"]:
+        part["bound_s"] = claimed
+        for stage in part["exact_stages"]:
+            stage["bound_s"] = 1e30 if claimed is None else claimed
+    check = check_certificate(problem, certificate)
+    assert not check.holds
+    assert check.bound <= least_time(problem) * (1 + SAME)
+
+
+@FEW
+@given(SMALL, st.sampled_from(["work", "stage bounds", "device groups", "chain-dp", "lies"]))
+def test_a_part_is_not_believed_in_what_proved_it(problem: Problem, by: str) -> None:
+    result = solved(problem)
+    assume(result.status is Status.OPTIMAL)
+    certificate = copy.deepcopy(result.certificate)
+    for part in certificate["parts"]:
+        part.update(by=by, bound_s=result.objective * 1.1)
+    check = check_certificate(problem, certificate)
+    assert not check.holds
+    assert check.bound <= least_time(problem) * (1 + SAME)
+
+
+@FEW
+@given(SMALL, st.integers(0, 3))
+def test_without_its_stages_the_bound_is_never_above_the_optimum(
+    problem: Problem, kept: int
+) -> None:
+    result = solved(problem)
+    certificate = copy.deepcopy(result.certificate)
+    for part in certificate["parts"]:
+        part["exact_stages"] = part["exact_stages"][:kept]
+    check = check_certificate(problem, certificate)
+    assert check.bound <= least_time(problem) * (1 + SAME)
+
+
+@FEW
+@given(SMALL)
+def test_stages_at_another_place_prove_nothing_wrong(problem: Problem) -> None:
+    result = solved(problem)
+    certificate = copy.deepcopy(result.certificate)
+    for part in certificate["parts"]:
+        for stage in part["exact_stages"]:
+            stage["in_flight"] += 1
+            stage["enters_node"] = not stage["enters_node"]
+    check = check_certificate(problem, certificate)
+    assert check.bound <= least_time(problem) * (1 + SAME)
+
+
+@FEW
+@given(SMALL)
+def test_the_optimum_of_the_graph_of_a_plan_is_its_time(problem: Problem) -> None:
+    result = solved(problem)
+    assume(result.plan is not None)
+    assert result.plan is not None
+    graph = plan_graph(problem, result.certificate, result.plan)
+    path, value = best_path(graph)
+    assert graph.is_path(path)
+    assert value == pytest.approx(result.objective, rel=SAME)
+    cuts = {(s.start, s.stop) for s in result.plan.stages}
+    assert cuts <= set(zip(graph.start.tolist(), graph.stop.tolist(), strict=True))
+
+
+def spoiled(result: Result, change: str) -> Any:
+    """Return a certificate in which one thing is wrong."""
+    assert result.plan is not None
+    chosen = result.plan.micro_batch
+    broken = copy.deepcopy(result.certificate)
+    part = next(p for p in broken["parts"] if p["micro_batch"] == chosen)
+    stage = {
+        "start": 0,
+        "stop": 1,
+        "devices": 1,
+        "in_flight": 1,
+        "enters_node": False,
+        "leaves_node": False,
+        "bound_s": 1.0,
+    }
+    part.update(bound_s=10 * result.objective, by="dp", exact_stages=[stage])
+    changes: dict[str, Any] = {
+        "no parts": lambda: broken.pop("parts"),
+        "parts is a number": lambda: broken.update(parts=3),
+        "parts is null": lambda: broken.update(parts=None),
+        "a part is a word": lambda: broken.update(parts=["part"]),
+        "no micro-batch": lambda: part.pop("micro_batch"),
+        "micro-batch is a word": lambda: part.update(micro_batch="two"),
+        "no bound": lambda: part.pop("bound_s"),
+        "bound is a word": lambda: part.update(bound_s="fast"),
+        "bound is a list": lambda: part.update(bound_s=[1.0]),
+        "no source": lambda: part.pop("by"),
+        "no stages": lambda: part.pop("exact_stages"),
+        "stages is a number": lambda: part.update(exact_stages=1),
+        "a stage is a number": lambda: part.update(exact_stages=[1]),
+        "a stage without a start": lambda: stage.pop("start"),
+        "a stage without in flight": lambda: stage.pop("in_flight"),
+        "a stage without a bound": lambda: stage.pop("bound_s"),
+        "a stage that ends before it begins": lambda: stage.update(start=2, stop=1),
+        "a stage before the chain": lambda: stage.update(start=-1),
+        "a stage beyond the chain": lambda: stage.update(stop=99),
+        "a stage on no devices": lambda: stage.update(devices=0),
+        "a stage on too many devices": lambda: stage.update(devices=64),
+    }
+    changes[change]()
+    return broken
+
+
+CHANGES = [
+    "no parts", "parts is a number", "parts is null", "a part is a word", "no micro-batch",
+    "micro-batch is a word", "no bound", "bound is a word", "bound is a list", "no source",
+    "no stages", "stages is a number", "a stage is a number", "a stage without a start",
+    "a stage without in flight", "a stage without a bound", "a stage that ends before it begins",
+    "a stage before the chain", "a stage beyond the chain", "a stage on no devices",
+    "a stage on too many devices",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_malformed_certificate_is_an_error_in_one_line(
+    proved: tuple[Problem, Result], change: str
+) -> None:
+    problem, result = proved
+    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
+        check_certificate(problem, spoiled(result, change))
+
+
+@pytest.mark.parametrize("certificate", [None, [], 3, "proof", {}, {"parts": []}])
+def test_what_is_no_certificate_at_all_is_an_error(
+    proved: tuple[Problem, Result], certificate: Any
+) -> None:
+    problem, result = proved
+    assert result.plan is not None
+    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
+        check_certificate(problem, certificate)
+    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
+        plan_graph(problem, certificate, result.plan)
+
+
+@pytest.mark.xfail(strict=True, reason="the memory argument is not derived again")
+def test_the_certificate_that_nothing_fits_holds() -> None:
+    problem = fixed_problem()
+    problem = replace(problem, memory_limit=least_memory(problem) * 0.95)
+    result = solved(problem)
+    assert result.status is Status.INFEASIBLE
+    assert result.certificate["bound_s"] is None
+    check = check_certificate(problem, result.certificate)
+    assert math.isinf(check.bound)
+    assert check.holds
+
+
+@pytest.mark.xfail(strict=True, raises=OverflowError, reason="Infinity escapes as OverflowError")
+def test_an_infinite_micro_batch_is_an_error_in_one_line(proved: tuple[Problem, Result]) -> None:
+    problem, _ = proved
+    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
+        check_certificate(problem, {"parts": [{"micro_batch": math.inf}]})
+
+
+def test_a_micro_batch_that_is_left_out_is_named(proved: tuple[Problem, Result]) -> None:
+    problem, result = proved
+    certificate = {**result.certificate, "parts": result.certificate["parts"][:1]}
+    with pytest.raises(PlanError, match=r"^certificate: micro-batch 2 is missing from 'parts'$"):
+        check_certificate(problem, certificate)
+
+
+def test_a_bound_that_is_not_a_number_does_not_hold(proved: tuple[Problem, Result]) -> None:
+    problem, result = proved
+    certificate = copy.deepcopy(result.certificate)
+    certificate["parts"][0]["bound_s"] = math.nan
+    assert not check_certificate(problem, certificate).holds
+
+
+def test_a_certificate_of_nothing_does_not_hold() -> None:
+    assert not CertificateCheck(parts=()).holds
+    assert CertificateCheck(parts=()).bound == 0
+
+
+def test_a_part_holds_up_to_rounding() -> None:
+    def holds(rederived: float) -> bool:
+        return PartCheck(micro_batch=1, claimed=1.0, rederived=rederived, by="work").holds
+
+    assert holds(2.0)
+    assert holds(1 - 1e-10)
+    assert not holds(1 - 1e-8)
