@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.bounds.memory import explain_infeasible
 from ilp_planner.bounds.part import WITHOUT_STAGES, Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NEVER = 1e30  # seconds
 ROUNDING = 1e-9  # relative
+MOST_IN_FLIGHT = 10**9
 EXPORT_ROOM = 1e-6  # relative: how far above its plan an exported graph reaches
 EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did
 
@@ -74,7 +76,7 @@ def check_certificate(problem: Problem, certificate: dict[str, Any]) -> Certific
         return CertificateCheck(
             parts=tuple(_check_part(problem, records[m]) for m in problem.micro_batches)
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PlanError):
             raise
         raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
@@ -89,6 +91,8 @@ def _check_part(problem: Problem, record: dict[str, Any]) -> PartCheck:
         part.confirm_by_stages(claimed)
     if part.bound < claimed and by not in WITHOUT_STAGES:
         _replay(part, record["exact_stages"], claimed)
+    if part.bound < claimed == NEVER and explain_infeasible(problem, [part]):
+        part.raise_bound(NEVER, "memory")
     found = math.inf if part.bound >= NEVER else float(part.bound)
     return PartCheck(
         micro_batch=part.micro_batch,
@@ -117,7 +121,7 @@ def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> Sta
         part.bound_by_stages(time * (1 + EXPORT_ROOM))
         _solve_again(part, records[0]["exact_stages"], time * (1 + EXPORT_ROOM))
         return part.expand(time * (1 + EXPORT_ROOM)).graph
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PlanError):
             raise
         raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
@@ -136,6 +140,9 @@ def _solve_again(part: Part, stages: list[dict[str, Any]], claimed: float) -> No
     count = len(part.problem.costs.operators)
     for stage in stages:
         start, stop, devices = int(stage["start"]), int(stage["stop"]), int(stage["devices"])
+        in_flight = int(stage["in_flight"])
+        if not 1 <= in_flight <= MOST_IN_FLIGHT:
+            raise PlanError(f"certificate: {in_flight} micro-batches in flight")
         if devices not in part.stages.chains or not 0 <= start < stop <= count:
             raise PlanError(
                 f"certificate: no stage of operators {start} to {stop} on {devices} devices"
@@ -145,7 +152,7 @@ def _solve_again(part: Part, stages: list[dict[str, Any]], claimed: float) -> No
             continue
         key = StageKey(
             devices,
-            int(stage["in_flight"]),
+            in_flight,
             bool(stage["enters_node"]),
             bool(stage["leaves_node"]),
             entry,

@@ -75,7 +75,7 @@ def build_problem(
     if global_batch < 1:
         raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
     limit = float(cluster.device.memory if memory_limit is None else memory_limit)
-    if limit <= 0:
+    if not limit > 0:
         raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
     stages = cluster.device_count if max_stages is None else max_stages
     if stages < 1:

@@ -33,7 +33,7 @@ class Stop(StrEnum):
 
 def relative_gap(objective: float, bound: float) -> float:
     """Return 1 - bound / objective, 0 when the bound meets the objective, inf without a plan."""
-    if not math.isfinite(objective):
+    if not math.isfinite(objective) or math.isnan(bound):
         return math.inf
     return max(0.0, 1.0 - bound / objective)
 

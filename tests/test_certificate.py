@@ -221,7 +221,6 @@ def test_what_is_no_certificate_at_all_is_an_error(
         plan_graph(problem, certificate, result.plan)
 
 
-@pytest.mark.xfail(strict=True, reason="the memory argument is not derived again")
 def test_the_certificate_that_nothing_fits_holds() -> None:
     problem = fixed_problem()
     problem = replace(problem, memory_limit=least_memory(problem) * 0.95)
@@ -233,7 +232,6 @@ def test_the_certificate_that_nothing_fits_holds() -> None:
     assert check.holds
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="Infinity escapes as OverflowError")
 def test_an_infinite_micro_batch_is_an_error_in_one_line(proved: tuple[Problem, Result]) -> None:
     problem, _ = proved
     with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):

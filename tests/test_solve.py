@@ -319,3 +319,19 @@ def test_a_claim_that_the_evaluator_does_not_share_is_an_error(
     monkeypatch.setattr(Part, "known_time", lambda part, path: honest(part, path) * factor)
     with pytest.raises(SolverError, match=r"^the search claims .* s for a plan that takes .* s$"):
         run(fixed_problem())
+
+
+def test_operators_that_take_no_time_are_planned_too() -> None:
+    problem = fixed_problem()
+    rows = {
+        key: dataclasses.replace(row, forward=0.0, backward=0.0)
+        for key, row in problem.profile.rows.items()
+    }
+    costs = type(problem.costs)(
+        problem.costs.operators,
+        problem.model.family,
+        dataclasses.replace(problem.profile, rows=rows),
+    )
+    result = solve(dataclasses.replace(problem, costs=costs), limits=Limits(seconds=20))
+    assert result.plan is not None
+    assert result.bound <= result.objective

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from ilp_planner.bounds.part import Part
     from ilp_planner.problem import Problem
 
 HUGE = 2.0**60  # bytes
@@ -46,7 +46,8 @@ def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
 
 def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
     """Return the bytes of the fullest device in the leanest pipeline, and what it holds."""
-    scape = part.memory_landscape()
+    # on a copy: what the search has proved stays as it is
+    scape = Part(problem, part.micro_batch).memory_landscape()
     low, high = scape.least_slowest(1.0, HUGE, 1e-7)
     if high >= INFINITE:
         return INFINITE, ""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.rows import Rows
     from ilp_planner.bounds.sweep import Extent
 
+# Seconds (or bytes) below which nothing is told apart from nothing.
+SHORTEST = 1e-12
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -193,8 +196,8 @@ class Landscape:
         """
         if not self.exists(high):
             return high, INFINITE
-        while high > low * (1 + tolerance):
-            middle = (low * high) ** 0.5
+        while high > max(low * (1 + tolerance), SHORTEST):
+            middle = (low * high) ** 0.5 if low > 0 else high / 1000
             if self.exists(middle):
                 high = middle
             else:
@@ -310,7 +313,7 @@ class OpenGraph:
         times = np.zeros(start.size)
         for spot, where in enumerate(places):
             mine = place == spot
-            times[mine] = scape.times(where)[entry[mine]]
+            times[mine] = np.maximum(scape.times(where)[entry[mine]], SHORTEST)
         return OpenGraph(
             graph=StageGraph(
                 nodes=keys.size, sources=tuple(map(int, sources)), sink=int(number[-1]),
