@@ -3,4 +3,7 @@
 from ilp_planner.costs.aceso import AcesoCosts
 from ilp_planner.costs.native import NativeCosts
 
-COST_MODELS = {"aceso": AcesoCosts, "native": NativeCosts}
+COST_MODELS: dict[str, type[AcesoCosts] | type[NativeCosts]] = {
+    "aceso": AcesoCosts,
+    "native": NativeCosts,
+}
