@@ -139,14 +139,16 @@ class Search:
             if not self.locate():
                 return Stop.PROOF
             slack = FIRST_SLACK
-            while self.plan is None and self.bound < NEVER:
+            while self.bound < NEVER:
+                # never far above the bound, however poor the incumbent: little is left open
                 guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
                 self.search_below(guess)
-                if self.plan is None and slack > DOUBTFUL_SLACK and self.nothing_fits():
-                    return Stop.PROOF
-                if guess < self.objective < math.inf:
-                    self.search_below(NEVER)
-                slack *= 2
+                if self.gap_reached() or guess >= self.objective:
+                    break
+                if self.plan is None:
+                    if slack > DOUBTFUL_SLACK and self.nothing_fits():
+                        break
+                    slack *= 2
         except _OutOfTimeError:
             return Stop.TIME
         proved = relative_gap(self.objective, self.bound) <= PROVED
