@@ -74,7 +74,8 @@ class CpSat:
                 run = _Run(problem, search, limits)
                 tolerance = run.tolerance
                 stopped = run(deadline)
-                search.recheck()
+                if self.reduce:
+                    search.recheck()
         except KeyboardInterrupt:
             stopped = Stop.USER
         return search.answer(self.name, stopped, limits, max(1e-9, tolerance))

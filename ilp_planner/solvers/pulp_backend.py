@@ -86,7 +86,8 @@ class Pulp:
             problem = search.prepared(reduce=self.reduce)
             if problem.graph.arcs and not search.closed(limits.gap):
                 stopped = self._search(problem, search, limits, deadline)
-                search.recheck()
+                if self.reduce:
+                    search.recheck()
         except KeyboardInterrupt:
             stopped = Stop.USER
         return search.answer(self.name, stopped, limits, 2 * MILP_TOLERANCE)
