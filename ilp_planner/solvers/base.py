@@ -43,8 +43,7 @@ Progress = Callable[[float, float], None]
 
 
 class GraphSolver(Protocol):
-    """`hint`: a path to start from (arc numbers). `cutoff`: only paths strictly cheaper are
-    wanted."""
+    """A backend. `hint`: a path to start from (arc numbers)."""
 
     name: str
 

@@ -258,6 +258,17 @@ def test_an_unknown_pulp_solver_is_refused() -> None:
         backend.solve(two_types(layers=16), Limits())
 
 
+def test_a_solver_whose_log_is_not_read_claims_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CBC stands in for another solver of PuLP's."""
+    monkeypatch.setattr("ilp_planner.solvers.pulp_backend.CBC", ())
+    graph = two_types(layers=20)
+    best = BACKENDS["dp"].solve(graph, Limits()).objective
+    solution = Pulp("PULP_CBC_CMD", reduce=False).solve(graph, Limits())
+    assert solution.objective == pytest.approx(best, rel=1e-6)
+    assert 0 < solution.bound < best * (1 - 1e-4)
+    assert (solution.status, solution.stopped_by) == (Status.FEASIBLE, Stop.GAP)
+
+
 def test_the_registry_names_the_nearest_backend() -> None:
     assert list(registry.backends()) == list(registry.BACKENDS)
     for name in registry.BACKENDS:
