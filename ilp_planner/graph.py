@@ -7,12 +7,17 @@ candidate: a range of operators on a device group, with the least time it can ta
 a path from
 a source to the sink, and costs
 
-    (micro_batches - 1) * max(time of its arcs) + sum(time of its arcs).
+    (micro_batches - 1) * max(time of its arcs) + sum(time of its arcs)
+      + sum(extra of its arcs) + sum over k of max(peak k of its arcs),
+
+where `extra` is what an arc adds once per iteration (a transfer, say) and a peak is something that the
+slowest stage alone decides (a gradient reduction that all stages do at once). Where arcs use up devices
+(`use`), a path may not use more of any type than there are (`capacity`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+
+def _left_out() -> NDArray[np.float64]:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,6 +45,10 @@ class StageGraph:
     the stage.
     time: float64 [arcs], seconds of one micro-batch through the stage, > 0.
     operators: length of the chain. micro_batches: B >= 1.
+    extra: float64 [arcs], seconds per iteration, >= 0; zeros when left out.
+    peaks: float64 [K, arcs], seconds per iteration, >= 0; K = 0 when left out.
+    use: int64 [arcs, D], devices of each type that an arc uses; D = 0 when left out.
+    capacity: devices of each type, D of them.
     """
 
     nodes: int
@@ -48,9 +61,29 @@ class StageGraph:
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     time: NDArray[np.float64]
+    extra: NDArray[np.float64] = field(default_factory=_left_out)
+    peaks: NDArray[np.float64] = field(default_factory=_left_out)
+    use: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    capacity: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         arcs = self.time.size
+        if self.extra.size == 0:
+            object.__setattr__(self, "extra", np.zeros(arcs))
+        if self.peaks.ndim == 1 and self.peaks.size == 0:
+            object.__setattr__(self, "peaks", np.zeros((0, arcs)))
+        if self.use.ndim == 1 and self.use.size == 0:
+            object.__setattr__(self, "use", np.zeros((arcs, 0), np.int64))
+        if self.extra.shape != (arcs,) or self.peaks.shape[1:] != (arcs,):
+            raise ValueError(f"extra and peaks must have one entry per arc ({arcs})")
+        if self.use.shape != (arcs, len(self.capacity)):
+            raise ValueError(
+                f"use must be {arcs} arcs x {len(self.capacity)} capacities, found {self.use.shape}"
+            )
+        for name in ("extra", "peaks", "use"):
+            values = getattr(self, name)
+            if values.size and not (np.isfinite(values).all() and (values >= 0).all()):
+                raise ValueError(f"{name} must be finite and at least 0")
         for name in ("tail", "head", "start", "stop"):
             if getattr(self, name).shape != (arcs,):
                 raise ValueError(f"{name} must have one entry per arc ({arcs})")
@@ -66,8 +99,14 @@ class StageGraph:
         """Number of stage candidates."""
         return int(self.time.size)
 
-    def only(self, arcs: NDArray[np.int64], time: NDArray[np.float64]) -> StageGraph:
-        """Return the graph of some of the arcs, numbered in the given order, with other times."""
+    @property
+    def plain(self) -> bool:
+        """Arcs have nothing but a time: no extra, no peaks, no devices to share."""
+        return not (self.peaks.size or self.capacity or self.extra.any())
+
+    def only(self, arcs: NDArray[np.int64], time: NDArray[np.float64] | None = None) -> StageGraph:
+        """Return the graph of some of the arcs, numbered in the given order; with other times if
+        given."""
         return StageGraph(
             nodes=self.nodes,
             sources=self.sources,
@@ -78,17 +117,27 @@ class StageGraph:
             head=self.head[arcs],
             start=self.start[arcs],
             stop=self.stop[arcs],
-            time=time,
+            time=self.time[arcs] if time is None else time,
+            extra=self.extra[arcs],
+            peaks=self.peaks[:, arcs],
+            use=self.use[arcs],
+            capacity=self.capacity,
         )
 
     def path_time(self, path: Sequence[int]) -> float:
         """Return the iteration time of a path given as arc numbers, in seconds."""
-        times = self.time[np.asarray(path, dtype=np.int64)]
-        return float((self.micro_batches - 1) * times.max() + times.sum())
+        arcs = np.asarray(path, dtype=np.int64)
+        times = self.time[arcs]
+        value = float((self.micro_batches - 1) * times.max() + times.sum())
+        if self.plain:
+            return value
+        return float(value + self.extra[arcs].sum() + self.peaks[:, arcs].max(axis=1).sum())
 
     def is_path(self, path: Sequence[int]) -> bool:
-        """Tell whether the arcs form a path from a source to the sink."""
+        """Tell whether the arcs form a path from a source to the sink, within the capacities."""
         if not len(path) or int(self.tail[path[0]]) not in self.sources:
+            return False
+        if (self.use[np.asarray(path, dtype=np.int64)].sum(axis=0) > self.capacity).any():
             return False
         joined = all(self.head[a] == self.tail[b] for a, b in pairwise(path))
         return bool(joined and self.head[path[-1]] == self.sink)

@@ -1,4 +1,8 @@
-"""The decision, and nothing else: what a training system needs to know to run."""
+"""The decision, and nothing else: what a training system needs to know to run.
+
+`Plan` decides operator by operator on equal devices; `GroupPlan` decides layer by layer on groups of
+devices that may differ.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +71,71 @@ class Plan:
     def devices(self) -> int:
         """Devices of all stages together."""
         return sum(stage.devices for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One data-parallel replica of a stage.
+
+    devices: numbers in the cluster's order, by tensor-parallel rank. samples: of every micro-batch.
+    """
+
+    devices: tuple[int, ...]
+    samples: int
+
+    def __post_init__(self) -> None:
+        if not self.devices or len(set(self.devices)) < len(self.devices):
+            raise ValueError(f"a replica needs distinct devices, found {self.devices}")
+        if self.samples < 0:
+            raise ValueError(f"samples must be >= 0, found {self.samples}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStage:
+    """Layers [start, stop) of the model on replicas with equally many devices each."""
+
+    start: int
+    stop: int
+    replicas: tuple[Replica, ...]
+
+    def __post_init__(self) -> None:
+        if len({len(replica.devices) for replica in self.replicas}) != 1:
+            raise ValueError("a stage needs replicas with equally many devices")
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel degree."""
+        return len(self.replicas[0].devices)
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel degree: the number of replicas."""
+        return len(self.replicas)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Devices of all replicas, tensor-parallel rank fastest."""
+        return tuple(d for replica in self.replicas for d in replica.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """A whole pipeline of layers on groups of devices; devices in no stage stay idle.
+
+    micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each.
+    """
+
+    model: str
+    global_batch: int
+    micro_batches: int
+    stages: tuple[GroupStage, ...]
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples that enter the pipeline together, over all replicas of a stage."""
+        return self.global_batch // self.micro_batches
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages together."""
+        return sum(len(stage.devices) for stage in self.stages)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.plan import Plan
+    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.plan import GroupPlan, Plan
 
 
 class Status(StrEnum):
@@ -39,8 +40,8 @@ def relative_gap(objective: float, bound: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """Outcome of `ilp_planner.solve`.
+class Outcome:
+    """What is known at the end of a search, whatever the plan looks like.
 
     objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
     bound_source: which argument proved the bound. wall: seconds.
@@ -50,7 +51,6 @@ class Result:
     reason: for an infeasible problem, what fits nowhere and by how many bytes.
     """
 
-    plan: Plan | None
     status: Status
     stopped_by: Stop
     objective: float
@@ -59,7 +59,6 @@ class Result:
     wall: float
     solver: str
     seed: int
-    evaluation: Evaluation | None = None
     certificate: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -69,3 +68,32 @@ class Result:
     def gap(self) -> float:
         """Share of the objective that the bound leaves open; inf without a plan."""
         return relative_gap(self.objective, self.bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Outcome):
+    """Outcome of `ilp_planner.solve`: an operator-level plan, and how it was judged."""
+
+    plan: Plan | None
+    evaluation: Evaluation | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """One of the best plans. bound: seconds; no plan that is not listed before it takes less."""
+
+    plan: GroupPlan
+    evaluation: GroupEvaluation
+    bound: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupResult(Outcome):
+    """Outcome of `ilp_planner.solve_groups`: a layer-level plan, and how it was judged.
+
+    ranking: the best plans in order, the plan itself first, when more than one was asked for.
+    """
+
+    plan: GroupPlan | None
+    evaluation: GroupEvaluation | None = None
+    ranking: tuple[Ranked, ...] = ()

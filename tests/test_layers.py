@@ -20,6 +20,7 @@ LAYERS = (
     ("bounds",),
     ("solvers",),
     ("solve", "certificate"),
+    ("mixed",),
     ("formats",),
     ("report",),
     ("cli",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
@@ -126,6 +127,11 @@ class ClusterSpec:
     """Where to train.
 
     device_types: by name. nodes: in the order of device ranks. intra_node, inter_node: links.
+    within: device type -> link inside its nodes, where that is not intra_node.
+    between: pair of device types (in the order of their names) -> link between their nodes, where that
+        is not inter_node; a pair may be twice the same type.
+    matrix: link from node to node, a row and a column per node (each of a NodeGroup counted); empty when
+        types decide. The diagonal is not used.
     """
 
     name: str
@@ -133,6 +139,9 @@ class ClusterSpec:
     nodes: tuple[NodeGroup, ...]
     intra_node: Link
     inter_node: Link
+    within: Mapping[str, Link] = field(default_factory=dict, hash=False)
+    between: Mapping[tuple[str, str], Link] = field(default_factory=dict, hash=False)
+    matrix: tuple[tuple[Link, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -146,6 +155,67 @@ class ClusterSpec:
                     f"node {group.name or i!r}: device must be one of {known}, "
                     f"found {group.device!r}"
                 )
+
+    @cached_property
+    def type_names(self) -> tuple[str, ...]:
+        """Device types that nodes have, in the order of their first node."""
+        return tuple(dict.fromkeys(group.device for group in self.nodes))
+
+    @cached_property
+    def node_types(self) -> tuple[str, ...]:
+        """Device type of each node."""
+        return tuple(g.device for g in self.nodes for _ in range(g.count))
+
+    @cached_property
+    def node_of(self) -> tuple[int, ...]:
+        """Node number of each device."""
+        sizes = [g.devices for g in self.nodes for _ in range(g.count)]
+        return tuple(node for node, size in enumerate(sizes) for _ in range(size))
+
+    @cached_property
+    def type_of(self) -> tuple[str, ...]:
+        """Device type of each device."""
+        return tuple(self.node_types[node] for node in self.node_of)
+
+    @cached_property
+    def type_counts(self) -> tuple[int, ...]:
+        """Number of devices of each type, in the order of `type_names`."""
+        return tuple(self.type_of.count(name) for name in self.type_names)
+
+    def node_sizes(self, device: str) -> tuple[int, ...]:
+        """Return the devices of each node of a type, in the order of the nodes."""
+        return tuple(g.devices for g in self.nodes for _ in range(g.count) if g.device == device)
+
+    @property
+    def symmetric(self) -> bool:
+        """Links depend on nothing but the device types of their ends."""
+        return not self.matrix
+
+    def link(self, a: int, b: int) -> Link:
+        """Return the link from a device of node a to one of node b; inside the node when a is b."""
+        first, second = self.node_types[a], self.node_types[b]
+        if a == b:
+            return self.within.get(first, self.intra_node)
+        return self.matrix[a][b] if self.matrix else self.type_link(first, second)
+
+    def type_link(self, a: str, b: str) -> Link:
+        """Return the link between nodes of two device types; the best one where a matrix decides.
+
+        The best: largest bandwidth and least latency that any pair of such nodes has.
+        """
+        if not self.matrix:
+            low, high = sorted((a, b))
+            return self.between.get((low, high), self.inter_node)
+        pairs = [
+            self.matrix[x][y]
+            for x, first in enumerate(self.node_types)
+            for y, second in enumerate(self.node_types)
+            if x != y and (first, second) == (a, b)
+        ] or [self.inter_node]
+        return Link(
+            bandwidth=max(link.bandwidth for link in pairs),
+            latency=min(link.latency for link in pairs),
+        )
 
     @property
     def node_count(self) -> int:

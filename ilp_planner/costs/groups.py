@@ -1,0 +1,125 @@
+"""The protocol between cost models of whole layers on device groups and everything that plans or
+judges with them.
+
+An iteration of B micro-batches takes
+
+    T = (B - 1) * max_s u_s + sum_s (u_s + extra_s) + sum_k max_s peak_{k,s} + constant
+
+u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats with; extra_s: seconds
+that stage s adds once; a peak is added once, by the stage where it is largest. A cost model says what
+each term is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+class GroupOption(NamedTuple):
+    """One way to form a stage: replicas of `tp` devices each, so many of each device type.
+
+    replicas: in the order of the cluster's device types (`ClusterSpec.type_names`).
+    """
+
+    tp: int
+    replicas: tuple[int, ...]
+
+    @property
+    def use(self) -> tuple[int, ...]:
+        """Devices of each type."""
+        return tuple(self.tp * r for r in self.replicas)
+
+
+class GroupClass(NamedTuple):
+    """What a sender needs to know of the group behind it: its device types, and whether the two may
+    share a node.
+
+    types: numbers of the device types that the group has, ascending.
+    within_node: the group is smaller than a node of its type (it has one type only).
+    """
+
+    types: tuple[int, ...]
+    within_node: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OptionTables:
+    """One option on every range of layers [i, j), for one B; L layers.
+
+    time, extra: float64 [L, L + 1], seconds, u and extra above, without sending to the next stage.
+    peaks: float64 [K, L, L + 1], seconds.
+    in_flight: int64 [L, L + 1], micro-batches whose activations fit every device of the group at once;
+        0 where not even one does, or where the range is empty or not profiled.
+    samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
+    """
+
+    time: NDArray[np.float64]
+    extra: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    in_flight: NDArray[np.int64]
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupStageCost:
+    """One stage judged. time: seconds per micro-batch (u). memory: bytes per device, one entry per
+    replica, at the stage's peak. unprofiled: what has no row, one text each."""
+
+    time: float
+    memory: tuple[float, ...]
+    time_terms: Mapping[str, float]
+    memory_terms: Mapping[str, float]
+    unprofiled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanCost:
+    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it."""
+
+    iteration_time: float
+    stages: tuple[GroupStageCost, ...]
+    terms: Mapping[str, float]
+
+
+class GroupCosts(Protocol):
+    """Prices pipelines of whole layers on one cluster with one profile."""
+
+    name: str
+    layers: tuple[str, ...]
+    peak_names: tuple[str, ...]  # K of them
+
+    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names, in plain floating point."""
+
+    def degrees(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the tensor-parallel degrees that each device type is profiled for."""
+
+    def constant(self, micro_batches: int) -> float:
+        """Seconds per iteration that every plan with B micro-batches takes."""
+
+    def option_tables(
+        self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
+    ) -> OptionTables | None:
+        """Return what the optimiser reads, on the best links that the option can have; None when it is
+        not profiled or its replicas cannot share the samples."""
+
+    def send(
+        self,
+        option: GroupOption,
+        samples: tuple[int, ...],
+        micro_batches: int,
+        to: GroupClass,
+        cluster: ClusterSpec,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return (seconds added to u, seconds added to extra), float64 [L + 1] by the cut, of sending
+        from a stage of this option to the next one, on the best link that the two can have."""

@@ -1,0 +1,1 @@
+"""Planning whole layers on clusters whose devices differ."""

@@ -1,0 +1,67 @@
+"""The layer profile: what each whole layer takes and holds on one device of each type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class LayerKey(NamedTuple):
+    """One way to run the layers: device type, tensor-parallel degree, samples of one replica."""
+
+    device: str
+    tp: int
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerProfile:
+    """Measured or estimated rows of one model, L layers; per device of a replica of tp devices.
+
+    source: what to show the user (`metis:DIR`, `analytic`).
+    layers: names, in order.
+    time: float64 [L], seconds, forward and backward of one micro-batch, tensor-parallel communication
+        included. A missing key means: not profiled.
+    state: (device type, tp) -> float64 [L], bytes held whatever the micro-batch: parameters,
+        gradients, optimiser states.
+    activation: (device type, tp) -> float64 [L], bytes per sample that a micro-batch in flight keeps.
+    workspace: (device type, tp) -> float64 [L], bytes needed while the layer runs; a stage needs the
+        largest. Zeros where the profile does not tell it apart.
+    gradients: float64 [L], bytes of gradients of the whole layer (not divided by tp).
+    boundary: float64 [L + 1], bytes per sample that cross a cut before layer i in one direction; 0 at
+        both ends.
+    optimizer: (device type, tp) -> float64 [L], seconds of the optimiser step; empty when unknown.
+    measured: keys whose rows are measurements; the others are predictions.
+    notes: one-line remarks about what is missing or suspicious.
+    """
+
+    source: str
+    layers: tuple[str, ...]
+    time: Mapping[LayerKey, NDArray[np.float64]]
+    state: Mapping[tuple[str, int], NDArray[np.float64]]
+    activation: Mapping[tuple[str, int], NDArray[np.float64]]
+    workspace: Mapping[tuple[str, int], NDArray[np.float64]]
+    gradients: NDArray[np.float64]
+    boundary: NDArray[np.float64]
+    optimizer: Mapping[tuple[str, int], NDArray[np.float64]] = field(default_factory=dict)
+    measured: frozenset[LayerKey] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Device types that have rows, by name."""
+        return tuple(sorted({key.device for key in self.time}))
+
+    def degrees(self, device: str) -> tuple[int, ...]:
+        """Tensor-parallel degrees that a device type has rows for, ascending."""
+        return tuple(sorted({key.tp for key in self.time if key.device == device}))
+
+    def samples(self, device: str, tp: int) -> tuple[int, ...]:
+        """Samples per replica that have rows, ascending."""
+        return tuple(sorted(k.samples for k in self.time if (k.device, k.tp) == (device, tp)))
