@@ -8,6 +8,13 @@
     problem = ilp_planner.build_problem(model, cluster, profile, global_batch=1024)
     result = ilp_planner.solve(problem, limits=ilp_planner.Limits(seconds=60))
 
+Devices that differ are planned layer by layer:
+
+    cluster = ilp_planner.read_cluster(Path("clusters/mixed-a100-t4.toml"))
+    profile = ilp_planner.analytic_layers(model, cluster, samples=[1, 2, 4, 8, 16])
+    problem = ilp_planner.build_group_problem(cluster, profile, model=model.name, global_batch=1024)
+    result = ilp_planner.solve_groups(problem, limits=ilp_planner.Limits(seconds=60))
+
 Names are imported when they are first used, so that importing the package costs nothing.
 """
 
@@ -32,14 +39,28 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation as Evaluation
     from ilp_planner.evaluate import Violation as Violation
     from ilp_planner.evaluate import evaluate as evaluate
+    from ilp_planner.mixed.build import ModelSizes as ModelSizes
+    from ilp_planner.mixed.build import build_group_problem as build_group_problem
+    from ilp_planner.mixed.evaluate import GroupEvaluation as GroupEvaluation
+    from ilp_planner.mixed.evaluate import evaluate_groups as evaluate_groups
+    from ilp_planner.mixed.problem import GroupProblem as GroupProblem
+    from ilp_planner.mixed.solve import solve_groups as solve_groups
+    from ilp_planner.plan import GroupPlan as GroupPlan
+    from ilp_planner.plan import GroupStage as GroupStage
     from ilp_planner.plan import Plan as Plan
+    from ilp_planner.plan import Replica as Replica
     from ilp_planner.plan import Stage as Stage
     from ilp_planner.plan import Strategy as Strategy
     from ilp_planner.problem import Problem as Problem
     from ilp_planner.problem import build_problem as build_problem
     from ilp_planner.profiles.aceso import read_aceso_profile as read_aceso_profile
+    from ilp_planner.profiles.amp import read_amp as read_amp
     from ilp_planner.profiles.analytic import analytic_profile as analytic_profile
+    from ilp_planner.profiles.analytic_layers import analytic_layers as analytic_layers
+    from ilp_planner.profiles.layers import LayerProfile as LayerProfile
+    from ilp_planner.profiles.metis import read_metis_profile as read_metis_profile
     from ilp_planner.profiles.table import Profile as Profile
+    from ilp_planner.result import GroupResult as GroupResult
     from ilp_planner.result import Result as Result
     from ilp_planner.result import Status as Status
     from ilp_planner.result import Stop as Stop
@@ -47,6 +68,8 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import Limits as Limits
     from ilp_planner.specs.cluster import ClusterSpec as ClusterSpec
     from ilp_planner.specs.cluster_reader import read_cluster as read_cluster
+    from ilp_planner.specs.metis_cluster import metis_cluster_spec as metis_cluster_spec
+    from ilp_planner.specs.metis_cluster import read_metis_cluster as read_metis_cluster
     from ilp_planner.specs.model import ModelSpec as ModelSpec
     from ilp_planner.specs.model_reader import read_model as read_model
 
@@ -65,16 +88,25 @@ _HOMES = {
         "UsageError",
     ),
     "evaluate": ("Evaluation", "Violation", "evaluate"),
-    "plan": ("Plan", "Stage", "Strategy"),
+    "mixed.build": ("ModelSizes", "build_group_problem"),
+    "mixed.evaluate": ("GroupEvaluation", "evaluate_groups"),
+    "mixed.problem": ("GroupProblem",),
+    "mixed.solve": ("solve_groups",),
+    "plan": ("GroupPlan", "GroupStage", "Plan", "Replica", "Stage", "Strategy"),
     "problem": ("Problem", "build_problem"),
     "profiles.aceso": ("read_aceso_profile",),
+    "profiles.amp": ("read_amp",),
     "profiles.analytic": ("analytic_profile",),
+    "profiles.analytic_layers": ("analytic_layers",),
+    "profiles.layers": ("LayerProfile",),
+    "profiles.metis": ("read_metis_profile",),
     "profiles.table": ("Profile",),
-    "result": ("Result", "Status", "Stop"),
+    "result": ("GroupResult", "Result", "Status", "Stop"),
     "solve": ("solve",),
     "solvers.base": ("Limits",),
     "specs.cluster": ("ClusterSpec",),
     "specs.cluster_reader": ("read_cluster",),
+    "specs.metis_cluster": ("metis_cluster_spec", "read_metis_cluster"),
     "specs.model": ("ModelSpec",),
     "specs.model_reader": ("read_model",),
 }

@@ -38,7 +38,7 @@ def search_paths(
     order, first = by_tail(graph)
     sources = np.zeros(graph.nodes, np.bool_)
     sources[list(graph.sources)] = True
-    topological = _topological(graph)
+    topological = topological_order(graph)
     path, value, bound = _labels(
         graph.tail[order], graph.head[order], graph.time[order], first, topological, sources,
         graph.sink, float(graph.micro_batches - 1), min(cutoff, INFINITE), most_labels,
@@ -56,13 +56,18 @@ def by_tail(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
     return order, np.searchsorted(graph.tail[order], np.arange(graph.nodes + 1)).astype(np.int64)
 
 
-def _topological(graph: StageGraph) -> np.ndarray:
-    """Return node numbers so that every arc goes from earlier to later: positions only grow along
-    arcs."""
+def node_positions(graph: StageGraph) -> np.ndarray:
+    """Return the operator at which each node is, -1 for one without arcs."""
     position = np.full(graph.nodes, -1, np.int64)
     position[graph.tail] = graph.start
     position[graph.head] = graph.stop
-    return np.argsort(position, kind="stable").astype(np.int64)
+    return position
+
+
+def topological_order(graph: StageGraph) -> np.ndarray:
+    """Return node numbers so that every arc goes from earlier to later: positions only grow along
+    arcs."""
+    return np.argsort(node_positions(graph), kind="stable").astype(np.int64)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -8,10 +8,13 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import Case, rebuild_case
+from ilp_planner.cli.layer_compare import compare_layers
 from ilp_planner.cli.solve import search
 from ilp_planner.cli.values import solve_limits, solver_names
 from ilp_planner.errors import PlannerError, SolverError
+from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Inputs, SavedPlan
 from ilp_planner.report.comparison import (
     Entry,
@@ -20,8 +23,8 @@ from ilp_planner.report.comparison import (
     comparison_table,
 )
 from ilp_planner.report.console import print_report
-from ilp_planner.report.json_report import print_json
-from ilp_planner.report.tables import STOPS, summary
+from ilp_planner.report.json_report import print_json, problem_object
+from ilp_planner.report.tables import STOPS, problem_lines, summary
 from ilp_planner.result import Stop
 
 if TYPE_CHECKING:
@@ -50,7 +53,13 @@ def compare(
     """Put plans and solvers side by side on one problem: time, memory, gap to the best bound."""
     names = solver_names(solvers)
     limits = solve_limits(time_limit, 0.0, None, workers, seed)
-    first = read_plan(plan_files[0])
+    first = read_saved(plan_files[0])
+    if isinstance(first, SavedGroups):
+        entries = compare_layers(
+            first, plan_files, names, limits, accept_changed=accept_changed, as_json=as_json
+        )
+        check_consistent(entries)
+        return
     case = rebuild_case(first, plan_files[0], accept_changed=accept_changed)
     entries = [plan_entry(case, file) for file in plan_files]
     entries += solver_entries(case, names, limits)
@@ -106,6 +115,7 @@ def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
         name=name,
         time=evaluation.iteration_time if evaluation.legal else math.inf,
         memory=max((cost.memory for cost in evaluation.stages), default=math.nan),
+        limit=case.problem.memory_limit,
         bound=bound,
         stages=len(saved.plan.stages),
         micro_batch=saved.plan.micro_batch,
@@ -136,6 +146,7 @@ def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
         name=f"solver {name}",
         time=result.objective,
         memory=math.nan if found is None else max(cost.memory for cost in found.stages),
+        limit=case.problem.memory_limit,
         bound=result.bound,
         stages=None if result.plan is None else len(result.plan.stages),
         micro_batch=None if result.plan is None else result.plan.micro_batch,
@@ -148,10 +159,10 @@ def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
 def show(problem: "Problem", entries: list[Entry], *, as_json: bool) -> None:
     """Print the comparison."""
     if as_json:
-        print_json(comparison_object(problem, entries))
+        print_json(comparison_object(problem_object(problem), entries))
         return
-    lines = summary(comparison_lines(problem, entries))
-    print_report(lines, comparison_table(problem, entries))
+    lines = comparison_lines(problem_lines(problem), problem.notes, entries)
+    print_report(summary(lines), comparison_table(entries))
 
 
 def check_consistent(entries: list[Entry]) -> None:

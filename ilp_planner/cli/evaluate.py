@@ -7,8 +7,10 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import rebuild_case
+from ilp_planner.cli.layer_evaluate import judge_layers
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.groups_json import read_saved
+from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import SavedPlan
 from ilp_planner.report.console import print_report
 from ilp_planner.report.evaluation import certificate_table, evaluation_lines, proof_lines
@@ -18,7 +20,10 @@ from ilp_planner.report.tables import stage_table, summary
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import Claim
+    from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.problem import Problem
+    from ilp_planner.report.evaluation import Check
 
 ROUNDING = 1e-6  # relative: what a saved time may differ from the same time computed again
 
@@ -34,12 +39,25 @@ def evaluate(
     """Judge a saved plan again from its inputs, never from what the file claims."""
     from ilp_planner.evaluate import evaluate as judge
 
-    saved = read_plan(plan_file)
+    saved = read_saved(plan_file)
+    if isinstance(saved, SavedGroups):
+        found, proof = judge_layers(
+            saved,
+            plan_file,
+            check_certificate=check_certificate,
+            accept_changed=accept_changed,
+            as_json=as_json,
+        )
+        broken = [part.name for part in proof.parts if not part.holds] if proof else []
+        complain(plan_file, saved.claim, found, proof, broken)
+        return
     case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
     evaluation = judge(case.problem, saved.plan)
     check = rederive(case.problem, saved, plan_file) if check_certificate else None
     show(case.problem, saved, evaluation, check, as_json=as_json)
-    complain(plan_file, saved, evaluation, check)
+    parts = [] if check is None else check.parts
+    broken = [f"micro-batch {part.micro_batch}" for part in parts if not part.holds]
+    complain(plan_file, saved.claim, evaluation, check, broken)
 
 
 def rederive(problem: "Problem", saved: SavedPlan, file: Path) -> "CertificateCheck":
@@ -85,11 +103,16 @@ def show(
 
 def complain(
     file: Path,
-    saved: SavedPlan,
-    evaluation: "Evaluation",
-    check: "CertificateCheck | None",
+    claim: "Claim | None",
+    evaluation: "Evaluation | GroupEvaluation",
+    check: "Check | None",
+    broken: list[str],
 ) -> None:
     """Fail when the plan, its claim or its certificate does not hold.
+
+    Parameters
+    ----------
+    broken: parts of the certificate that do not hold.
 
     Raises
     ------
@@ -100,12 +123,11 @@ def complain(
         more = f" ({rules - 1} more)" if rules > 1 else ""
         raise PlanError(f"{file}: plan: {evaluation.violations[0]}{more}")
     time = evaluation.iteration_time
-    if saved.claim is not None and not abs(saved.claim.objective - time) <= ROUNDING * time:
+    if claim is not None and not abs(claim.objective - time) <= ROUNDING * time:
         raise PlanError(
-            f"{file}: result.objective_s: found {saved.claim.objective!r}, "
+            f"{file}: result.objective_s: found {claim.objective!r}, "
             f"expected {time!r} as computed from the inputs"
         )
     if check is not None and not check.holds:
-        broken = [str(part.micro_batch) for part in check.parts if not part.holds]
-        where = f"micro-batch {', '.join(broken)}" if broken else "the whole"
+        where = ", ".join(broken) or "the whole"
         raise PlanError(f"{file}: certificate: the bound of {where} does not hold")

@@ -10,7 +10,9 @@ from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders, re
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import save_aceso
+from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
 
 
@@ -25,6 +27,11 @@ def export(
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
     check_writable(output)
+    if isinstance(read_saved(plan_file), SavedGroups):
+        raise PlanError(
+            f"{plan_file}: kind: found a plan of whole layers on groups of devices, expected one "
+            f"of operators on equal devices, which --to {to} can say"
+        )
     if to != "aceso":
         export_program(plan_file, to, output, accept_changed=accept_changed)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.cli.library import spec_candidates
 from ilp_planner.cli.values import split_profile
-from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.errors import PlanError, SpecError, UsageError
 from ilp_planner.files import sha256_of
 from ilp_planner.formats.saved_plan import Inputs, Reference
 
@@ -63,7 +63,7 @@ def build_case(
     from ilp_planner.specs.cluster_reader import read_cluster
 
     model, model_hash = find_model(request.model, recorded.model if recorded else None, folders)
-    cluster_file, cluster_hash = _choose(
+    cluster_file, cluster_hash = choose(
         spec_candidates(request.cluster, "clusters", folders),
         recorded.cluster if recorded else None,
     )
@@ -158,7 +158,7 @@ def find_model(
     """
     from ilp_planner.specs.model_reader import read_model
 
-    file, digest = _choose(spec_candidates(name, "models", folders), recorded)
+    file, digest = choose(spec_candidates(name, "models", folders), recorded)
     return read_model(file), digest
 
 
@@ -182,6 +182,11 @@ def read_profile(
 
         sizes = {*model.micro_batches, *request.micro_batches}
         return analytic_profile(model, cluster, sorted(sizes)), ""
+    if kind != "aceso":
+        raise UsageError(
+            f"--profile: found {request.profile}, expected aceso:FOLDER or analytic, which have "
+            "operators: a profile of whole layers is for `ilp-plan solve`"
+        )
     from ilp_planner.profiles.aceso import SAME_FILES, read_aceso_profile
 
     if "aceso" not in model.profile:
@@ -191,7 +196,7 @@ def read_profile(
     key = model.profile["aceso"]
     tries = [start / Path(path).expanduser() for start in (Path(), *folders)]
     prefixes = tuple(f"{k}_" for k in {key, SAME_FILES.get(key, key)})
-    folder, digest = _choose(
+    folder, digest = choose(
         [place for place in tries if place.is_dir()] or tries[:1],
         recorded,
         lambda name: name.startswith("p2p_") or name.removeprefix("prim_").startswith(prefixes),
@@ -199,7 +204,7 @@ def read_profile(
     return read_aceso_profile(folder, key, devices_per_node=cluster.devices_per_node), digest
 
 
-def _choose(
+def choose(
     paths: Sequence[Path],
     recorded: Reference | None,
     wanted: Callable[[str], bool] = lambda name: True,

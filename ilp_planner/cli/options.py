@@ -19,10 +19,165 @@ Cluster = Annotated[
     str,
     typer.Option("--cluster", metavar="FILE", help="Cluster, TOML, or the name of a known one."),
 ]
+MaybeModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="FILE",
+        help="Model, TOML, or the name of a known one. A measured profile of layers does without.",
+        show_default=DEFAULT_MODEL,
+    ),
+]
+MaybeCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="Cluster, TOML, or the name of a known one.",
+        show_default=DEFAULT_CLUSTER,
+    ),
+]
+Hostfile = Annotated[
+    str | None,
+    typer.Option(
+        "--hostfile",
+        metavar="FILE",
+        help="Nodes, a line `NAME slots=N` each, with --clusterfile instead of --cluster; or those "
+        "of an amp:FILE.",
+        show_default=False,
+    ),
+]
+Clusterfile = Annotated[
+    str | None,
+    typer.Option(
+        "--clusterfile",
+        metavar="FILE",
+        help="Metis's clusterfile.json, which says what the nodes of --hostfile are.",
+        show_default=False,
+    ),
+]
 Profile = Annotated[
     str,
     typer.Option(
         "--profile", metavar="FORMAT:PATH", help="aceso:FOLDER, or analytic for an estimate."
+    ),
+]
+AnyProfile = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        metavar="FORMAT:PATH",
+        help="Of operators: aceso:FOLDER; of layers: metis:FOLDER, amp:FILE; analytic for an "
+        "estimate of either.",
+    ),
+]
+AnyCostModel = Annotated[
+    Literal["native", "aceso", "metis", "amp"],
+    typer.Option("--cost-model", help="Whose formulas say what a plan takes."),
+]
+AnyGlobalBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--global-batch-size",
+        min=1,
+        metavar="N",
+        help="Samples per iteration; an experiment of AMP's has its own.",
+        show_default=str(DEFAULT_GLOBAL_BATCH),
+    ),
+]
+Space = Annotated[
+    Literal["planner", "metis", "amp"] | None,
+    typer.Option(
+        "--space",
+        help="Which plans of whole layers: any groups of devices, or exactly those that Metis or "
+        "AMP can choose from.",
+        show_default="planner; amp for --cost-model amp",
+    ),
+]
+MemoryRule = Annotated[
+    Literal["device", "metis"] | None,
+    typer.Option(
+        "--memory-rule",
+        help="What must fit: every device by itself, or Metis's sum over the devices of a stage.",
+        show_default="device",
+    ),
+]
+Placement = Annotated[
+    Literal["default", "free"] | None,
+    typer.Option(
+        "--placement",
+        help="For --cost-model amp: AMP's own order of ranks, or any, with its all-reduce formula "
+        "repaired.",
+        show_default="default",
+    ),
+]
+Experiment = Annotated[
+    str | None,
+    typer.Option(
+        "--experiment",
+        metavar="NAME",
+        help="Which cluster and model of an amp:FILE.",
+        show_default=False,
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top",
+        min=1,
+        metavar="K",
+        help="Show the K best plans that differ in more than a cut.",
+        show_default=False,
+    ),
+]
+MaxTp = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tp",
+        min=1,
+        metavar="N",
+        help="Tensor-parallel degree at most; all that are profiled.",
+        show_default=False,
+    ),
+]
+HiddenSize = Annotated[
+    int | None,
+    typer.Option(
+        "--hidden-size",
+        min=1,
+        metavar="N",
+        help="Width of the layers of a metis:FOLDER; the model's.",
+        show_default=False,
+    ),
+]
+SequenceLength = Annotated[
+    int | None,
+    typer.Option(
+        "--sequence-length",
+        min=1,
+        metavar="N",
+        help="Tokens of its samples; the model's.",
+        show_default=False,
+    ),
+]
+VocabSize = Annotated[
+    int | None,
+    typer.Option(
+        "--vocab-size",
+        min=0,
+        metavar="N",
+        help="Entries of its word embedding, for --cost-model metis; the model's.",
+        show_default=False,
+    ),
+]
+NumLayers = Annotated[
+    int | None,
+    typer.Option(
+        "--num-layers",
+        min=1,
+        metavar="N",
+        help="Layers that it must have, embedding and head included.",
+        show_default=False,
     ),
 ]
 CostModel = Annotated[
@@ -52,7 +207,8 @@ MemoryLimit = Annotated[
     typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help="Memory of a device to use, as 28000MiB or 30GB; all of it.",
+        help="Memory of a device to use, as 28000MiB or 30GB; all of it. Of several types: at most "
+        "this much of each.",
         show_default=False,
     ),
 ]

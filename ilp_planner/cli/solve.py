@@ -7,17 +7,25 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import Case, Request, build_case
+from ilp_planner.cli.layer_inputs import (
+    LAYER_OPTIONS,
+    build_layer_case,
+    check_num_layers,
+    plans_layers,
+)
+from ilp_planner.cli.layer_solve import save_and_show_layers, search_layers
 from ilp_planner.cli.values import Solver, memory_limit, micro_batch_sizes, solve_limits
 from ilp_planner.cli.versions import versions
-from ilp_planner.errors import InfeasibleError, OutputError
+from ilp_planner.errors import InfeasibleError, OutputError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.plan_json import write_plan
-from ilp_planner.formats.saved_plan import SavedPlan, claim_of, verdict_of
+from ilp_planner.formats.saved_groups import GroupInputs
+from ilp_planner.formats.saved_plan import Reference, SavedPlan, claim_of, verdict_of
 from ilp_planner.report.console import print_report
 from ilp_planner.report.json_report import print_json, result_object
 from ilp_planner.report.live import Progress
 from ilp_planner.report.tables import describe_gap, result_lines, stage_table, summary
-from ilp_planner.result import Result, Status
+from ilp_planner.result import GroupResult, Result, Status
 from ilp_planner.solvers.base import Limits
 
 NO_PLAN = 4
@@ -25,14 +33,26 @@ GAP_TOO_LARGE = 5
 
 
 def solve(
-    model: o.Model = o.DEFAULT_MODEL,
-    cluster: o.Cluster = o.DEFAULT_CLUSTER,
-    profile: o.Profile = o.DEFAULT_PROFILE,
-    cost_model: o.CostModel = "native",
-    global_batch: o.GlobalBatch = o.DEFAULT_GLOBAL_BATCH,
+    model: o.MaybeModel = None,
+    cluster: o.MaybeCluster = None,
+    hostfile: o.Hostfile = None,
+    clusterfile: o.Clusterfile = None,
+    profile: o.AnyProfile = o.DEFAULT_PROFILE,
+    experiment: o.Experiment = None,
+    cost_model: o.AnyCostModel = "native",
+    space: o.Space = None,
+    memory_rule: o.MemoryRule = None,
+    placement: o.Placement = None,
+    global_batch: o.AnyGlobalBatch = None,
     micro_batches: o.MicroBatches = None,
     memory: o.MemoryLimit = None,
     max_stages: o.MaxStages = None,
+    max_tp: o.MaxTp = None,
+    hidden_size: o.HiddenSize = None,
+    sequence_length: o.SequenceLength = None,
+    vocab_size: o.VocabSize = None,
+    num_layers: o.NumLayers = None,
+    top: o.Top = None,
     time_limit: o.TimeLimit = 200.0,
     gap: Annotated[
         float, typer.Option("--gap", metavar="FRACTION", help="Stop once the gap is this small.")
@@ -54,24 +74,74 @@ def solve(
     output: o.Output = None,
     as_json: o.Json = False,
 ) -> None:
-    """Find the fastest plan, and prove how far from the best possible it can be."""
+    """Find the fastest plan, and prove how far from the best possible it can be.
+
+    Where all devices are equal, operators are planned; whole layers where they differ, and where
+    the profile or the cost model is of layers.
+    """
     limits = solve_limits(time_limit, gap, require_gap, workers, seed)
-    request = Request(
-        model=model,
-        cluster=cluster,
-        profile=profile,
+    named = {
+        "model": model,
+        "cluster": cluster,
+        "hostfile": hostfile,
+        "clusterfile": clusterfile,
+        "profile": profile,
+    }
+    asked = GroupInputs(
+        files={kind: Reference(name=name) for kind, name in named.items() if name is not None},
         cost_model=cost_model,
-        global_batch=global_batch,
-        micro_batches=micro_batch_sizes(micro_batches or ()),
+        space=space or "",
+        memory_rule=memory_rule or "",
+        placement=placement or "",
+        experiment=experiment or "",
+        global_batch=global_batch or 0,
+        micro_batch_sizes=micro_batch_sizes(micro_batches or ()),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
+        max_tp=max_tp,
+        hidden=hidden_size,
+        sequence=sequence_length,
+        vocabulary=vocab_size,
     )
     if output is not None:
         check_writable(output)
-    case = build_case(request)
-    result = search(case, limits, solver)
-    save_and_show(case, result, output, as_json=as_json)
+    result: Result | GroupResult
+    if plans_layers(asked):
+        layers = build_layer_case(asked)
+        check_num_layers(layers.problem, num_layers)
+        result = search_layers(layers, limits, solver, top or 1)
+        save_and_show_layers(layers, result, output, as_json=as_json)
+    else:
+        case = build_case(operator_request(asked, num_layers=num_layers, top=top))
+        result = search(case, limits, solver)
+        save_and_show(case, result, output, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
+
+
+def operator_request(asked: GroupInputs, **others: int | None) -> Request:
+    """Return what is asked of a plan of operators.
+
+    Raises
+    ------
+    UsageError: an option that says something of layers only.
+    """
+    given = [option for field, option in LAYER_OPTIONS.items() if getattr(asked, field)]
+    given += [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{given[0]}: found operators to plan, as all devices are equal, expected layers: "
+            "--space planner plans these"
+        )
+    return Request(
+        model=asked.name("model") or o.DEFAULT_MODEL,
+        cluster=asked.name("cluster") or o.DEFAULT_CLUSTER,
+        profile=asked.files["profile"].name,
+        cost_model=asked.cost_model,
+        global_batch=asked.global_batch or o.DEFAULT_GLOBAL_BATCH,
+        micro_batches=asked.micro_batch_sizes,
+        memory_limit=asked.memory_limit,
+        max_stages=asked.max_stages,
+    )
 
 
 def search(case: Case, limits: Limits, solver: str) -> Result:
@@ -124,7 +194,7 @@ def show(case: Case, result: Result, output: Path | None, *, as_json: bool) -> N
     print_report(summary(lines), *tables)
 
 
-def verdict(result: Result, require_gap: float | None) -> int:
+def verdict(result: Result | GroupResult, require_gap: float | None) -> int:
     """Return the exit code, after a line on stderr when it is not 0.
 
     Raises

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp"]
-PROFILE_FORMATS = ("analytic", "aceso")
+# What follows the colon of `FORMAT:PATH`; empty: nothing does.
+PROFILE_FORMATS = {"analytic": "", "aceso": "FOLDER", "metis": "FOLDER", "amp": "FILE"}
 
 
 def memory_limit(text: str | None) -> float | None:
@@ -57,11 +58,14 @@ def split_profile(text: str) -> tuple[str, str]:
     UsageError: no such format, or a path is missing or too many.
     """
     kind, _, path = text.partition(":")
+    forms = [f"{name}:{rest}" if rest else name for name, rest in PROFILE_FORMATS.items()]
     if kind not in PROFILE_FORMATS:
-        raise UsageError(f"--profile: found {text!r}, expected aceso:FOLDER or analytic")
-    if kind == "aceso" and not path:
-        raise UsageError(f"--profile: found {text!r} without a folder, expected aceso:FOLDER")
-    if kind == "analytic" and path:
+        raise UsageError(f"--profile: found {text!r}, expected one of {', '.join(forms)}")
+    rest = PROFILE_FORMATS[kind]
+    if rest and not path:
+        place = rest.lower()
+        raise UsageError(f"--profile: found {text!r} without a {place}, expected {kind}:{rest}")
+    if path and not rest:
         raise UsageError(f"--profile: found {text!r}, but an analytic profile reads no file")
     return kind, path
 

@@ -94,9 +94,17 @@ class PlanCost:
 class GroupCosts(Protocol):
     """Prices pipelines of whole layers on one cluster with one profile."""
 
-    name: str
-    layers: tuple[str, ...]
-    peak_names: tuple[str, ...]  # K of them
+    @property
+    def name(self) -> str:
+        """What the command line calls it."""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers, in order."""
+
+    @property
+    def peak_names(self) -> tuple[str, ...]:
+        """Names of the K peaks."""
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
         """Judge a plan on the devices that it names, in plain floating point."""

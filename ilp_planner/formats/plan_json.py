@@ -71,8 +71,8 @@ def encode(saved: SavedPlan) -> dict[str, Any]:
         "version": VERSION,
         "plan": encode_plan(saved.plan),
         "inputs": _encode_inputs(saved.inputs),
-        "result": None if saved.claim is None else _encode_claim(saved.claim),
-        "evaluation": None if saved.verdict is None else _encode_verdict(saved.verdict),
+        "result": None if saved.claim is None else encode_claim(saved.claim),
+        "evaluation": None if saved.verdict is None else encode_verdict(saved.verdict),
         "certificate": saved.certificate or None,
     }
 
@@ -105,16 +105,17 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _encode_reference(reference: Reference) -> dict[str, Any]:
+def encode_reference(reference: Reference) -> dict[str, Any]:
+    """Return an input file's name and hash."""
     return {"name": reference.name, "sha256": reference.sha256 or None}
 
 
 def _encode_inputs(inputs: Inputs) -> dict[str, Any]:
     limit = inputs.memory_limit
     return {
-        "model": _encode_reference(inputs.model),
-        "cluster": _encode_reference(inputs.cluster),
-        "profile": _encode_reference(inputs.profile),
+        "model": encode_reference(inputs.model),
+        "cluster": encode_reference(inputs.cluster),
+        "profile": encode_reference(inputs.profile),
         "cost_model": inputs.cost_model,
         "global_batch": inputs.global_batch,
         "memory_limit_bytes": limit if limit % 1 else int(limit),
@@ -123,7 +124,8 @@ def _encode_inputs(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _encode_claim(claim: Claim) -> dict[str, Any]:
+def encode_claim(claim: Claim) -> dict[str, Any]:
+    """Return what the solver said."""
     return {
         "status": str(claim.status),
         "stopped_by": str(claim.stopped_by),
@@ -139,7 +141,8 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _encode_verdict(verdict: Verdict) -> dict[str, Any]:
+def encode_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return what the evaluator said."""
     return {
         "legal": verdict.legal,
         "iteration_time_s": verdict.iteration_time,
@@ -155,18 +158,40 @@ def read_plan(path: Path) -> SavedPlan:
     ------
     PlanError: one line with the file, the key, what was found and what was expected.
     """
+    return decode(open_plan(path))
+
+
+def open_plan(path: Path) -> Fields:
+    """Open a plan file of either kind.
+
+    Raises
+    ------
+    PlanError: it is none, or of another version.
+    """
     root = Fields(read_json(path, PlanError), file=str(path))
     root.choice("schema", (SCHEMA,))
     if root.values.get("version") != VERSION:
         raise root.error("version", str(VERSION))
+    return root
+
+
+def decode(root: Fields) -> SavedPlan:
+    """Read an open plan file.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    if "kind" in root.values:
+        raise root.error("kind", "nothing, as in a plan of operators")
     root.only(KEYS)
     claim = root.inside("result") if root.optional("result") else None
     verdict = root.inside("evaluation") if root.optional("evaluation") else None
     return SavedPlan(
         plan=_decode_plan(root.inside("plan")),
         inputs=_decode_inputs(root.inside("inputs")),
-        claim=None if claim is None else _decode_claim(claim),
-        verdict=None if verdict is None else _decode_verdict(verdict),
+        claim=None if claim is None else decode_claim(claim),
+        verdict=None if verdict is None else decode_verdict(verdict),
         certificate=root.record("certificate") if root.optional("certificate") else {},
     )
 
@@ -215,7 +240,8 @@ def _decode_stage(fields: Fields) -> Stage:
     )
 
 
-def _decode_reference(fields: Fields) -> Reference:
+def decode_reference(fields: Fields) -> Reference:
+    """Read an input file's name and hash."""
     fields.only(REFERENCE_KEYS)
     name = fields.text("name")
     if not name:
@@ -226,9 +252,9 @@ def _decode_reference(fields: Fields) -> Reference:
 def _decode_inputs(fields: Fields) -> Inputs:
     fields.only(INPUT_KEYS)
     return Inputs(
-        model=_decode_reference(fields.inside("model")),
-        cluster=_decode_reference(fields.inside("cluster")),
-        profile=_decode_reference(fields.inside("profile")),
+        model=decode_reference(fields.inside("model")),
+        cluster=decode_reference(fields.inside("cluster")),
+        profile=decode_reference(fields.inside("profile")),
         cost_model=fields.text("cost_model"),
         global_batch=fields.whole("global_batch", least=1),
         memory_limit=fields.number("memory_limit_bytes", least=1.0),
@@ -237,7 +263,8 @@ def _decode_inputs(fields: Fields) -> Inputs:
     )
 
 
-def _decode_claim(fields: Fields) -> Claim:
+def decode_claim(fields: Fields) -> Claim:
+    """Read what the solver said."""
     fields.only(RESULT_KEYS)
     versions = fields.record("versions")
     for package, version in versions.items():
@@ -258,7 +285,8 @@ def _decode_claim(fields: Fields) -> Claim:
     )
 
 
-def _decode_verdict(fields: Fields) -> Verdict:
+def decode_verdict(fields: Fields) -> Verdict:
+    """Read what the evaluator said."""
     fields.only(EVALUATION_KEYS)
     stages = []
     for stage in fields.each("stages"):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
-    from ilp_planner.result import Result, Status, Stop
+    from ilp_planner.result import Outcome, Status, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class SavedPlan:
     certificate: dict[str, Any] = field(default_factory=dict)
 
 
-def claim_of(result: Result, versions: Mapping[str, str]) -> Claim:
+def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
     """Return what a result claims, without the plan."""
     return Claim(
         status=result.status,

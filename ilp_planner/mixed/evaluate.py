@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.evaluate import ROUNDING, Violation
+from ilp_planner.units import format_bytes
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.costs.groups import PlanCost
-    from ilp_planner.evaluate import Violation
+    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.plan import GroupPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +32,144 @@ class GroupEvaluation:
     @property
     def iteration_time(self) -> float:
         """Seconds; nan when the plan cannot be priced."""
-        return float("nan") if self.cost is None else self.cost.iteration_time
+        return math.nan if self.cost is None else self.cost.iteration_time
 
     @property
     def legal(self) -> bool:
         """No rule is broken."""
         return not self.violations
+
+
+def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:
+    """Judge a plan: every broken rule, and time and memory recomputed in floating point."""
+    used = {d for stage in plan.stages for d in stage.devices}
+    idle = tuple(d for d in range(problem.cluster.device_count) if d not in used)
+    broken = (
+        *check_model(problem, plan),
+        *check_layers_covered_once(problem, plan),
+        *check_devices_used_once(problem, plan),
+        *check_samples(problem, plan),
+    )
+    if broken:
+        return GroupEvaluation(cost=None, violations=broken, idle=idle)
+    cost = problem.costs.plan_cost(plan, problem.cluster)
+    violations = (
+        *check_stage_count(problem, plan),
+        *check_degrees(problem, plan),
+        *check_profiled(cost),
+        *check_memory_fits(problem, plan, cost),
+        *check_space(problem, plan, idle),
+    )
+    return GroupEvaluation(cost=cost, violations=violations, idle=idle)
+
+
+def check_model(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """The plan is for this model and batch."""
+    if plan.model != problem.model:
+        yield Violation("model", "plan", plan.model, problem.model)
+    if plan.global_batch != problem.global_batch:
+        have = f"{plan.global_batch} samples"
+        yield Violation("global batch", "plan", have, str(problem.global_batch))
+    if plan.micro_batches < 1 or plan.global_batch % plan.micro_batches:
+        have = f"{plan.micro_batches} micro-batches"
+        yield Violation("micro-batches", "plan", have, f"a divisor of {plan.global_batch}")
+
+
+def check_layers_covered_once(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """Stages cover all layers, in order, each once and none empty."""
+    position = 0
+    for s, stage in enumerate(plan.stages):
+        if stage.start != position or stage.stop <= stage.start:
+            have = f"layers {stage.start} to {stage.stop - 1}"
+            yield Violation("layers covered once", f"stage {s}", have, f"from layer {position} on")
+            return
+        position = stage.stop
+    if position != len(problem.costs.layers):
+        limit = f"{len(problem.costs.layers)} layers"
+        yield Violation("layers covered once", "plan", f"{position} layers", limit)
+
+
+def check_devices_used_once(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """Every device exists and is in one place of one stage."""
+    seen: set[int] = set()
+    for s, stage in enumerate(plan.stages):
+        for device in stage.devices:
+            if not 0 <= device < problem.cluster.device_count:
+                limit = f"0 to {problem.cluster.device_count - 1}"
+                yield Violation("devices used once", f"stage {s}", f"device {device}", limit)
+            elif device in seen:
+                have = f"device {device} again"
+                yield Violation("devices used once", f"stage {s}", have, "every device once")
+            seen.add(device)
+
+
+def check_samples(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """The replicas of every stage share each micro-batch."""
+    for s, stage in enumerate(plan.stages):
+        shared = sum(replica.samples for replica in stage.replicas)
+        if shared != plan.micro_batch:
+            limit = f"{plan.micro_batch}, the micro-batch"
+            yield Violation("samples", f"stage {s}", f"{shared} samples", limit)
+
+
+def check_stage_count(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """No more stages than allowed."""
+    if len(plan.stages) > problem.max_stages:
+        yield Violation("stages", "plan", str(len(plan.stages)), f"at most {problem.max_stages}")
+
+
+def check_degrees(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """The tensor degree is allowed, and replicas of equal devices take equally many samples.
+
+    Metis shares a micro-batch otherwise, and may leave a replica without samples.
+    """
+    for s, stage in enumerate(plan.stages):
+        if stage.tp > problem.max_tp:
+            limit = f"at most {problem.max_tp}"
+            yield Violation("degrees", f"stage {s}", f"tp {stage.tp}", limit)
+        if problem.space != "planner":
+            continue
+        types = {problem.cluster.type_of[d] for d in stage.devices}
+        samples = {replica.samples for replica in stage.replicas}
+        if len(types) == 1 and len(samples) > 1:
+            have = f"replicas with {', '.join(map(str, sorted(samples)))} samples"
+            yield Violation("degrees", f"stage {s}", have, "equal shares on equal devices")
+        if 0 in samples:
+            yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
+
+
+def check_profiled(cost: PlanCost) -> Iterator[Violation]:
+    """Everything that the plan does is in the profile."""
+    for s, stage in enumerate(cost.stages):
+        for missing in stage.unprofiled:
+            yield Violation("profiled", f"stage {s}", missing, "a row of the profile")
+
+
+def check_memory_fits(
+    problem: GroupProblem, plan: GroupPlan, cost: PlanCost
+) -> Iterator[Violation]:
+    """Every device of every stage holds what it must; under Metis's rule, its groups in sum."""
+    if problem.memory_rule == "metis":
+        needs = getattr(problem.costs, "group_memory")(plan, problem.cluster)
+        for s, (wanted, available) in enumerate(needs):
+            if wanted > available * (1 + ROUNDING):
+                limit = f"at most {format_bytes(available)} (Metis's rule)"
+                yield Violation("memory", f"stage {s}", format_bytes(wanted), limit)
+        return
+    for s, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
+        for replica, used in zip(stage.replicas, found.memory, strict=True):
+            types = {problem.cluster.type_of[d] for d in replica.devices}
+            least = min(problem.memory_limits[name] for name in types)
+            if used > least * (1 + ROUNDING):
+                where = f"stage {s}, device {replica.devices[0]}"
+                expected = f"at most {format_bytes(least)}"
+                yield Violation("memory", where, format_bytes(used), expected)
+                break
+
+
+def check_space(
+    problem: GroupProblem, plan: GroupPlan, idle: tuple[int, ...]
+) -> Iterator[Violation]:
+    """Metis's and AMP's own spaces use every device."""
+    if problem.space != "planner" and idle:
+        yield Violation("devices used once", "plan", f"{len(idle)} idle devices", "none idle")

@@ -14,7 +14,6 @@ from ilp_planner.profiles.analytic_resnet import resnet_work
 from ilp_planner.profiles.analytic_t5 import t5_work
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
 from ilp_planner.profiles.work import Exchange, Work, exchange_time, kernel_time
-from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
@@ -22,7 +21,7 @@ from ilp_planner.specs.t5 import T5
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.specs.cluster import ClusterSpec, Link
+    from ilp_planner.specs.cluster import ClusterSpec, Device, Link
     from ilp_planner.specs.model import ModelSpec
 
 TENSOR_DEGREES = (1, 2, 4, 8)
@@ -45,35 +44,46 @@ def analytic_profile(
     SpecError: a micro-batch below 1, nodes of several kinds, or a device type without the model's
         precision.
     """
-    samples = tuple(sorted(set(model.micro_batches if micro_batches is None else micro_batches)))
-    if not samples or samples[0] < 1:
-        raise SpecError(
-            f"micro-batch size: must be at least 1, found {samples[0] if samples else 'none'}"
-        )
+    samples = check_samples(model.micro_batches if micro_batches is None else micro_batches)
+    device = cluster.device
+    (name,) = cluster.type_names
+    link, between = cluster.link(0, 0), cluster.type_link(name, name)
     possible = [t for t in TENSOR_DEGREES if t <= cluster.devices_per_node]
     degrees = tuple(t for t in possible if model.architecture.tensor_parts % t == 0)
-    parameters = model.architecture.parameters
     rows: dict[RowKey, OperatorRow] = {}
     for micro_batch in samples:
         for degree in degrees:
+            weights = operator_weights(model, degree)
             for operator, work in operator_work(model, micro_batch, degree).items():
                 key = RowKey(operator=operator, micro_batch=micro_batch, tp=degree, split=SPLIT)
-                held = parameters.get(operator, Parameters())
-                weights = model.bytes_per_number * (held.split / degree + held.whole)
-                rows[key] = _row(work, weights, degree, cluster, model.precision)
+                forward, backward = work_times(work, degree, device, link, model.precision)
+                rows[key] = OperatorRow(
+                    forward=forward,
+                    backward=backward,
+                    input=work.input,
+                    output=work.output,
+                    weights=weights.get(operator, 0.0),
+                    activations=work.activations,
+                    forward_reserved=work.forward_reserved,
+                    backward_reserved=work.backward_reserved,
+                    provenance=Provenance.ANALYTIC,
+                )
     left_out = [str(t) for t in possible if t not in degrees]
+    notes = []
+    if left_out:
+        notes.append(f"tp {', '.join(left_out)}: does not divide {model.name}, left out")
+    if not cluster.symmetric:
+        notes.append("links.matrix: every two nodes taken as linked like the best two")
     return Profile(
         source="analytic",
         micro_batches=samples,
         tensor_degrees=degrees,
         splits=(SPLIT,),
         rows=rows,
-        collectives=_collectives(rows.values(), possible[1:], cluster.intra_node),
-        intra_node=_bandwidths(cluster.intra_node),
-        inter_node=_bandwidths(cluster.inter_node),
-        notes=(f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
-        if left_out
-        else (),
+        collectives=_collectives(rows.values(), possible[1:], link),
+        intra_node=_bandwidths(link),
+        inter_node=_bandwidths(between),
+        notes=tuple(notes),
     )
 
 
@@ -89,23 +99,40 @@ def operator_work(model: ModelSpec, micro_batch: int, degree: int) -> dict[str, 
     raise SpecError(f"model {model.name!r}: no analytic profile for family {model.family!r}")
 
 
-def _row(
-    work: Work, weights: float, degree: int, cluster: ClusterSpec, precision: str
-) -> OperatorRow:
-    device, link = cluster.device, cluster.intra_node
-    return OperatorRow(
-        forward=kernel_time(work.forward, device, precision)
+def operator_weights(model: ModelSpec, degree: int) -> dict[str, float]:
+    """Return the bytes of parameters on each tensor-parallel rank, by operator with any."""
+    number = model.bytes_per_number
+    return {
+        operator: number * (held.split / degree + held.whole)
+        for operator, held in model.architecture.parameters.items()
+    }
+
+
+def work_times(
+    work: Work, degree: int, device: Device, link: Link, precision: str
+) -> tuple[float, float]:
+    """Return seconds of the forward and the backward pass. link: to the tensor-parallel peers."""
+    return (
+        kernel_time(work.forward, device, precision)
         + sum(exchange_time(e, degree, link) for e in work.forward_exchanges),
-        backward=kernel_time(work.backward, device, precision)
+        kernel_time(work.backward, device, precision)
         + sum(exchange_time(e, degree, link) for e in work.backward_exchanges),
-        input=work.input,
-        output=work.output,
-        weights=weights,
-        activations=work.activations,
-        forward_reserved=work.forward_reserved,
-        backward_reserved=work.backward_reserved,
-        provenance=Provenance.ANALYTIC,
     )
+
+
+def check_samples(samples: Iterable[int]) -> tuple[int, ...]:
+    """Return micro-batch sizes ascending and once.
+
+    Raises
+    ------
+    SpecError: there is none, or one is below 1.
+    """
+    found = tuple(sorted(set(samples)))
+    if not found or found[0] < 1:
+        raise SpecError(
+            f"micro-batch size: must be at least 1, found {found[0] if found else 'none'}"
+        )
+    return found
 
 
 def _collectives(

@@ -26,18 +26,23 @@ class LayerProfile:
 
     source: what to show the user (`metis:DIR`, `analytic`).
     layers: names, in order.
-    time: float64 [L], seconds, forward and backward of one micro-batch, tensor-parallel communication
-        included. A missing key means: not profiled.
+    time: float64 [L], seconds, forward and backward of one micro-batch, tensor-parallel
+        communication included. A missing key means: not profiled.
     state: (device type, tp) -> float64 [L], bytes held whatever the micro-batch: parameters,
         gradients, optimiser states.
-    activation: (device type, tp) -> float64 [L], bytes per sample that a micro-batch in flight keeps.
-    workspace: (device type, tp) -> float64 [L], bytes needed while the layer runs; a stage needs the
-        largest. Zeros where the profile does not tell it apart.
+    activation: (device type, tp) -> float64 [L], bytes per sample that a micro-batch in flight
+        keeps.
+    workspace: (device type, tp) -> float64 [L], bytes needed while the layer runs; a stage needs
+        the largest. Zeros where the profile does not tell it apart.
+    workspace_per_sample: likewise, bytes needed besides for every sample of the micro-batch that
+        runs (not of those in flight); empty when unknown.
     gradients: float64 [L], bytes of gradients of the whole layer (not divided by tp).
-    boundary: float64 [L + 1], bytes per sample that cross a cut before layer i in one direction; 0 at
-        both ends.
+    boundary: float64 [L + 1], bytes per sample that cross a cut before layer i in one direction; 0
+        at both ends.
     optimizer: (device type, tp) -> float64 [L], seconds of the optimiser step; empty when unknown.
     measured: keys whose rows are measurements; the others are predictions.
+    isolated: every layer was timed by itself, the host waiting for the device: a row is what one
+        pass costs at most, not what it adds to a pass over the whole model (AMP's profiles).
     notes: one-line remarks about what is missing or suspicious.
     """
 
@@ -50,7 +55,11 @@ class LayerProfile:
     gradients: NDArray[np.float64]
     boundary: NDArray[np.float64]
     optimizer: Mapping[tuple[str, int], NDArray[np.float64]] = field(default_factory=dict)
+    workspace_per_sample: Mapping[tuple[str, int], NDArray[np.float64]] = field(
+        default_factory=dict
+    )
     measured: frozenset[LayerKey] = frozenset()
+    isolated: bool = False
     notes: tuple[str, ...] = ()
 
     @property

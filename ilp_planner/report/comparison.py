@@ -8,30 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
     memory_used,
     new_table,
     note_lines,
-    problem_lines,
     proved_gap,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.table import Table
-
-    from ilp_planner.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One plan or solver.
 
-    time: seconds per iteration, inf without a legal plan. memory: bytes of the fullest device.
+    time: seconds per iteration, inf without a legal plan. memory, limit: bytes of the fullest
+    device, used and allowed.
     bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
     remark: why there is no plan, or what else to know.
     """
@@ -39,6 +36,7 @@ class Entry:
     name: str
     time: float = math.inf
     memory: float = math.nan
+    limit: float = math.nan
     bound: float = 0.0
     stages: int | None = None
     micro_batch: int | None = None
@@ -51,7 +49,7 @@ def best_bound(entries: Sequence[Entry]) -> float:
     return max(entry.bound for entry in entries)
 
 
-def comparison_table(problem: Problem, entries: Sequence[Entry]) -> Table:
+def comparison_table(entries: Sequence[Entry]) -> Table:
     """Return a row per plan or solver; gaps are to the best bound of all."""
     table = new_table(
         "plan",
@@ -72,7 +70,7 @@ def comparison_table(problem: Problem, entries: Sequence[Entry]) -> Table:
             _number(entry.time, 3),
             _count(entry.stages),
             _count(entry.micro_batch),
-            "-" if math.isnan(entry.memory) else memory_used(entry.memory, problem.memory_limit),
+            "-" if math.isnan(entry.memory) else memory_used(entry.memory, entry.limit),
             describe_gap(proved_gap(entry.time, bound)) if bound > 0 else "-",
             _number(entry.bound or math.nan, 3),
             _number(entry.wall, 1),
@@ -82,22 +80,29 @@ def comparison_table(problem: Problem, entries: Sequence[Entry]) -> Table:
     return table
 
 
-def comparison_lines(problem: Problem, entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Say what was compared on, and the best bound."""
+def comparison_lines(
+    problem: Sequence[tuple[str, str]], notes: Iterable[str], entries: Sequence[Entry]
+) -> list[tuple[str, str]]:
+    """Say what was compared on, and the best bound.
+
+    Parameters
+    ----------
+    problem: what there is to say of it. notes: on it, one line each.
+    """
     bound = best_bound(entries)
     source = next((entry.name for entry in entries if bound and entry.bound == bound), "")
     return [
-        *problem_lines(problem),
+        *problem,
         ("best bound", describe_bound(bound, source)),
-        *note_lines(problem.notes),
+        *note_lines(notes),
     ]
 
 
-def comparison_object(problem: Problem, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return the comparison for `--json`."""
+def comparison_object(problem: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the comparison for `--json`. problem: what was compared on, as objects."""
     bound = best_bound(entries)
     return {
-        **problem_object(problem),
+        **problem,
         "bound_s": bound,
         "entries": [
             {

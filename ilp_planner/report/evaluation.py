@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.text import Text
 
@@ -17,6 +17,8 @@ from ilp_planner.report.tables import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from ilp_planner.certificate import CertificateCheck
@@ -24,6 +26,50 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
+
+
+class Check(Protocol):
+    """What became of a certificate, of whichever kind of plan."""
+
+    @property
+    def bound(self) -> float:
+        """Seconds; no plan takes less, as found anew."""
+
+    @property
+    def holds(self) -> bool:
+        """Every part holds."""
+
+
+class GroupPartCheck(Protocol):
+    """One part of a layer-level certificate; claimed, rederived: seconds."""
+
+    @property
+    def name(self) -> str:
+        """What the certificate calls it."""
+
+    @property
+    def claimed(self) -> float:
+        """The bound that the certificate claims."""
+
+    @property
+    def rederived(self) -> float:
+        """The bound found anew."""
+
+    @property
+    def by(self) -> str:
+        """What proves it."""
+
+    @property
+    def holds(self) -> bool:
+        """The bound found anew is no lower."""
+
+
+class GroupCheck(Check, Protocol):
+    """What became of a layer-level certificate."""
+
+    @property
+    def parts(self) -> Sequence[GroupPartCheck]:
+        """All parts."""
 
 
 def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
@@ -38,7 +84,7 @@ def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> li
 
 
 def proof_lines(
-    claim: Claim | None, check: CertificateCheck | None, iteration_time: float
+    claim: Claim | None, check: Check | None, iteration_time: float
 ) -> list[tuple[str, str]]:
     """Say what is proved: by the certificate where it was checked, else what the file claims.
 

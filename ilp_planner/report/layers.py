@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIRST = ("1st-layernorm", "-conv1")  # how the name of a layer's first operator ends
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Operators [start, stop). side: `enc`, `dec` or `block`; number: from 1 on each side."""
-
-    side: str
-    number: int
-    start: int
-    stop: int
-
-
-def find_layers(operators: Sequence[str]) -> tuple[Layer, ...]:
-    """Return the repeated layers of a chain, in order; what belongs to none is in none."""
-    starts = [i for i, name in enumerate(operators) if name.endswith(FIRST)]
-    layers: list[Layer] = []
-    for place, start in enumerate(starts):
-        side = operators[start].split("-")[0]
-        following = starts[place + 1] if place + 1 < len(starts) else len(operators)
-        before = layers[-1] if layers and layers[-1].side == side else None
-        # Layers of a side are equally long: the last one ends before what follows it.
-        length = before.stop - before.start if before else following - start
-        stop = min(start + length, following)
-        layers.append(Layer(side, before.number + 1 if before else 1, start, stop))
-    return tuple(layers)
+    from ilp_planner.specs.chain_layers import Layer
 
 
 def describe_layers(layers: Sequence[Layer], start: int, stop: int) -> str:

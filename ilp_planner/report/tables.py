@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ilp_planner.report.layers import describe_layers, find_layers
+from ilp_planner.report.layers import describe_layers
 from ilp_planner.result import Status, Stop, relative_gap
+from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan, Stage
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
+    from ilp_planner.result import Outcome, Result
 
 GIB = 2**30
 ROUNDING = 1e-9  # relative: the same times added in another order
@@ -122,7 +123,7 @@ def plan_lines(plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
     ]
 
 
-def proof_lines(result: Result) -> list[tuple[str, str]]:
+def proof_lines(result: Outcome) -> list[tuple[str, str]]:
     """Say what is proved, and why the search stopped."""
     return [
         ("bound", describe_bound(result.bound, result.bound_source)),

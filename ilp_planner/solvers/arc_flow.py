@@ -3,7 +3,7 @@
 Model: one 0/1 variable per arc, one unit of flow from the sources to the sink, and a bottleneck
 variable that is at least the total time of the arcs over each operator. A path has exactly one arc
 over each operator, so these rows say "slowest arc" with far fewer and much tighter rows than one
-row per arc.
+row per arc. Each peak has such a variable, too. What a path may use of each device type is one row.
 
 What was tried and left out: 0/1 thresholds on the bottleneck (x_a <= z_k for arcs slower than
 threshold k) close a third to a half of the root gap, but cost the solvers more time than they save.
@@ -12,8 +12,8 @@ threshold k) close a third to a half of the root gap, but cost the solvers more 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +22,21 @@ from ilp_planner.errors import SolverError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
 
     from numpy.typing import NDArray
 
     from ilp_planner.graph import StageGraph
 
 INCUMBENT_TRIES = 16
+PRICE_STEPS = 12
+"""Times that device prices are adjusted, per choice of ceilings, to make a shortest path fit."""
+FIRST_STEPS = 60
+"""As often when nothing has fitted yet.
+
+Measured on two instances of 14000 and 16000 arcs over three types of 16 devices: 12 steps find no
+path in one of them, 40 find one (2.4 % above the best path known, whose own gap is open).
+"""
 COVER_ENTRIES = 3
 """Entries of the covering rows per arc, beyond which rows are left out.
 
@@ -42,6 +51,7 @@ class Reduced:
 
     arcs: int64, number of each arc in the graph that was reduced.
     bottleneck: seconds; the slowest arc of such a path takes at least that.
+    peaks: seconds, float64 [K]; the largest of each peak of such a path is at least that.
     bound: seconds, proved for every path of the graph that was reduced (never above the cutoff; inf
     without both).
     """
@@ -49,6 +59,7 @@ class Reduced:
     graph: StageGraph
     arcs: NDArray[np.int64]
     bottleneck: float
+    peaks: NDArray[np.float64]
     bound: float
 
     def original(self, path: Iterable[int]) -> tuple[int, ...]:
@@ -93,17 +104,24 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearModel:
-    """Minimise cost over 0/1 columns, one per arc, and a last, continuous one for the bottleneck.
+    """Minimise cost over 0/1 columns, one per arc, and continuous ones for what is a maximum.
 
-    bottleneck: its least and greatest value. scale: the model's time unit is 1 / scale seconds.
+    maxima: name, least and greatest value of each continuous column: the bottleneck, then the
+    peaks.
+    rows: by name: flow, cover, one group per peak, capacity.
+    scale: the model's time unit is 1 / scale seconds.
     """
 
     arcs: int
     cost: NDArray[np.float64]
-    bottleneck: tuple[float, float]
-    flow: Rows
-    cover: Rows
+    maxima: tuple[tuple[str, float, float], ...]
+    rows: dict[str, Rows]
     scale: float
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self.arcs + len(self.maxima)
 
 
 def check_positions(graph: StageGraph) -> None:
@@ -136,12 +154,12 @@ def check_positions(graph: StageGraph) -> None:
 def rounding(graph: StageGraph) -> float:
     """Return a relative error that no float sum over a path of the graph exceeds."""
     longest = int(np.unique(graph.start).size)
-    return 4.0 * float(np.finfo(np.float64).eps) * (longest + 4)
+    return 4.0 * float(np.finfo(np.float64).eps) * (longest + len(graph.peaks) + 4)
 
 
 @dataclass(frozen=True, eq=False)
 class _Labels:
-    """Least total (sum) and least slowest (worst) time of a path to and from each node, seconds."""
+    """Least sum of one figure and least maximum of another over the paths to and from each node."""
 
     sum_to: NDArray[np.float64]
     sum_from: NDArray[np.float64]
@@ -149,8 +167,8 @@ class _Labels:
     worst_from: NDArray[np.float64]
 
 
-def _labels(graph: StageGraph) -> _Labels:
-    """Sweep the arcs once in each direction.
+def _labels(graph: StageGraph, summed: NDArray[Any], maximal: NDArray[np.float64]) -> _Labels:
+    """Sweep the arcs once in each direction, with the figures of each arc.
 
     Plain lists: a few milliseconds for 20000 arcs however few arcs share a position, where array
     operations per position would cost ten times that on a chain of thousands of positions.
@@ -160,53 +178,97 @@ def _labels(graph: StageGraph) -> _Labels:
         zip(
             graph.tail[order].tolist(),
             graph.head[order].tolist(),
-            graph.time[order].tolist(),
+            summed[order].tolist(),
+            maximal[order].tolist(),
             strict=True,
         )
     )
     sums_to, worsts_to = [math.inf] * graph.nodes, [math.inf] * graph.nodes
     for source in graph.sources:
         sums_to[source] = worsts_to[source] = 0.0
-    for tail, head, time in arcs:
-        total = sums_to[tail] + time
+    for tail, head, part, value in arcs:
+        total = sums_to[tail] + part
         if total < sums_to[head]:
             sums_to[head] = total
         worst = worsts_to[tail]
-        if worst < time:
-            worst = time
+        if worst < value:
+            worst = value
         if worst < worsts_to[head]:
             worsts_to[head] = worst
     sums_from, worsts_from = [math.inf] * graph.nodes, [math.inf] * graph.nodes
     sums_from[graph.sink] = worsts_from[graph.sink] = 0.0
-    for tail, head, time in reversed(arcs):
-        total = sums_from[head] + time
+    for tail, head, part, value in reversed(arcs):
+        total = sums_from[head] + part
         if total < sums_from[tail]:
             sums_from[tail] = total
         worst = worsts_from[head]
-        if worst < time:
-            worst = time
+        if worst < value:
+            worst = value
         if worst < worsts_from[tail]:
             worsts_from[tail] = worst
     return _Labels(*map(np.array, (sums_to, sums_from, worsts_to, worsts_from)))
 
 
+def _least_cost(graph: StageGraph) -> tuple[NDArray[np.float64], float, NDArray[np.float64], float]:
+    """Return what the paths cost at least: those through each arc, and all of them.
+
+    Each term of the objective and the use of each device type is least on its own here, so that no
+    path through an arc can have less of any. Returns seconds per arc (inf where no path within the
+    capacities goes), and over all paths the least slowest arc, the least peaks and the least cost.
+    """
+    more = graph.micro_batches - 1
+    labels = _labels(graph, graph.time + graph.extra, graph.time)
+    cost = labels.sum_to[graph.tail] + (graph.time + graph.extra) + labels.sum_from[graph.head]
+    alive = np.flatnonzero(np.isfinite(cost))  # on a path at all; only there maxima are finite, too
+    tail, head = graph.tail[alive], graph.head[alive]
+    worst = np.maximum(labels.worst_to[tail], labels.worst_from[head])
+    cost[alive] += more * np.maximum(worst, graph.time[alive])
+    peaks = np.zeros(len(graph.peaks))
+    for number, (use, peak) in enumerate(zip_longest(graph.use.T, graph.peaks)):
+        other = _labels(
+            graph, graph.time if use is None else use, graph.time if peak is None else peak
+        )
+        if peak is not None:
+            worst = np.maximum(other.worst_to[tail], other.worst_from[head])
+            cost[alive] += np.maximum(worst, peak[alive])
+            peaks[number] = other.worst_to[graph.sink]
+        if use is not None:
+            least = other.sum_to[tail] + use[alive] + other.sum_from[head]
+            cost[alive[least > graph.capacity[number]]] = math.inf
+    bottleneck = float(labels.worst_to[graph.sink])
+    total = math.inf
+    if alive.size:
+        total = more * bottleneck + float(labels.sum_to[graph.sink]) + float(peaks.sum())
+    return cost, bottleneck, peaks, total
+
+
 def shortest_path(graph: StageGraph, ceiling: float = math.inf) -> tuple[int, ...]:
-    """Return the path of least total time without arcs slower than `ceiling` seconds."""
+    """Return the path of least total time and extra without arcs slower than `ceiling` seconds.
+
+    The capacities do not matter here.
+    """
+    return _shortest(graph, graph.time + graph.extra, graph.time <= ceiling)
+
+
+def _shortest(
+    graph: StageGraph, weight: NDArray[np.float64], allowed: NDArray[np.bool_]
+) -> tuple[int, ...]:
+    """Return the path of least total weight over the allowed arcs."""
     order = np.argsort(graph.start, kind="stable")
-    order = order[graph.time[order] <= ceiling]
+    order = order[allowed[order]]
     total = [math.inf] * graph.nodes
     into = [-1] * graph.nodes
     for source in graph.sources:
         total[source] = 0.0
-    for arc, tail, head, time in zip(
+    for arc, tail, head, part in zip(
         order.tolist(),
         graph.tail[order].tolist(),
         graph.head[order].tolist(),
-        graph.time[order].tolist(),
+        weight[order].tolist(),
         strict=True,
     ):
-        if total[tail] + time < total[head]:
-            total[head] = total[tail] + time
+        if total[tail] + part < total[head]:
+            total[head] = total[tail] + part
             into[head] = arc
     path = []
     node = graph.sink
@@ -216,16 +278,67 @@ def shortest_path(graph: StageGraph, ceiling: float = math.inf) -> tuple[int, ..
     return tuple(reversed(path))
 
 
-def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...]:
-    """Return the cheapest of a few shortest paths, under different ceilings on their arcs."""
-    best = shortest_path(graph)
-    if not best or graph.micro_batches == 1:
+class _Fitting:
+    """Shortest paths within the capacities, by a price per device of each type.
+
+    Prices are kept from one set of allowed arcs to the next, as the sets are alike.
+    """
+
+    def __init__(self, graph: StageGraph) -> None:
+        self.graph = graph
+        self.capacity = np.array(graph.capacity, dtype=np.int64)
+        self.price = np.zeros(self.capacity.size)
+        self.steps = FIRST_STEPS
+
+    def path(self, allowed: NDArray[np.bool_]) -> tuple[int, ...]:
+        """Return a path over the allowed arcs within the capacities, empty when none was found."""
+        graph = self.graph
+        weight = graph.time + graph.extra
+        if not self.capacity.size:
+            return _shortest(graph, weight, allowed)
+        best: tuple[int, ...] = ()
+        for step in range(self.steps):
+            if best and step >= PRICE_STEPS:
+                break
+            path = _shortest(graph, weight + graph.use @ self.price, allowed)
+            if not path:
+                return ()
+            arcs = list(path)
+            over = graph.use[arcs].sum(axis=0) - self.capacity
+            if (over <= 0).all():
+                if not best or graph.path_time(path) < graph.path_time(best):
+                    best = path
+                if not self.price.any():
+                    break
+            # One path's whole cost, spread over the devices that are too many or left over.
+            size = float(weight[arcs].sum()) / (2 + step) / float((over * over).sum() or 1)
+            self.price = np.maximum(0.0, self.price + size * over)
+        self.steps = PRICE_STEPS
         return best
-    least = float(_labels(graph).worst_to[graph.sink])
-    for ceiling in np.linspace(least, float(graph.time[list(best)].max()), tries, endpoint=False):
-        path = shortest_path(graph, float(ceiling))
-        if path and graph.path_time(path) < graph.path_time(best):
-            best = path
+
+
+def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...]:
+    """Return the cheapest of a few shortest paths, under different ceilings on their arcs.
+
+    Ceilings are put on the time, then on each peak under the best ceilings so far. Where devices
+    are limited, none of the paths may fit: empty then, as without any path.
+    """
+    fitting = _Fitting(graph)
+    allowed = np.ones(graph.arcs, dtype=np.bool_)
+    best = fitting.path(allowed)
+    limited = [graph.time] if graph.micro_batches > 1 else []
+    for value in (*limited, *graph.peaks):
+        if not allowed.any():
+            break
+        least = float(_labels(graph, graph.time, value).worst_to[graph.sink])
+        most = float(value[list(best)].max() if best else value[allowed].max())
+        kept = allowed
+        for ceiling in np.linspace(least, most, tries, endpoint=False) if least < most else ():
+            under = allowed & (value <= ceiling)
+            path = fitting.path(under)
+            if path and (not best or graph.path_time(path) < graph.path_time(best)):
+                best, kept = path, under
+        allowed = kept
     return best
 
 
@@ -233,7 +346,10 @@ def reduced(graph: StageGraph, cutoff: float = math.inf) -> Reduced:
     """Drop every arc that no path costing at most `cutoff` seconds can use.
 
     The best path through an arc costs at least (B - 1) * (least slowest arc of a path through it) +
-    (least total of a path through it). Dropping arcs raises both, so it is repeated until nothing
+    (least total of a path through it) + (least of each peak of a path through it), and uses at
+    least
+    the least devices of each type of a path through it. Dropping arcs raises them all, so it is
+    repeated until nothing
     more goes. Paths at the cutoff
     stay: when one is known, the optimum of the graph is a path of what is left.
     """
@@ -242,28 +358,12 @@ def reduced(graph: StageGraph, cutoff: float = math.inf) -> Reduced:
     slack = rounding(graph)
     rest = graph
     while True:
-        labels = _labels(rest)
-        bottleneck = float(labels.worst_to[rest.sink])
-        worst = np.maximum(labels.worst_to[rest.tail], labels.worst_from[rest.head])
-        total = labels.sum_to[rest.tail] + rest.time + labels.sum_from[rest.head]
-        keep = np.isfinite(total)  # on a path at all; only there `worst` is finite, too
-        cost = (graph.micro_batches - 1) * np.maximum(worst, rest.time)[keep] + total[keep]
-        keep[keep] = cost * (1 - slack) <= cutoff
-        if keep.all():
-            least = math.inf
-            if rest.arcs:
-                least = (graph.micro_batches - 1) * bottleneck + float(labels.sum_to[rest.sink])
+        cost, bottleneck, peaks, least = _least_cost(rest)
+        keep = np.flatnonzero(np.isfinite(cost) & (cost * (1 - slack) <= cutoff))
+        if keep.size == rest.arcs:
             bound = min(cutoff, least * (1 - slack))
-            return Reduced(graph=rest, arcs=arcs, bottleneck=bottleneck, bound=bound)
-        arcs = arcs[keep]
-        rest = replace(
-            rest,
-            tail=rest.tail[keep],
-            head=rest.head[keep],
-            start=rest.start[keep],
-            stop=rest.stop[keep],
-            time=rest.time[keep],
-        )
+            return Reduced(graph=rest, arcs=arcs, bottleneck=bottleneck, peaks=peaks, bound=bound)
+        arcs, rest = arcs[keep], rest.only(keep)
 
 
 def flow_rows(graph: StageGraph) -> Rows:
@@ -328,37 +428,89 @@ def _piercing(first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.i
     return np.array(picks[1:], dtype=np.int64)
 
 
+def capacity_rows(graph: StageGraph) -> Rows:
+    """Return, for each device type that arcs use, the row that keeps a path within its capacity.
+
+    Divided by what all uses are multiples of, and rounded down: tighter, and as exact.
+    """
+    count, columns, values, high = [0], [], [], []
+    for use, capacity in zip(graph.use.T, graph.capacity, strict=True):
+        column = np.flatnonzero(use)
+        if column.size:
+            unit = int(np.gcd.reduce(use[column]))
+            count.append(column.size)
+            columns.append(column)
+            values.append((use[column] // unit).astype(np.float64))
+            high.append(float(capacity // unit))
+    return Rows(
+        pointer=np.cumsum(count),
+        column=np.concatenate([np.zeros(0, dtype=np.int64), *columns]),
+        value=np.concatenate([np.zeros(0), *values]),
+        low=np.full(len(high), -math.inf),
+        high=np.array(high),
+    )
+
+
+def above(rows: Rows, value: NDArray[Any], least: float) -> Rows:
+    """Return covering rows with what the value of each arc exceeds `least` by, where it does.
+
+    As a path has one arc in each row, a maximum that is at least `least` is at least `least` + the
+    total of such a row: tighter than the total of the values, and sparser.
+    """
+    more = value[rows.column] - least
+    some = more > 0
+    count = np.bincount(rows.row[some], minlength=len(rows))
+    held = count > 0
+    return Rows(
+        pointer=np.concatenate([[0], np.cumsum(count[held])]),
+        column=rows.column[some],
+        value=more[some].astype(np.float64),
+        low=np.full(int(held.sum()), least, dtype=np.float64),
+        high=np.full(int(held.sum()), math.inf),
+    )
+
+
+def _under(column: int, rows: Rows, scale: float) -> Rows:
+    """Return rows that say: the column, which ends each, less the scaled total is high enough."""
+    ends = rows.pointer[1:]
+    return Rows(
+        pointer=rows.pointer + np.arange(rows.pointer.size),
+        column=np.insert(rows.column, ends, column),
+        value=np.insert(-rows.value * scale, ends, 1.0),
+        low=rows.low * scale,
+        high=rows.high,
+    )
+
+
 def linear_model(problem: Reduced, *, scale: float) -> LinearModel:
     """Return the arc-flow model of a reduced graph, times in units of 1 / scale seconds."""
     graph = problem.graph
     arcs = graph.arcs
     cover = cover_rows(graph)
-    if graph.micro_batches == 1:  # the bottleneck costs nothing: a shortest path
-        cover = replace(
-            cover,
-            pointer=cover.pointer[:1],
-            column=cover.column[:0],
-            value=cover.value[:0],
-            low=cover.low[:0],
-            high=cover.high[:0],
-        )
-    # bottleneck - sum of times >= 0: one more entry at the end of each row.
-    ends = cover.pointer[1:]
-    cover = Rows(
-        pointer=cover.pointer + np.arange(cover.pointer.size),
-        column=np.insert(cover.column, ends, arcs),
-        value=np.insert(-cover.value * scale, ends, 1.0),
-        low=cover.low,
-        high=cover.high,
-    )
+    rows = {"flow": flow_rows(graph)}
+    maxima = [("t_max", problem.bottleneck * scale, float(graph.time.max()) * scale)]
+    if graph.micro_batches > 1:  # otherwise the bottleneck costs nothing
+        rows["cover"] = _under(arcs, cover, scale)
+    for number, (peak, least) in enumerate(zip(graph.peaks, problem.peaks.tolist(), strict=True)):
+        name = f"peak_{number}"
+        rows[name] = _under(arcs + len(maxima), above(cover, peak, least), scale)
+        maxima.append((name, least * scale, float(peak.max()) * scale))
+    if graph.capacity:
+        rows["capacity"] = capacity_rows(graph)
+    weights = [graph.micro_batches - 1.0] + [1.0] * len(graph.peaks)
     return LinearModel(
         arcs=arcs,
-        cost=np.append(graph.time * scale, graph.micro_batches - 1.0),
-        bottleneck=(problem.bottleneck * scale, float(graph.time.max()) * scale),
-        flow=flow_rows(graph),
-        cover=cover,
+        cost=np.concatenate([(graph.time + graph.extra) * scale, weights]),
+        maxima=tuple(maxima),
+        rows=rows,
         scale=scale,
     )
+
+
+def maxima_of(graph: StageGraph, path: Sequence[int]) -> list[float]:
+    """Return the slowest arc's time and each peak of a path, seconds."""
+    arcs = list(path)
+    return [float(graph.time[arcs].max()), *graph.peaks[:, arcs].max(axis=1).tolist()]
 
 
 def solver_scale(problem: Reduced) -> float:

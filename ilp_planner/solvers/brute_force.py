@@ -64,7 +64,7 @@ class BruteForce:
         return search.answer(self.name, stopped, limits)
 
     def _count(self, graph: StageGraph, leaving: list[list[int]]) -> int:
-        """Return the number of partial paths that the enumeration would visit."""
+        """Return the most partial paths that the enumeration could visit."""
         order = graph.start.argsort(kind="stable").tolist()
         ways = [0] * graph.nodes
         for source in set(graph.sources):
@@ -76,13 +76,17 @@ class BruteForce:
         return visits
 
     def _paths(self, graph: StageGraph, leaving: list[list[int]]) -> Iterator[tuple[int, ...]]:
-        head = graph.head.tolist()
-        stack: list[tuple[tuple[int, ...], int]] = [
-            ((arc,), head[arc]) for source in set(graph.sources) for arc in leaving[source]
+        """Yield the paths, each partial one only while the devices that it uses are there."""
+        head, use = graph.head.tolist(), graph.use.tolist()
+        stack: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = [
+            ((), source, graph.capacity) for source in set(graph.sources)
         ]
         while stack:
-            path, node = stack.pop()
+            path, node, left = stack.pop()
             if node == graph.sink:
                 yield path
                 continue
-            stack.extend(((*path, arc), head[arc]) for arc in leaving[node])
+            for arc in leaving[node]:
+                rest = tuple(have - used for have, used in zip(left, use[arc], strict=True))
+                if min(rest, default=0) >= 0:
+                    stack.append(((*path, arc), head[arc], rest))

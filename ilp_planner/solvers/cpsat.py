@@ -14,7 +14,14 @@ import numpy as np
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import cover_rows, flow_rows, ordered_path
+from ilp_planner.solvers.arc_flow import (
+    above,
+    capacity_rows,
+    cover_rows,
+    flow_rows,
+    maxima_of,
+    ordered_path,
+)
 from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
@@ -57,8 +64,8 @@ class CpSat:
         """Solve the graph with times rounded down to integers; report in the graph's own seconds.
 
         Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that
-        is optimal after rounding is within (B - 1 + its arcs) / scale seconds of the optimum, less
-        than 1e-9 of it in practice.
+        is optimal after rounding is within (B - 1 + its arcs) / scale seconds of the optimum (its
+        arcs count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
 
         Raises
         ------
@@ -85,8 +92,11 @@ def integer_scale(graph: StageGraph) -> float:
     """Return units per second, a power of two: scaling is exact, only rounding down loses."""
     slowest = float(graph.time.max())
     longest = int(np.unique(graph.start).size)
-    path = math.log2(slowest * (graph.micro_batches - 1 + longest))
-    everything = math.log2(slowest * (graph.micro_batches - 1) + float(graph.time.sum()))
+    peaks = float(graph.peaks.max(axis=1).sum())
+    most = slowest * (graph.micro_batches - 1 + longest) + float(graph.extra.max()) * longest
+    path = math.log2(most + peaks)
+    terms = slowest * (graph.micro_batches - 1) + float(graph.time.sum() + graph.extra.sum())
+    everything = math.log2(terms + peaks)
     return 2.0 ** math.floor(min(OBJECTIVE_BITS - path, SUM_BITS - everything))
 
 
@@ -99,15 +109,20 @@ class _Run:
         self.problem, self.search, self.limits = problem, search, limits
         graph = problem.graph
         self.scale = integer_scale(graph)
-        self.units = np.floor(graph.time * self.scale).astype(np.int64)
-        # Rounding loses less than one unit per arc, and one in the bottleneck of each micro-batch
-        # after the first.
-        lost = (graph.micro_batches - 1 + np.unique(graph.start).size) / self.scale
+        self.units = self._floor(graph.time)
+        # Rounding loses less than one unit per arc (and one of its extra), one in the bottleneck of
+        # each micro-batch after the first, and one in each peak.
+        per_arc = 2 if graph.extra.any() else 1
+        longest = int(np.unique(graph.start).size)
+        lost = (graph.micro_batches - 1 + per_arc * longest + len(graph.peaks)) / self.scale
         self.tolerance = float(lost) / problem.bound
         self.cp_model = cp_model
         self.news: SimpleQueue[tuple[NDArray[np.bool_] | None, float]] = SimpleQueue()
         self.model, self.arc = self._model()
         self.solver = cp_model.CpSolver()
+
+    def _floor(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.floor(seconds * self.scale).astype(np.int64)
 
     def _model(self) -> tuple[Any, list[Any]]:
         cp_model, graph = self.cp_model, self.problem.graph
@@ -128,14 +143,37 @@ class _Run:
             if graph.micro_batches > 1:
                 times = [units[column] for column in columns]
                 model.add(bottleneck >= cp_model.LinearExpr.weighted_sum(terms, times))
-        total = cp_model.LinearExpr.weighted_sum(arc, units)
+        capacity = capacity_rows(graph)
+        for (columns, uses), most in zip(capacity.entries(), capacity.high.tolist(), strict=True):
+            terms, devices = [arc[column] for column in columns], [int(use) for use in uses]
+            model.add(cp_model.LinearExpr.weighted_sum(terms, devices) <= int(most))
+        maxima = [bottleneck, *self._peaks(model, arc)]
+        costs = (self.units + self._floor(graph.extra)).tolist()
+        total = cp_model.LinearExpr.weighted_sum(arc, costs) + sum(maxima[1:])
         model.minimize((graph.micro_batches - 1) * bottleneck + total)
         hint = self.problem.translated(self.search.path)
         if hint:
             for number, variable in enumerate(arc):
                 model.add_hint(variable, number in hint)
-            model.add_hint(bottleneck, int(self.units[list(hint)].max()))
+            for variable, value in zip(
+                maxima, self._floor(np.array(maxima_of(graph, hint))).tolist(), strict=True
+            ):
+                model.add_hint(variable, value)
         return model, arc
+
+    def _peaks(self, model: Any, arc: list[Any]) -> list[Any]:
+        """Return a variable for each peak, at least what the arc over each operator has."""
+        graph, variables = self.problem.graph, []
+        cover = cover_rows(graph)
+        for peak, lowest in zip(graph.peaks, self._floor(self.problem.peaks).tolist(), strict=True):
+            units = self._floor(peak)
+            variable = model.new_int_var(lowest, int(units.max()), "")
+            for columns, more in above(cover, units, lowest).entries():
+                terms, values = [arc[column] for column in columns], [int(value) for value in more]
+                weighted = self.cp_model.LinearExpr.weighted_sum(terms, values)
+                model.add(variable >= lowest + weighted)
+            variables.append(variable)
+        return variables
 
     def __call__(self, deadline: float) -> Stop:
         """Run until the deadline (monotonic seconds), tell the search, return why it ended."""
@@ -205,6 +243,8 @@ class _Run:
         if status == cp_model.MODEL_INVALID:
             raise SolverError(f"cp-sat: invalid model: {self.model.validate()}")
         if status == cp_model.INFEASIBLE:
+            if self.search.none_fits():
+                return
             raise SolverError("cp-sat: claims that a graph with a path has none")
         chosen = None
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):

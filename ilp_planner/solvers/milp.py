@@ -23,6 +23,7 @@ from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import (
     linear_model,
+    maxima_of,
     ordered_path,
     solver_scale,
 )
@@ -51,7 +52,7 @@ _SOLVER_TYPE = {"highs": "HIGHS", "scip": "GSCIP"}
 
 
 class Milp:
-    """MILP over one binary per arc and a continuous bottleneck.
+    """MILP over one binary per arc, a continuous bottleneck and continuous peaks.
 
     reduce: drop the arcs that cannot matter before solving; off, the solver sees the whole graph.
     """
@@ -169,6 +170,9 @@ class _Listener:
 
     def _finish(self, outcome: dict[str, Any]) -> None:
         reason, limit = outcome["reason"], outcome["limit"]
+        if reason in ("INFEASIBLE", "INFEASIBLE_OR_UNBOUNDED") and self.search.none_fits():
+            self.stopped = Stop.PROOF
+            return
         if reason not in ("OPTIMAL", "FEASIBLE", "NO_SOLUTION_FOUND"):
             detail = outcome["detail"]
             raise SolverError(f"{self.milp.name}: {reason.lower()} on a graph with a path {detail}")
@@ -188,9 +192,9 @@ def _hint(model: LinearModel, problem: Reduced, path: tuple[int, ...]) -> list[f
     translated = list(problem.translated(path))
     if not translated:
         return []
-    values = np.zeros(model.arcs + 1)
+    values = np.zeros(model.columns)
     values[translated] = 1.0
-    values[-1] = problem.graph.time[translated].max() * model.scale
+    values[model.arcs :] = np.array(maxima_of(problem.graph, translated)) * model.scale
     return [float(value) for value in values]
 
 
@@ -199,16 +203,16 @@ def _model_proto(model: LinearModel) -> bytes:
     from ortools.math_opt import model_pb2
 
     proto = model_pb2.ModelProto()
-    columns = range(model.arcs + 1)
-    low, high = model.bottleneck
+    columns = range(model.columns)
+    _, low, high = zip(*model.maxima, strict=True)
     proto.variables.ids.extend(columns)
-    proto.variables.lower_bounds.extend([0.0] * model.arcs + [low])
-    proto.variables.upper_bounds.extend([1.0] * model.arcs + [high])
-    proto.variables.integers.extend([True] * model.arcs + [False])
+    proto.variables.lower_bounds.extend([0.0] * model.arcs + list(low))
+    proto.variables.upper_bounds.extend([1.0] * model.arcs + list(high))
+    proto.variables.integers.extend([True] * model.arcs + [False] * len(low))
     proto.objective.linear_coefficients.ids.extend(columns)
     proto.objective.linear_coefficients.values.extend(model.cost.tolist())
     first = 0
-    for rows in (model.flow, model.cover):
+    for rows in model.rows.values():
         proto.linear_constraints.ids.extend(range(first, first + len(rows)))
         proto.linear_constraints.lower_bounds.extend(rows.low.tolist())
         proto.linear_constraints.upper_bounds.extend(rows.high.tolist())

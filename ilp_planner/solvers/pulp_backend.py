@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import signal
 import subprocess
@@ -132,6 +133,8 @@ class Pulp:
             chosen = cbc.chosen()
             path = ordered_path(problem.graph, chosen) if chosen else ()
             claim, proved = cbc.bound()
+            if claim == math.inf and not search.none_fits():
+                raise SolverError("pulp: claims that a graph with a path has none")
             bound = claim / model.scale * (1 - MILP_TOLERANCE)
             search.update(problem.original(path), bound)
         if user:
@@ -141,7 +144,11 @@ class Pulp:
     def _foreign(
         self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: float
     ) -> Stop:
-        """Let PuLP run a solver whose log nobody reads here: it gives a path, no bound."""
+        """Let PuLP run a solver whose log nobody reads here: it gives a path, no bound.
+
+        Nor a proof that there is no path: some of PuLP's interfaces call a model infeasible when
+        their solver ran out of time.
+        """
         import pulp
 
         try:
@@ -151,7 +158,9 @@ class Pulp:
         chosen = _chosen({v.name: v.value() or 0.0 for v in program.variables()})
         if program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
             search.offer(problem.original(ordered_path(problem.graph, chosen)))
-        return Stop.TIME if time.monotonic() >= deadline else Stop.GAP
+        if time.monotonic() >= deadline:
+            return Stop.TIME
+        return Stop.GAP if search.path else Stop.ERROR
 
 
 def write_lp(graph: StageGraph, path: Path) -> None:
@@ -194,21 +203,22 @@ def _program(model: LinearModel, numbers: Iterable[int]) -> Any:
 
     program = pulp.LpProblem("stages", pulp.LpMinimize)
     columns = [program.add_variable(f"x_{number}", 0, 1, cat="Integer") for number in numbers]
-    columns.append(program.add_variable("t_max", *model.bottleneck))
+    columns += [program.add_variable(name, low, high) for name, low, high in model.maxima]
     program.setObjective(
         pulp.LpAffineExpression(list(zip(columns, model.cost.tolist(), strict=True)))
     )
-    for name, rows in (("flow", model.flow), ("cover", model.cover)):
+    for name, rows in model.rows.items():
         for number, (row, values) in enumerate(rows.entries()):
-            equal = rows.low[number] == rows.high[number]
+            low, high = float(rows.low[number]), float(rows.high[number])
+            sense = pulp.LpConstraintGE if low > -math.inf else pulp.LpConstraintLE
             program.addConstraint(
                 pulp.LpConstraint(
                     pulp.LpAffineExpression(
                         [(columns[c], v) for c, v in zip(row, values, strict=True)]
                     ),
-                    pulp.LpConstraintEQ if equal else pulp.LpConstraintGE,
+                    pulp.LpConstraintEQ if low == high else sense,
                     f"{name}_{number}",
-                    float(rows.low[number]),
+                    low if low > -math.inf else high,
                 )
             )
     return program
@@ -287,8 +297,8 @@ class _Cbc:
         return _chosen(values) if status == pulp.LpStatusOptimal else []
 
     def bound(self) -> tuple[float, bool]:
-        """Return the best bound in the log (model units, 0.0 for none) and whether CBC calls it a
-        proof."""
+        """Return the best bound in the log (model units, 0.0 for none, inf when there is no
+        solution) and whether CBC calls it a proof."""
         return read_cbc_log(self.log.read_text(errors="replace"))
 
 
@@ -296,9 +306,12 @@ def read_cbc_log(log: str) -> tuple[float, bool]:
     """Return the lower bound in a CBC log (0.0 when it has none), and whether CBC proved
     optimality.
 
+    The bound is inf when CBC proved that there is no solution.
     Only the relaxation and the final report count: "best possible" in the lines between may be that
     of one of CBC's heuristics on a part of the problem.
     """
+    if re.search(r"^(Problem is infeasible|Result - Problem proven infeasible)\b", log, re.M):
+        return math.inf, True
     bounds = [0.0]
     number = r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)\b"
     relaxation = re.search(rf"^Continuous objective value is {number}", log, re.M)

@@ -22,11 +22,13 @@ MILP_TOLERANCE = 1e-6
 """Share by which the bound that a floating-point MILP solver claims is lowered.
 
 A claim can exceed the optimum where a path's reduced costs are negative within the dual tolerance
-(1e-7 for each variable that is not 0: the path's arcs and the bottleneck, 64 .. 128 units large)
-and where a node is cut off for being less than the absolute gap (1e-6 .. 1e-5) better than the
-incumbent. `solver_scale` makes the bottleneck, hence the objective, at least 64 units, so the two
-together stay below 1e-6 of it for paths of up to 300 arcs. Errors of feasibility and integrality
-only lower the claim.
+(1e-7 for each variable that is not 0: the path's arcs, the bottleneck, 64 .. 128 units large, and
+the peaks, which together with it are at most the objective; as much for each device left over in a
+capacity row) and where a node is cut off for being less than the absolute gap (1e-6 .. 1e-5) better
+than the incumbent. `solver_scale` makes the bottleneck at least 64 units, hence the objective at
+least 64 for each micro-batch, so all this together stays below 1e-6 of it where a path's arcs and
+the idle devices are at most 300 for each micro-batch. Errors of feasibility and integrality only
+lower the claim.
 """
 
 
@@ -76,6 +78,18 @@ class Search:
     def prove(self, bound: float) -> None:
         """Take a lower bound, seconds, if it is the best so far."""
         self.update((), bound)
+
+    def none_fits(self) -> bool:
+        """Take a solver's claim that no path is within the capacities; tell whether it can be true.
+
+        It can not where a path is known, or where devices are not limited: what is given to a
+        solver has paths. A claim of a floating-point solver is taken as well: the rows of flow and
+        capacity, which alone can contradict each other, hold integers far above its tolerances.
+        """
+        if self.path or not self.graph.capacity:
+            return False
+        self.prove(math.inf)
+        return True
 
     def recheck(self) -> None:
         """Try to prove by reduction alone that no path is cheaper than the best by more than 1e-9.

@@ -13,6 +13,9 @@ from ilp_planner.specs.architecture import check_counts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
+ADVICE = "to plan operator by operator; --cost-model native plans mixed clusters layer by layer"
+
 
 def check_positive(**values: float) -> None:
     """Refuse everything but positive, finite numbers.
@@ -36,31 +39,37 @@ class Device:
     sustained_bandwidth: share of the memory bandwidth that streaming kernels reach.
     launch: seconds that every kernel takes at least, started from a training framework.
     price: currency units per device and hour; None when unknown.
+    profile: what measured profiles call the type; its own name when empty.
+
+    Only an analytic profile reads peak, sustained and memory_bandwidth: None where a measured one
+    stands for them.
     """
 
     name: str
     memory: int
-    peak: Mapping[str, float] = field(hash=False)
-    sustained: float
-    memory_bandwidth: float
+    peak: Mapping[str, float] | None = field(default=None, hash=False)
+    sustained: float | None = None
+    memory_bandwidth: float | None = None
     sustained_bandwidth: float = 0.85
     launch: float = 10e-6
     price: float | None = None
+    profile: str = ""
 
     def __post_init__(self) -> None:
-        check_positive(
-            memory=self.memory, memory_bandwidth=self.memory_bandwidth, launch=self.launch
-        )
-        if not self.peak:
+        if not self.profile:
+            object.__setattr__(self, "profile", self.name)
+        check_positive(memory=self.memory, launch=self.launch)
+        if self.peak is not None and not self.peak:
             raise ValueError("peak must have at least one precision, found none")
-        for precision, rate in self.peak.items():
+        for precision, rate in (self.peak or {}).items():
             check_positive(**{precision: rate})
         for name in ("sustained", "sustained_bandwidth"):
             share = getattr(self, name)
-            if not 0 < share <= 1:
+            if share is not None and not 0 < share <= 1:
                 raise ValueError(f"{name} must be a share above 0 and at most 1, found {share!r}")
-        if self.price is not None:
-            check_positive(price=self.price)
+        for name in ("memory_bandwidth", "price"):
+            if getattr(self, name) is not None:
+                check_positive(**{name: getattr(self, name)})
 
     def arithmetic(self, precision: str) -> float:
         """Return the sustained FLOP/s.
@@ -69,6 +78,10 @@ class Device:
         ------
         SpecError: the device type has no figure for this precision.
         """
+        if self.peak is None:
+            raise self._missing("peak")
+        if self.sustained is None:
+            raise self._missing("sustained")
         if precision not in self.peak:
             known = ", ".join(self.peak)
             raise SpecError(
@@ -79,8 +92,21 @@ class Device:
 
     @property
     def streaming(self) -> float:
-        """Return the sustained bytes/s of device memory."""
+        """Return the sustained bytes/s of device memory.
+
+        Raises
+        ------
+        SpecError: the device type has no figure.
+        """
+        if self.memory_bandwidth is None:
+            raise self._missing("memory_bandwidth")
         return self.sustained_bandwidth * self.memory_bandwidth
+
+    def _missing(self, key: str) -> SpecError:
+        return SpecError(
+            f"device {self.name!r}: {key} is missing, which an analytic profile needs "
+            "(a measured one, --profile FORMAT:PATH, does without)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +154,10 @@ class ClusterSpec:
 
     device_types: by name. nodes: in the order of device ranks. intra_node, inter_node: links.
     within: device type -> link inside its nodes, where that is not intra_node.
-    between: pair of device types (in the order of their names) -> link between their nodes, where that
-        is not inter_node; a pair may be twice the same type.
-    matrix: link from node to node, a row and a column per node (each of a NodeGroup counted); empty when
-        types decide. The diagonal is not used.
+    between: pair of device types (in the order of their names) -> link between their nodes, where
+        that is not inter_node; a pair may be twice the same type.
+    matrix: link from node to node, a row and a column per node (each of a NodeGroup counted); empty
+        when types decide. The diagonal is not used.
     """
 
     name: str
@@ -154,6 +180,40 @@ class ClusterSpec:
                 raise ValueError(
                     f"node {group.name or i!r}: device must be one of {known}, "
                     f"found {group.device!r}"
+                )
+        self._check_links()
+
+    def _check_links(self) -> None:
+        known = ", ".join(self.device_types)
+        for device in self.within:
+            if device not in self.device_types:
+                raise ValueError(
+                    f"links.within: a key must be a device type, one of {known}, found {device!r}"
+                )
+        for pair in self.between:
+            for device in pair:
+                if device not in self.device_types:
+                    raise ValueError(
+                        f"links.between: types must be device types out of {known}, "
+                        f"found {device!r}"
+                    )
+            if len(pair) != 2 or tuple(sorted(pair)) != pair:
+                raise ValueError(
+                    "links.between: types must be two in the order of their names, "
+                    f"found {', '.join(pair)}"
+                )
+        if self.matrix and self.between:
+            raise ValueError("links: expected matrix or between, found both")
+        nodes = self.node_count
+        if self.matrix and len(self.matrix) != nodes:
+            raise ValueError(
+                f"links.matrix: must have {nodes} rows, one per node, found {len(self.matrix)}"
+            )
+        for number, row in enumerate(self.matrix, 1):
+            if len(row) != nodes:
+                raise ValueError(
+                    f"links.matrix: row {number} must have {nodes} entries, one per node, "
+                    f"found {len(row)}"
                 )
 
     @cached_property
@@ -206,16 +266,23 @@ class ClusterSpec:
         if not self.matrix:
             low, high = sorted((a, b))
             return self.between.get((low, high), self.inter_node)
-        pairs = [
-            self.matrix[x][y]
-            for x, first in enumerate(self.node_types)
-            for y, second in enumerate(self.node_types)
-            if x != y and (first, second) == (a, b)
-        ] or [self.inter_node]
-        return Link(
-            bandwidth=max(link.bandwidth for link in pairs),
-            latency=min(link.latency for link in pairs),
-        )
+        return self._best_links.get((a, b), self.inter_node)
+
+    @cached_property
+    def _best_links(self) -> dict[tuple[str, str], Link]:
+        """Best link of the matrix for every pair of types with two different nodes."""
+        pairs: dict[tuple[str, str], list[Link]] = {}
+        for x, first in enumerate(self.node_types):
+            for y, second in enumerate(self.node_types):
+                if x != y:
+                    pairs.setdefault((first, second), []).append(self.matrix[x][y])
+        return {
+            pair: Link(
+                bandwidth=max(link.bandwidth for link in links),
+                latency=min(link.latency for link in links),
+            )
+            for pair, links in pairs.items()
+        }
 
     @property
     def node_count(self) -> int:
@@ -233,13 +300,14 @@ class ClusterSpec:
 
         Raises
         ------
-        SpecError: nodes differ.
+        SpecError: nodes differ. Only what plans operator by operator asks for this.
         """
         sizes = sorted({group.devices for group in self.nodes})
         if len(sizes) > 1:
             found = ", ".join(map(str, sizes))
             raise SpecError(
-                f"cluster {self.name!r}: nodes must have equally many devices, found {found}"
+                f"cluster {self.name!r}: nodes must have equally many devices, found {found} "
+                f"({ADVICE})"
             )
         return sizes[0]
 
@@ -249,12 +317,11 @@ class ClusterSpec:
 
         Raises
         ------
-        SpecError: nodes hold different types.
+        SpecError: nodes hold different types. Only what plans operator by operator asks for this.
         """
-        used = list(dict.fromkeys(group.device for group in self.nodes))
-        if len(used) > 1:
+        if len(self.type_names) > 1:
             raise SpecError(
                 f"cluster {self.name!r}: nodes must have devices of one type, "
-                f"found {', '.join(used)}"
+                f"found {', '.join(self.type_names)} ({ADVICE})"
             )
-        return self.device_types[used[0]]
+        return self.device_types[self.type_names[0]]

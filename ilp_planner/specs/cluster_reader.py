@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.toml_reader import Table, read_toml
+from ilp_planner.units import parse_duration, parse_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 KEYS = ("name", "devices", "nodes", "links")
 DEVICE_KEYS = (
@@ -16,10 +22,15 @@ DEVICE_KEYS = (
     "sustained_bandwidth",
     "launch",
     "price",
+    "profile",
 )
 PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp64")
 NODE_KEYS = ("name", "count", "device", "devices")
+LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix")
 LINK_KEYS = ("bandwidth", "latency", "collectives")
+MATRIX_KEYS = ("bandwidth", "latency")
+Pair = tuple[str, str]
+Matrix = tuple[tuple[Link, ...], ...]
 
 
 def read_cluster(path: Path | str) -> ClusterSpec:
@@ -32,45 +43,147 @@ def read_cluster(path: Path | str) -> ClusterSpec:
     root = read_toml(Path(path), KEYS)
     devices = root.table("devices")
     types = {name: _read_device(devices, name) for name in devices.values}
-    links = root.table("links", ("intra_node", "inter_node"))
+    nodes = tuple(_read_nodes(table, types) for table in root.tables("nodes", NODE_KEYS))
+    links = root.table("links", LINKS_KEYS)
+    within = _read_within(links, types)
+    between = _read_between(links, types)
+    intra = _read_intra_node(links, nodes, within)
+    matrix = _read_matrix(links, nodes, within, intra)
     with root.blamed():
         return ClusterSpec(
             name=root.text("name"),
             device_types=types,
-            nodes=tuple(_read_nodes(table) for table in root.tables("nodes", NODE_KEYS)),
-            intra_node=_read_link(links, "intra_node"),
-            inter_node=_read_link(links, "inter_node"),
+            nodes=nodes,
+            intra_node=intra,
+            inter_node=_read_inter_node(links, nodes, between, matrix, intra),
+            within=within,
+            between=between,
+            matrix=matrix,
         )
 
 
 def _read_device(devices: Table, name: str) -> Device:
     table = devices.table(name, DEVICE_KEYS, where=f"device {name!r}")
-    peak = table.table("peak", PEAK_KEYS)
+    given = table.values
+    peak = table.table("peak", PEAK_KEYS, optional=True)
     with table.blamed():
         return Device(
             name=name,
             memory=table.size("memory"),
-            peak={precision: peak.flops(precision) for precision in peak.values},
-            sustained=table.number("sustained"),
-            memory_bandwidth=table.rate("memory_bandwidth"),
+            peak={p: peak.flops(p) for p in peak.values} if "peak" in given else None,
+            sustained=table.number("sustained") if "sustained" in given else None,
+            memory_bandwidth=(
+                table.rate("memory_bandwidth") if "memory_bandwidth" in given else None
+            ),
             sustained_bandwidth=table.number("sustained_bandwidth", Device.sustained_bandwidth),
             launch=table.duration("launch", Device.launch),
-            price=table.number("price") if "price" in table.values else None,
+            price=table.number("price") if "price" in given else None,
+            profile=table.text("profile", name),
         )
 
 
-def _read_nodes(table: Table) -> NodeGroup:
+def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:
     with table.blamed():
         return NodeGroup(
             name=table.text("name", "-").removeprefix("-"),
             count=table.whole("count", NodeGroup.count),
-            device=table.text("device"),
+            device=table.choice("device", tuple(types) or ("none",)),
             devices=table.whole("devices"),
         )
 
 
-def _read_link(links: Table, key: str) -> Link:
-    table = links.table(key, LINK_KEYS)
+def _read_within(links: Table, types: Mapping[str, Device]) -> dict[str, Link]:
+    table = links.table("within", tuple(types), optional=True)
+    return {name: _read_link(table.table(name, LINK_KEYS)) for name in table.values}
+
+
+def _read_between(links: Table, types: Mapping[str, Device]) -> dict[Pair, Link]:
+    found: dict[Pair, Link] = {}
+    tables = links.tables("between", ("types", *LINK_KEYS)) if "between" in links.values else ()
+    for table in tables:
+        names = table.texts_of("types")
+        if len(names) != 2:
+            shown = ", ".join(names)
+            raise table.error(f"types must be two device types, maybe the same, found {shown}")
+        for name in names:
+            if name not in types:
+                known = ", ".join(types)
+                raise table.error(f"types must be device types out of {known}, found {name!r}")
+        low, high = sorted(names)
+        if (low, high) in found:
+            raise table.error(f"types {low}, {high}: an earlier entry has this pair already")
+        found[low, high] = _read_link(table)
+    return found
+
+
+def _read_intra_node(links: Table, nodes: Sequence[NodeGroup], within: Mapping[str, Link]) -> Link:
+    """Return the default inside nodes; where every type says its own, it may be missing."""
+    lacking = [group.device for group in nodes if group.device not in within]
+    if "intra_node" in links.values or lacking:
+        return _read_link(links.table("intra_node", LINK_KEYS))
+    return min((within[group.device] for group in nodes), key=lambda link: link.bandwidth)
+
+
+def _read_inter_node(
+    links: Table,
+    nodes: Sequence[NodeGroup],
+    between: Mapping[Pair, Link],
+    matrix: Matrix,
+    intra: Link,
+) -> Link:
+    """Return the default between nodes; it may be missing where no two nodes would use it.
+
+    Then it is the slowest of those that are used, or the one inside nodes where there is one node.
+    """
+    if "inter_node" in links.values:
+        return _read_link(links.table("inter_node", LINK_KEYS))
+    if matrix:
+        used = [link for x, row in enumerate(matrix) for y, link in enumerate(row) if x != y]
+    else:
+        several = {
+            g.device for g in nodes if sum(h.count for h in nodes if h.device == g.device) > 1
+        }
+        pairs = [
+            (a, b)
+            for a, b in combinations_with_replacement(sorted({g.device for g in nodes}), 2)
+            if a != b or a in several
+        ]
+        for pair in pairs:
+            if pair not in between:
+                raise links.error(
+                    f"inter_node is missing, and no [[links.between]] has types {', '.join(pair)}"
+                )
+        used = [between[pair] for pair in pairs]
+    return min(used, key=lambda link: link.bandwidth, default=intra)
+
+
+def _read_matrix(
+    links: Table, nodes: Sequence[NodeGroup], within: Mapping[str, Link], intra: Link
+) -> Matrix:
+    """Return links from node to node; along the diagonal, those inside the nodes."""
+    if "matrix" not in links.values:
+        return ()
+    table = links.table("matrix", MATRIX_KEYS)
+    inside = [within.get(group.device, intra) for group in nodes for _ in range(group.count)]
+    count = len(inside)
+    bandwidths = table.square("bandwidth", count, parse_rate, per="node")
+    if isinstance(table.values.get("latency"), list):
+        latencies = table.square("latency", count, parse_duration, per="node")
+    else:
+        latencies = ((table.duration("latency"),) * count,) * count
+    with table.blamed():
+        return tuple(
+            tuple(
+                inside[x]
+                if bandwidth is None or latency is None
+                else Link(bandwidth=bandwidth, latency=latency)
+                for bandwidth, latency in zip(bandwidths[x], latencies[x], strict=True)
+            )
+            for x in range(count)
+        )
+
+
+def _read_link(table: Table) -> Link:
     collectives = table.table("collectives", optional=True)
     rates = {}
     for devices in collectives.values:

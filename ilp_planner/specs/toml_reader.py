@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import tomllib
 from contextlib import contextmanager
@@ -109,6 +108,45 @@ class Table:
         """Return seconds."""
         return self._quantity(key, default, parse_duration)
 
+    def square(
+        self, key: str, count: int, parse: Callable[..., Value], *, per: str
+    ) -> tuple[tuple[Value | None, ...], ...]:
+        """Return a square matrix of quantities, None along its diagonal, which is not read.
+
+        Parameters
+        ----------
+        count: of rows and of entries in each. per: what each of them stands for.
+        parse: of one entry, as in `ilp_planner.units`.
+        """
+        value = self._get(key, None)
+        if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+            raise self.error(f"{key} must be a list of rows [[...], ...], found {_shown(value)}")
+        if len(value) != count:
+            raise self.error(f"{key} must have {count} rows, one per {per}, found {len(value)}")
+        for number, row in enumerate(value, 1):
+            if len(row) != count:
+                raise self.error(
+                    f"{key}: row {number} must have {count} entries, one per {per}, "
+                    f"found {len(row)}"
+                )
+        with self.blamed():
+            return tuple(
+                tuple(
+                    None
+                    if x == y
+                    else parse(
+                        entry if isinstance(entry, str) else _shown(entry),
+                        what=f"{key}: row {x}, entry {y}",
+                    )
+                    for y, entry in enumerate(row, 1)
+                )
+                for x, row in enumerate(value, 1)
+            )
+
+    def texts_of(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts, not empty."""
+        return self._read(key, None, "a list of texts", _texts)
+
     def scalars(self, key: str) -> dict[str, Scalar]:
         """Return a table of texts, numbers and booleans as it is; empty when missing."""
         value = self._get(key, {})
@@ -149,11 +187,12 @@ class Table:
         Errors name each by its `name`, else by its number from 1.
         """
         value = self._get(key, None)
+        name = f"{self.where}.{key}" if self.where else key
         if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
-            raise self.error(f"{key} must be tables [[{key}]], found {_shown(value)}")
+            raise self.error(f"{key} must be tables [[{name}]], found {_shown(value)}")
         if not value:
-            raise self.error(f"{key} must have at least one entry [[{key}]], found none")
-        kind = key.removesuffix("s")
+            raise self.error(f"{key} must have at least one entry [[{name}]], found none")
+        kind = name.removesuffix("s")
         names = [repr(v.get("name", number)) for number, v in enumerate(value, 1)]
         return tuple(
             Table(v, file=self.file, where=f"{kind} {name}", keys=keys)
@@ -240,7 +279,14 @@ def _wholes(value: object) -> tuple[int, ...] | None:
     return tuple(value) if all(_whole(v) is not None for v in value) else None
 
 
+def _texts(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not value:
+        return None
+    return tuple(value) if all(_text(v) is not None for v in value) else None
+
+
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value > 0 else None
+    # Not `isfinite`, which fails on a whole number too large for a float.
+    return float(value) if 0 < value < 2.0**1023 else None

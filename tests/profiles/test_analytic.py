@@ -281,6 +281,25 @@ def test_degrees_that_do_not_divide_are_left_out_and_named():
     assert analytic_profile(model, cluster(devices=1)).collectives == {}
 
 
+def test_links_of_the_device_type_are_used_where_it_has_its_own():
+    plain, fast = cluster(), Link(bandwidth=2e11, latency=1e-6)
+    own = dataclasses.replace(plain, within={"gpu": fast}, between={("gpu", "gpu"): fast})
+    same = dataclasses.replace(plain, intra_node=fast, inter_node=fast)
+    assert analytic_profile(TINY["gpt"], own) == analytic_profile(TINY["gpt"], same)
+    assert analytic_profile(TINY["gpt"], own) != analytic_profile(TINY["gpt"], plain)
+
+
+def test_a_matrix_of_links_is_taken_as_its_best():
+    slow, fast = (Link(bandwidth=b, latency=1e-6) for b in (1e9, 2e9))
+    matrix = ((slow, slow, fast), (slow,) * 3, (slow,) * 3)
+    nodes = (NodeGroup(device="gpu", devices=4, count=3),)
+    profile = analytic_profile(
+        TINY["gpt"], dataclasses.replace(cluster(), nodes=nodes, matrix=matrix)
+    )
+    assert profile.inter_node[-1] == pytest.approx(2e9, rel=0.01)
+    assert profile.notes == ("links.matrix: every two nodes taken as linked like the best two",)
+
+
 def test_micro_batches_are_sorted_and_once():
     assert analytic_profile(TINY["gpt"], cluster(), [4, 1, 4]).micro_batches == (1, 4)
 

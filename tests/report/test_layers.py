@@ -2,9 +2,9 @@
 
 import pytest
 
-from ilp_planner.report.layers import describe_layers, find_layers
+from ilp_planner.report.layers import describe_layers
+from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.specs.gpt import Gpt
-from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
 
 GPT = Gpt(layers=3, hidden=64, heads=2, sequence=16, vocab=64).operators
@@ -17,29 +17,6 @@ T5_CHAIN = T5(
     decoder_sequence=8,
     vocab=64,
 ).operators
-RESNET = WideResNet(blocks=(2, 1), in_channels=8, width_factor=2).operators
-
-
-def test_layers_cover_what_repeats() -> None:
-    layers = find_layers(GPT)
-    assert [(x.start, x.stop, x.number) for x in layers] == [(1, 14, 1), (14, 27, 2), (27, 40, 3)]
-
-
-def test_encoder_and_decoder_are_counted_apart() -> None:
-    layers = find_layers(T5_CHAIN)
-    assert [(x.side, x.number, x.stop - x.start) for x in layers] == [
-        ("enc", 1, 13),
-        ("enc", 2, 13),
-        ("dec", 1, 21),
-        ("dec", 2, 21),
-    ]
-    assert T5_CHAIN[layers[1].stop] == "enc-final-layernorm"
-
-
-def test_blocks_of_a_resnet() -> None:
-    layers = find_layers(RESNET)
-    assert [(x.start, x.stop) for x in layers] == [(4, 12), (12, 20), (20, 28)]
-    assert [x.number for x in layers] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

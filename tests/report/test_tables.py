@@ -16,7 +16,15 @@ from ilp_planner.report.comparison import (
     comparison_object,
     comparison_table,
 )
-from ilp_planner.report.tables import describe_gap, result_lines, span, stage_table, summary
+from ilp_planner.report.json_report import problem_object
+from ilp_planner.report.tables import (
+    describe_gap,
+    problem_lines,
+    result_lines,
+    span,
+    stage_table,
+    summary,
+)
 from ilp_planner.result import Result, Status, Stop
 from tests.small import make_plan, make_problem, make_result
 
@@ -141,16 +149,17 @@ def entries() -> list[Entry]:
 
 def test_comparison_measures_against_the_best_bound(tmp_path: Path, entries: list[Entry]) -> None:
     problem = make_problem(tmp_path)
-    rows = text_of(comparison_table(problem, entries)).splitlines()
+    rows = text_of(comparison_table(entries)).splitlines()
     assert "50.00 %" in rows[1]
     assert "0 % (proved optimal)" in rows[2]
     assert "another problem" in rows[3]
     assert "optimal" not in rows[3]
-    assert dict(comparison_lines(problem, entries))["best bound"] == "1.000 s, proved by ours"
-    assert comparison_object(problem, entries)["bound_s"] == 1.0
+    lines = comparison_lines(problem_lines(problem), ["a remark"], entries)
+    assert dict(lines)["best bound"] == "1.000 s, proved by ours"
+    assert ("note", "a remark") in lines
+    assert comparison_object(problem_object(problem), entries)["bound_s"] == 1.0
 
 
-def test_comparison_without_a_bound_shows_no_gap(tmp_path: Path, entries: list[Entry]) -> None:
-    problem = make_problem(tmp_path)
-    assert "%" not in text_of(comparison_table(problem, [entries[0], entries[2]]))
-    assert comparison_object(problem, entries[:1])["entries"][0]["gap"] is None
+def test_comparison_without_a_bound_shows_no_gap(entries: list[Entry]) -> None:
+    assert "%" not in text_of(comparison_table([entries[0], entries[2]]))
+    assert comparison_object({}, entries[:1])["entries"][0]["gap"] is None

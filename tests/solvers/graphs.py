@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,15 +89,87 @@ def graphs(draw: st.DrawFn, feasible: bool = True) -> StageGraph:
     return make_graph(operators, arcs, draw(st.sampled_from([1, 2, 3, 8, 64, 1000])))
 
 
-def two_types(layers: int = 48, seed: int = 0) -> StageGraph:
-    """Return a graph of 3000 arcs on two device types, with near-equal times: seconds of work."""
+@st.composite
+def dense_graphs(draw: st.DrawFn) -> StageGraph:
+    """Draw a graph with two or three arcs over every range of a few operators, alike in time."""
+    operators, options = draw(st.integers(3, 5)), draw(st.integers(2, 3))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(st.sampled_from([0.1, 1.0]))
+    arcs = [
+        (i, j, i, j - i, (j - i) ** 0.8 * (1 + spread * random.random()))
+        for i in range(operators)
+        for j in range(i + 1, operators + 1)
+        for _ in range(options)
+    ]
+    return make_graph(operators, arcs, draw(st.sampled_from([1, 2, 8])))
+
+
+@st.composite
+def general_graphs(draw: st.DrawFn) -> StageGraph:
+    """Draw a small graph with extras, up to two peaks and up to three device types.
+
+    The capacities are what one of its paths uses, or less: some leave no path, some many.
+    """
+    graph = draw(st.one_of(graphs(), dense_graphs()))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    arcs, types = graph.arcs, draw(st.integers(0, 3))
+    size = float(np.median(graph.time))
+    extra = size * draw(st.sampled_from([0.0, 0.1, 10.0])) * random.random(arcs)
+    peaks = (
+        size * draw(st.sampled_from([1.0, 30.0])) * random.random((draw(st.integers(0, 2)), arcs))
+    )
+    peaks[random.random(peaks.shape) < draw(st.sampled_from([0.0, 0.5, 1.0]))] = 0.0
+    unit = draw(st.sampled_from([1, 2, 8]))
+    use = unit * random.integers(0, 4, (arcs, types))
+    path = draw(st.sampled_from(paths_of(graph)))
+    spare = random.integers(-2, 4, types) if draw(st.booleans()) else np.zeros(types, np.int64)
+    capacity = np.maximum(0, use[list(path)].sum(axis=0) + spare)
+    return dataclasses.replace(
+        graph, extra=extra, peaks=peaks, use=use, capacity=tuple(capacity.tolist())
+    )
+
+
+def odd_one_out(steps: int = 6) -> StageGraph:
+    """Return a graph without a path: its devices run out, which neither reduction nor LP sees.
+
+    Each step takes 20 to 30 devices, of either type. All together are as many as there are, so that
+    what the steps on the first type take must be exactly its capacity; but half of the steps take
+    more, fewer steps less.
+    """
+    sizes = np.arange(steps) + 20
+    first = int(sizes[: steps // 2].sum()) - 1
+    tail = np.repeat(np.arange(steps), 2)
+    kind = np.tile([0, 1], steps)
+    use = np.zeros((2 * steps, 2), dtype=np.int64)
+    use[np.arange(2 * steps), kind] = sizes[tail]
+    return StageGraph(
+        nodes=steps + 1,
+        sources=(0,),
+        sink=steps,
+        operators=steps,
+        micro_batches=4,
+        tail=tail,
+        head=tail + 1,
+        start=tail,
+        stop=tail + 1,
+        time=1.0 + 0.01 * tail + 0.1 * kind,
+        use=use,
+        capacity=(first, int(sizes.sum()) - first),
+    )
+
+
+def two_types(layers: int = 48, seed: int = 0, *, shared: bool = False) -> StageGraph:
+    """Return a graph of 3000 arcs on two device types, with near-equal times: seconds of work.
+
+    The nodes count the devices used; `shared`: the capacities do, the paths are the same.
+    """
     random = np.random.default_rng(seed)
     work = np.concatenate([[0.0], np.cumsum(1 + 0.05 * random.random(layers))])
     capacity, speed, most_stages = (8, 8), (1.0, 0.62), 8
     balanced = 1.15 * work[-1] / (capacity[0] * speed[0] + capacity[1] * speed[1])
     noise = 1 + 0.03 * random.random((layers, layers + 1, 2, 5))
     states = {(0, 0, 0, 0): 0}
-    rows = []
+    rows, uses = [], []
     for i in range(layers):
         for state in [s for s in states if s[0] == i]:
             for kind, group in ((k, g) for k in (0, 1) for g in (1, 2, 4)):
@@ -110,8 +183,10 @@ def two_types(layers: int = 48, seed: int = 0) -> StageGraph:
                     if time > 1.1 * balanced or (time < 0.8 * balanced and j < layers):
                         continue
                     last = (layers, 0, 0, 0)
-                    after = (j, used[0], used[1], state[3] + 1) if j < layers else last
+                    counted = (0, 0) if shared else (used[0], used[1])
+                    after = (j, *counted, state[3] + 1) if j < layers else last
                     head = states.setdefault(after, len(states))
+                    uses.append([group * (kind == 0), group * (kind == 1)])
                     rows.append((states[state], head, i, j, time))
     tail, head, start, stop, time = np.array(rows).T
     return StageGraph(
@@ -125,4 +200,6 @@ def two_types(layers: int = 48, seed: int = 0) -> StageGraph:
         start=start.astype(np.int64),
         stop=stop.astype(np.int64),
         time=time * 1e-2,
+        use=np.array(uses) if shared else np.zeros(0, np.int64),
+        capacity=capacity if shared else (),
     )

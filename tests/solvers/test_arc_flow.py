@@ -8,25 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SolverError
 from ilp_planner.solvers.arc_flow import (
+    above,
+    capacity_rows,
     check_positions,
     cover_rows,
     flow_rows,
     incumbent,
     linear_model,
+    maxima_of,
     ordered_path,
     reduced,
     shortest_path,
     solver_scale,
 )
-from tests.solvers.graphs import chain, graphs, make_graph, paths_of, two_types
+from tests.solvers.graphs import chain, general_graphs, graphs, make_graph, paths_of, two_types
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.arc_flow import LinearModel
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
 FORK = make_graph(
@@ -80,16 +84,102 @@ def test_every_path_satisfies_every_row(graph: StageGraph) -> None:
     for scale in (1.0, solver_scale(problem)):
         model = linear_model(problem, scale=scale)
         for path in paths_of(problem.graph):
-            times = problem.graph.time[list(path)]
-            values = np.zeros(model.arcs + 1)
-            values[list(path)] = 1.0
-            values[-1] = times.max() * scale
-            assert model.bottleneck[0] <= values[-1] <= model.bottleneck[1]
-            assert model.cost @ values == pytest.approx(problem.graph.path_time(path) * scale)
-            for rows in (model.flow, model.cover):
-                total = np.bincount(rows.row, rows.value * values[rows.column], len(rows))
-                assert (total >= rows.low - 1e-9 * values[-1]).all()
-                assert (total <= rows.high + 1e-9 * values[-1]).all()
+            check_rows(model, problem.graph, path)
+
+
+def check_rows(model: LinearModel, graph: StageGraph, path: tuple[int, ...]) -> None:
+    """A path with its maxima satisfies every row and bound, and costs what it costs."""
+    values = np.zeros(model.columns)
+    values[list(path)] = 1.0
+    values[model.arcs :] = np.array(maxima_of(graph, path)) * model.scale
+    cost = graph.path_time(path) * model.scale
+    for (_, low, high), value in zip(model.maxima, values[model.arcs :], strict=True):
+        assert low <= value <= high
+    assert model.cost @ values == pytest.approx(cost)
+    for rows in model.rows.values():
+        total = np.bincount(rows.row, rows.value * values[rows.column], len(rows))
+        assert (total >= rows.low - 1e-9 * cost).all()
+        assert (total <= rows.high + 1e-9 * cost).all()
+
+
+@quick
+@given(graph=general_graphs(), factor=st.sampled_from([0.5, 1.0, 1.5, math.inf]))
+def test_no_path_within_cutoff_and_capacities_is_lost(graph: StageGraph, factor: float) -> None:
+    costs = {path: graph.path_time(path) for path in paths_of(graph) if graph.is_path(path)}
+    cheapest = min(costs.values(), default=1.0)
+    cutoff = cheapest * factor
+    problem = reduced(graph, cutoff)
+    left = {problem.original(path) for path in paths_of(problem.graph)}
+    wanted = {path for path, cost in costs.items() if cost <= cutoff}
+    assert wanted <= left <= set(paths_of(graph))
+    assert problem.bound <= min(cheapest if costs else math.inf, cutoff) * (1 + 1e-12)
+    for path in wanted:
+        assert graph.time[list(path)].max() >= problem.bottleneck
+        assert (graph.peaks[:, list(path)].max(axis=1) >= problem.peaks).all()
+    best = problem.original(incumbent(problem.graph))
+    assert not best or best in costs
+
+
+@quick
+@given(graph=general_graphs())
+def test_the_rows_hold_for_the_paths_within_the_capacities_only(graph: StageGraph) -> None:
+    problem = reduced(graph)
+    assume(problem.graph.arcs)
+    model = linear_model(problem, scale=solver_scale(problem))
+    for path in paths_of(problem.graph):
+        if graph.is_path(problem.original(path)):
+            check_rows(model, problem.graph, path)
+        else:
+            rows = capacity_rows(problem.graph)
+            chosen = np.isin(rows.column, path)
+            total = np.bincount(rows.row, rows.value * chosen, len(rows))
+            assert (total > rows.high).any()
+
+
+@quick
+@given(graph=general_graphs(), least=st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_covering_rows_force_the_peaks(graph: StageGraph, least: float) -> None:
+    """Within one row of a path's largest arc, the least value and the excess make its peak."""
+    graph = reduced(dataclasses.replace(graph, use=np.zeros(0, np.int64), capacity=())).graph
+    for peak in graph.peaks:
+        floor = least * float(peak.min())
+        excess = above(cover_rows(graph), peak, floor)
+        assert (excess.low == floor).all()
+        rows = list(excess.entries())
+        for path in paths_of(graph):
+            chosen = set(path)
+            totals = [
+                floor + sum(v for c, v in zip(columns, values, strict=True) if c in chosen)
+                for columns, values in rows
+            ]
+            assert max(totals, default=floor) == pytest.approx(peak[list(path)].max())
+
+
+def test_a_type_that_must_be_used_too_often_leaves_nothing() -> None:
+    graph = dataclasses.replace(chain(1.0, 2.0), use=np.array([[1, 0], [1, 1]]), capacity=(1, 8))
+    assert reduced(graph).bound == math.inf
+    assert reduced(graph, 3.0).bound == 3.0
+    assert incumbent(graph) == ()
+    assert reduced(dataclasses.replace(graph, capacity=(2, 1))).graph.arcs == 2
+
+
+def test_capacities_are_divided_by_what_all_uses_share() -> None:
+    graph = dataclasses.replace(
+        chain(1.0, 2.0), use=np.array([[8, 0, 3], [24, 0, 1]]), capacity=(31, 5, 2)
+    )
+    rows = capacity_rows(graph)
+    assert list(rows.entries()) == [([0, 1], [1.0, 3.0]), ([0, 1], [3.0, 1.0])]
+    assert rows.high.tolist() == [3.0, 2.0]
+
+
+def test_the_incumbent_of_a_larger_graph_fits_and_is_near_the_optimum() -> None:
+    """Nodes that count devices prove a tighter bound than capacities do."""
+    bound = reduced(two_types(layers=20)).bound
+    problem = reduced(two_types(layers=20, shared=True))
+    assert problem.bound <= bound
+    path = incumbent(problem.graph)
+    assert problem.graph.is_path(path)
+    assert bound <= problem.graph.path_time(path) <= 1.25 * bound
 
 
 @quick
@@ -127,6 +217,9 @@ def test_several_sources_share_one_unit() -> None:
         start=np.array([0, 1, 0]),
         stop=np.array([1, 2, 2]),
         time=np.array([1.0, 2.0, 4.0]),
+        extra=np.zeros(3),
+        peaks=np.zeros((0, 3)),
+        use=np.zeros((3, 0), np.int64),
     )
     assert ([0, 2], [1.0, 1.0]) in list(flow_rows(graph).entries())
     assert set(paths_of(graph)) == {(0, 1), (2,)}

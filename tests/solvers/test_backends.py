@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ilp_planner.errors import SolverError, UsageError
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.solvers import registry
+from ilp_planner.solvers.arc_flow import incumbent, reduced
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.cpsat import CpSat
 from ilp_planner.solvers.milp import Milp
 from ilp_planner.solvers.pulp_backend import Pulp
-from tests.solvers.graphs import chain, graphs, make_graph, paths_of, two_types
+from tests.solvers.graphs import (
+    chain,
+    general_graphs,
+    graphs,
+    make_graph,
+    odd_one_out,
+    paths_of,
+    two_types,
+)
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
@@ -37,10 +48,12 @@ ARC_FLOW: dict[str, GraphSolver] = {
 }
 BACKENDS = {name: make() for name, make in registry.backends().items()} | ARC_FLOW
 AVAILABLE = [name for name, backend in BACKENDS.items() if backend.available()]
+GENERAL = [name for name in AVAILABLE if name in ARC_FLOW or name == "brute-force"]
 WHOLE = [name for name in AVAILABLE if "whole" in name]
 
 every_backend = pytest.mark.parametrize("name", AVAILABLE)
 arc_flow_backend = pytest.mark.parametrize("name", [n for n in AVAILABLE if n in ARC_FLOW])
+general_backend = pytest.mark.parametrize("name", GENERAL)
 quick = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
@@ -79,6 +92,65 @@ def test_finds_and_proves_the_optimum(name: str, graph: StageGraph) -> None:
 @given(graph=graphs(feasible=False))
 def test_agrees_on_graphs_with_and_without_paths(name: str, graph: StageGraph) -> None:
     check(graph, BACKENDS[name].solve(graph, Limits()))
+
+
+@general_backend
+@quick
+@given(graph=general_graphs())
+def test_extras_peaks_and_capacities(name: str, graph: StageGraph) -> None:
+    check(graph, BACKENDS[name].solve(graph, Limits()))
+
+
+@general_backend
+@settings(quick, max_examples=10)
+@given(graph=general_graphs())
+def test_takes_any_path_within_the_capacities_as_a_hint(name: str, graph: StageGraph) -> None:
+    paths = sorted(filter(graph.is_path, paths_of(graph)), key=graph.path_time)
+    for path in paths[-1:] + paths[:1]:
+        check(graph, BACKENDS[name].solve(graph, Limits(), hint=path))
+
+
+@general_backend
+@settings(quick, max_examples=10)
+@given(graph=general_graphs())
+def test_a_time_limit_leaves_a_valid_bound_with_capacities(name: str, graph: StageGraph) -> None:
+    for seconds in (0.0, 1e-3):
+        check(graph, BACKENDS[name].solve(graph, Limits(seconds=seconds)), limited=True)
+
+
+@general_backend
+def test_proves_that_no_path_fits(name: str) -> None:
+    graph = odd_one_out()
+    reduction = reduced(graph)
+    assert (reduction.graph.arcs, incumbent(reduction.graph)) == (graph.arcs, ())
+    check(graph, BACKENDS[name].solve(graph, Limits()))
+
+
+@general_backend
+def test_capacities_decide_which_path_is_best(name: str) -> None:
+    """Two types: the first is faster, but has devices for one stage only."""
+    arcs = [(0, 1, 0, 1, 1.0), (0, 1, 0, 1, 1.5), (1, 2, 1, 1, 2.0), (1, 2, 1, 1, 4.0)]
+    graph = dataclasses.replace(
+        make_graph(2, arcs, 8),
+        use=np.array([[4, 0], [0, 4], [4, 0], [0, 4]]),
+        capacity=(7, 8),
+    )
+    assert BACKENDS[name].solve(graph, Limits()).path == (1, 2)
+
+
+@general_backend
+def test_extras_and_peaks_decide_which_path_is_best(name: str) -> None:
+    """By time alone the first path would win by 1 s; each stage pays its extra, one the peak."""
+    graph = dataclasses.replace(
+        make_graph(
+            2, [(0, 1, 0, 1, 1.0), (1, 2, 1, 1, 3.0), (0, 1, 0, 2, 2.0), (1, 2, 2, 1, 3.0)], 8
+        ),
+        extra=np.array([2.0, 0.0, 1.0, 0.5]),
+        peaks=np.array([[5.0, 5.0, 5.0, 5.0], [0.0, 2.0, 0.0, 0.5]]),
+    )
+    solution = BACKENDS[name].solve(graph, Limits())
+    assert solution.path == (2, 3)
+    assert solution.objective == 26.0 + 1.5 + 5.0 + 0.5
 
 
 @every_backend
@@ -235,6 +307,15 @@ def test_the_dp_agrees_on_a_larger_graph(name: str) -> None:
 
 
 @arc_flow_backend
+def test_capacities_agree_with_nodes_that_count_devices(name: str) -> None:
+    best = BACKENDS["dp"].solve(two_types(layers=16), Limits()).objective
+    solution = BACKENDS[name].solve(two_types(layers=16, shared=True), Limits())
+    assert solution.status is Status.OPTIMAL
+    assert solution.objective == pytest.approx(best, rel=1e-6)
+    assert solution.bound <= best * (1 + 1e-12)
+
+
+@arc_flow_backend
 def test_a_hint_must_be_a_path(name: str) -> None:
     with pytest.raises(ValueError, match="hint must be a path"):
         BACKENDS[name].solve(chain(1.0, 2.0), Limits(), hint=(1,))
@@ -267,6 +348,13 @@ def test_a_solver_whose_log_is_not_read_claims_no_bound(monkeypatch: pytest.Monk
     assert solution.objective == pytest.approx(best, rel=1e-6)
     assert 0 < solution.bound < best * (1 - 1e-4)
     assert (solution.status, solution.stopped_by) == (Status.FEASIBLE, Stop.GAP)
+
+
+def test_a_solver_whose_log_is_not_read_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ilp_planner.solvers.pulp_backend.CBC", ())
+    solution = Pulp("PULP_CBC_CMD").solve(odd_one_out(), Limits())
+    assert (solution.status, solution.stopped_by) == (Status.UNKNOWN, Stop.ERROR)
+    assert 0 < solution.bound < math.inf
 
 
 def test_the_registry_names_the_nearest_backend() -> None:

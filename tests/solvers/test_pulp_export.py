@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pulp
 import pytest
 from ortools.linear_solver.python import model_builder
@@ -35,8 +38,23 @@ SMALL = make_graph(
     ],
     16,
 )
+SHARED = dataclasses.replace(
+    SMALL,
+    extra=np.array([0.0, 0.002, 0.001, 0.0, 0.5, 0.0, 0.0, 0.003]),
+    peaks=np.array([[0.2, 0.1, 0.0, 0.3, 0.0, 0.0, 0.15, 0.1], [0.0] * 8]),
+    use=np.array([[1, 0], [1, 0], [0, 2], [2, 0], [0, 4], [0, 1], [2, 0], [0, 2]]),
+    capacity=(2, 3),
+)
 GRAPHS = pytest.mark.parametrize(
-    "graph", [SMALL, chain(2.5), chain(1.0, 3.0, micro_batches=1), two_types(layers=14)]
+    "graph",
+    [
+        SMALL,
+        SHARED,
+        chain(2.5),
+        chain(1.0, 3.0, micro_batches=1),
+        two_types(layers=14),
+        two_types(layers=10, shared=True),
+    ],
 )
 SOLVED_LOG = """\
 Continuous objective value is 6858.74 - 0.10 seconds
@@ -78,7 +96,8 @@ def test_pulp_reads_the_mps_file(graph: StageGraph, tmp_path: Path) -> None:
     write_mps(graph, tmp_path / "model.mps")
     _, problem = pulp.LpProblem.fromMPS(str(tmp_path / "model.mps"))
     names = {variable.name for variable in problem.variables()}
-    assert names - {"t_max"} <= {f"x_{arc}" for arc in range(graph.arcs)}
+    maxima = {"t_max"} | {f"peak_{number}" for number in range(len(graph.peaks))}
+    assert names - maxima <= {f"x_{arc}" for arc in range(graph.arcs)}
 
 
 @GRAPHS
@@ -94,6 +113,7 @@ def test_cbc_solves_the_lp_file(graph: StageGraph, tmp_path: Path) -> None:
     values = {name: float(value) for _, name, value, _ in map(str.split, lines)}
     path = [int(name[2:]) for name, value in values.items() if name[0] == "x" and value > 0.5]
     path.sort(key=lambda arc: int(graph.start[arc]))
+    assert graph.is_path(path)
     assert graph.path_time(path) == pytest.approx(optimum(graph), rel=1e-6)
 
 
@@ -149,12 +169,24 @@ def test_the_bound_of_a_stopped_log_is_its_lower_bound(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "log",
+    [
+        "Coin0008I MODEL read with 0 errors\nProblem is infeasible - 0.00 seconds\n",
+        STOPPED_LOG.partition("\nResult")[0] + "\nResult - Problem proven infeasible\n",
+    ],
+)
+def test_an_infeasible_model_has_no_finite_bound(log: str) -> None:
+    assert read_cbc_log(log) == (math.inf, True)
+
+
+@pytest.mark.parametrize(
     ("log", "least", "most"),
     [
         ("", 0.0, 0.0),
         ("Welcome to the CBC MILP Solver", 0.0, 0.0),
         (SOLVED_LOG.partition("Result")[0], 6858.72, 6858.74),
         (STOPPED_LOG.replace("6864.891", "-1e+50"), 6858.72, 6858.74),
+        ("Cbc0006I The LP relaxation is infeasible or too expensive", 0.0, 0.0),
         (STOPPED_LOG.replace("6864.891", "nan"), 6858.72, 6858.74),
         (STOPPED_LOG.partition("Lower")[0] + "Lower bo", 6858.72, 6858.74),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from ilp_planner.errors import SolverError
@@ -75,6 +77,22 @@ def test_without_a_path_the_bound_stays() -> None:
     solution = search.answer("test", Stop.TIME, Limits())
     assert (solution.status, solution.stopped_by) == (Status.UNKNOWN, Stop.TIME)
     assert (solution.path, solution.objective, solution.bound) == ((), math.inf, 26.0)
+
+
+def test_a_claim_that_nothing_fits_is_taken_only_where_it_can_be_true() -> None:
+    assert not Search(GRAPH).none_fits()
+    limited = dataclasses.replace(GRAPH, use=np.ones((4, 1), np.int64), capacity=(2,))
+    assert not Search(limited, (0, 1)).none_fits()
+    search = Search(limited)
+    assert search.none_fits()
+    solution = search.answer("test", Stop.TIME, Limits())
+    assert (solution.status, solution.stopped_by) == (Status.INFEASIBLE, Stop.PROOF)
+
+
+def test_a_hint_must_be_within_the_capacities() -> None:
+    limited = dataclasses.replace(GRAPH, use=np.ones((4, 1), np.int64), capacity=(1,))
+    with pytest.raises(ValueError, match="must be a path"):
+        Search(limited, (0, 1))
 
 
 def test_refuses_a_hint_that_is_no_path() -> None:

@@ -1,4 +1,6 @@
+import dataclasses
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,11 @@ from ilp_planner.specs.cluster_reader import read_cluster
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = sorted((ROOT / "clusters").glob("*.toml"))
+MIXED = {
+    "mixed-a100-t4": {"a100": 12, "t4": 4},
+    "mixed-v100-t4": {"v100": 12, "t4": 4},
+    "mixed-h100-a100-v100": {"h100": 16, "a100": 16, "v100": 32},
+}
 
 LAB = """
 name = "lab"
@@ -65,7 +72,7 @@ def write(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("path", CLUSTERS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [p for p in CLUSTERS if p.stem not in MIXED], ids=lambda p: p.stem)
 def test_shipped_clusters(path):
     spec = read_cluster(path)
     nodes, devices = (int(n) for n in path.stem.rsplit("-", 1)[1].split("x"))
@@ -110,7 +117,6 @@ def test_a_file_comes_back_typed(write):
         ("count = 2", "count = 0", "node 'a': count must be a whole number of at least 1, found 0"),
         ('device = "gpu"', 'device = "cpu"', "node 'a': device must be one of gpu, found 'cpu'"),
         ('name = "a"\n', "nmae = 1\n", "node 1: unknown key 'nmae', did you mean 'name'?"),
-        ('peak.fp16 = "125 TFLOP/s"', "", "device 'gpu': peak is missing"),
         (
             'peak.fp16 = "125 TFLOP/s"',
             "peak = {}",
@@ -172,11 +178,14 @@ def test_several_types_and_unequal_nodes_are_refused_when_asked_for_one():
         types=("gpu", "old"),
     )
     assert (spec.node_count, spec.device_count) == (4, 20)
+    advice = r"\(to plan operator by operator; --cost-model native plans mixed clusters layer"
     with pytest.raises(
-        SpecError, match=r"'lab': nodes must have devices of one type, found gpu, old"
+        SpecError, match=rf"'lab': nodes must have devices of one type, found gpu, old {advice}"
     ):
         _ = spec.device
-    with pytest.raises(SpecError, match=r"'lab': nodes must have equally many devices, found 4, 8"):
+    with pytest.raises(
+        SpecError, match=rf"'lab': nodes must have equally many devices, found 4, 8 {advice}"
+    ):
         _ = spec.devices_per_node
 
 
@@ -187,6 +196,25 @@ def test_an_unused_type_does_no_harm():
 def test_a_missing_precision_is_named():
     with pytest.raises(SpecError, match=r"device 'gpu': peak must have 'fp32'.*found fp16"):
         device().arithmetic("fp32")
+
+
+@pytest.mark.parametrize(
+    ("key", "read"),
+    [
+        ("peak", lambda d: d.arithmetic("fp16")),
+        ("sustained", lambda d: d.arithmetic("fp16")),
+        ("memory_bandwidth", lambda d: d.streaming),
+    ],
+)
+def test_what_only_an_analytic_profile_needs_may_be_missing(key, read):
+    assert device(**{key: None}).memory == 2**34
+    with pytest.raises(SpecError, match=rf"device 'gpu': {key} is missing, which an analytic"):
+        read(device(**{key: None}))
+
+
+def test_a_type_is_called_by_its_own_name_in_profiles_unless_it_says_otherwise():
+    assert device().profile == "gpu"
+    assert device(profile="A100").profile == "A100"
 
 
 @pytest.mark.parametrize(
@@ -217,3 +245,277 @@ def test_collectives_take_the_nearest_smaller_group(rates, devices):
     smaller = [n for n in rates if n <= devices]
     expected = rates[max(smaller)] if smaller else 1.0
     assert link.collective_bandwidth(devices) == expected
+
+
+# ---- several device types ------------------------------------------------------------------------
+
+ROOM = """
+name = "room"
+[[nodes]]
+name = "new"
+count = 2
+device = "a100"
+devices = 4
+[[nodes]]
+name = "old"
+device = "t4"
+devices = 2
+[devices.a100]
+profile = "A100"
+memory = "80 GiB"
+price = 5.12
+[devices.t4]
+memory = "15 GiB"
+[links.intra_node]
+bandwidth = "200 GB/s"
+latency = "10 us"
+[links.inter_node]
+bandwidth = "10 GB/s"
+latency = "30 us"
+"""
+WITHIN = """
+[links.within.t4]
+bandwidth = "12 GB/s"
+latency = "20 us"
+"""
+BETWEEN = """
+[[links.between]]
+types = ["t4", "a100"]
+bandwidth = "5 GB/s"
+latency = "50 us"
+"""
+SAME = """
+[[links.between]]
+types = ["a100", "a100"]
+bandwidth = "25 GB/s"
+latency = "30 us"
+"""
+MATRIX = """
+[links.matrix]
+bandwidth = [
+    ["-", "25 GB/s", "4 GB/s"],
+    ["24 GB/s", "-", "3 GB/s"],
+    ["4 GB/s", "2 GB/s", "-"],
+]
+latency = "30 us"
+"""
+INTER = ROOM[ROOM.index("[links.inter_node]") :]
+
+
+def link(bandwidth, latency=3e-5):
+    return Link(bandwidth=bandwidth, latency=latency)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_shipped_mixed_clusters(name):
+    spec = read_cluster(ROOT / "clusters" / f"{name}.toml")
+    assert spec.name == name
+    assert dict(zip(spec.type_names, spec.type_counts, strict=True)) == MIXED[name]
+    assert spec.symmetric
+    assert set(spec.within) == set(spec.type_names)
+    for device_type in spec.device_types.values():
+        assert device_type.profile == device_type.name.upper()
+        assert 0 < device_type.arithmetic("fp16") < device_type.peak["fp16"]
+    for a in spec.type_names:
+        for b in spec.type_names:
+            assert spec.type_link(a, b) == spec.type_link(b, a)
+            assert spec.type_link(a, b).bandwidth <= spec.within[a].bandwidth
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_several_types_come_back_typed(write):
+    spec = read_cluster(write(ROOM + WITHIN + BETWEEN + SAME))
+    assert spec.type_names == ("a100", "t4")
+    assert spec.type_counts == (8, 2)
+    assert spec.node_types == ("a100", "a100", "t4")
+    assert spec.node_of == (0, 0, 0, 0, 1, 1, 1, 1, 2, 2)
+    assert spec.type_of == ("a100",) * 8 + ("t4",) * 2
+    assert spec.node_sizes("a100") == (4, 4)
+    assert [spec.device_types[n].profile for n in spec.type_names] == ["A100", "t4"]
+    assert [spec.device_types[n].price for n in spec.type_names] == [5.12, None]
+    assert spec.link(0, 0) == link(200e9, 1e-5)
+    assert spec.link(2, 2) == link(12e9, 2e-5)
+    assert spec.link(0, 1) == spec.type_link("a100", "a100") == link(25e9)
+    assert spec.link(0, 2) == spec.link(2, 1) == spec.type_link("t4", "a100") == link(5e9, 5e-5)
+    assert spec.type_link("t4", "t4") == link(10e9)  # inter_node, for want of an entry
+
+
+def test_inter_node_may_be_missing_where_the_pairs_say_everything(write):
+    spec = read_cluster(write(ROOM.replace(INTER, "") + BETWEEN + SAME))
+    assert spec.link(0, 1) == link(25e9)
+    assert spec.inter_node == link(5e9, 5e-5)  # the slowest pair
+
+
+def test_intra_node_may_be_missing_where_every_type_has_its_own(write):
+    text = ROOM.replace('intra_node]\nbandwidth = "200', 'within.a100]\nbandwidth = "100')
+    spec = read_cluster(write(text + WITHIN))
+    assert spec.link(0, 0) == link(100e9, 1e-5)
+    assert spec.intra_node == link(12e9, 2e-5)
+    with pytest.raises(SpecError, match="links: intra_node is missing"):
+        read_cluster(write(text))
+
+
+def test_one_node_needs_no_link_to_another(write):
+    text = LAB.replace("count = 2\n", "").partition("[links.inter_node]")[0]
+    spec = read_cluster(write(text))
+    assert spec.inter_node == spec.intra_node
+
+
+@pytest.mark.parametrize("inter", ["", INTER])
+def test_a_matrix_of_links(write, inter):
+    spec = read_cluster(write(ROOM.replace(INTER, inter) + WITHIN + MATRIX))
+    assert not spec.symmetric
+    assert spec.link(0, 1) == link(25e9)
+    assert spec.link(1, 0) == link(24e9)
+    assert spec.link(2, 1) == link(2e9)
+    assert spec.link(2, 2) == link(12e9, 2e-5)  # the diagonal says nothing
+    assert spec.type_link("a100", "a100") == link(25e9)  # the best of its pairs
+    assert spec.type_link("t4", "a100") == link(4e9)
+    assert spec.type_link("t4", "t4") == (link(10e9) if inter else link(2e9))
+
+
+def test_a_matrix_of_latencies(write):
+    latencies = '[["-", "1 us", "2 us"], ["3 us", "-", "4 us"], ["5 us", "6 us", "-"]]'
+    spec = read_cluster(write(ROOM + MATRIX.replace('"30 us"', latencies)))
+    assert spec.link(1, 2) == link(3e9, 4e-6)
+    assert spec.type_link("a100", "t4") == link(4e9, 2e-6)
+
+
+@given(
+    groups=st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.integers(1, 3)), min_size=1
+    ),
+    pairs=st.dictionaries(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("abc")).map(lambda p: tuple(sorted(p))),
+        st.floats(1e9, 1e11),
+    ),
+)
+def test_a_matrix_that_says_what_the_pairs_say_changes_nothing(groups, pairs):
+    nodes = [NodeGroup(device=d, devices=n, count=c) for d, n, c in groups]
+    plain = cluster(*nodes, types=tuple("abc"))
+    spec = dataclasses.replace(plain, between={p: link(b) for p, b in pairs.items()})
+    count = range(spec.node_count)
+    matrix = tuple(tuple(spec.link(a, b) for b in count) for a in count)
+    other = dataclasses.replace(spec, between={}, matrix=matrix)
+    for a in count:
+        for b in count:
+            assert other.link(a, b) == spec.link(a, b)
+            if a != b:
+                types = spec.node_types[a], spec.node_types[b]
+                assert other.type_link(*types) == spec.type_link(*types)
+    assert len(spec.node_of) == len(spec.type_of) == spec.device_count == sum(spec.type_counts)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ROOM + "[links.within.T4]\n", "links.within: unknown key 'T4', did you mean 't4'?"),
+        (ROOM + "[links.within.t4]\n", "links.within.t4: bandwidth is missing"),
+        (
+            ROOM + BETWEEN.replace('"t4", ', ""),
+            "links.between 1: types must be two device types, maybe the same, found a100",
+        ),
+        (
+            ROOM + BETWEEN.replace('"t4"', '"h100"'),
+            "links.between 1: types must be device types out of a100, t4, found 'h100'",
+        ),
+        (
+            ROOM + BETWEEN.replace('["t4", "a100"]', '"t4"'),
+            "links.between 1: types must be a list of texts, found 't4'",
+        ),
+        (
+            ROOM + BETWEEN + BETWEEN.replace('["t4", "a100"]', '["a100", "t4"]'),
+            "links.between 2: types a100, t4: an earlier entry has this pair already",
+        ),
+        (
+            ROOM + BETWEEN.replace("[[", "[").replace("]]", "]"),
+            "links: between must be tables [[links.between]], found a table",
+        ),
+        (
+            ROOM.replace(INTER, "") + BETWEEN,
+            "links: inter_node is missing, and no [[links.between]] has types a100, a100",
+        ),
+        (ROOM + MATRIX + BETWEEN, "links: expected matrix or between, found both"),
+        (
+            ROOM + MATRIX.replace('    ["4 GB/s", "2 GB/s", "-"],\n', ""),
+            "links.matrix: bandwidth must have 3 rows, one per node, found 2",
+        ),
+        (
+            ROOM + MATRIX.replace('"-", "3 GB/s"', '"-"'),
+            "links.matrix: bandwidth: row 2 must have 3 entries, one per node, found 2",
+        ),
+        (
+            ROOM + MATRIX.replace('"3 GB/s"', '"-"'),
+            "links.matrix: bandwidth: row 2, entry 3 must be a number with a unit",
+        ),
+        (
+            ROOM + MATRIX.replace('"3 GB/s"', "3"),
+            "links.matrix: bandwidth: row 2, entry 3 must have a unit out of",
+        ),
+        (
+            ROOM + MATRIX.replace('"3 GB/s"', '"0 GB/s"'),
+            "links.matrix: bandwidth: row 2, entry 3 must be positive, found '0 GB/s'",
+        ),
+        (ROOM + MATRIX.replace('latency = "30 us"', ""), "links.matrix: latency is missing"),
+        (
+            ROOM + '[links.matrix]\nbandwidth = "3 GB/s"\nlatency = "1 us"',
+            "links.matrix: bandwidth must be a list of rows [[...], ...], found '3 GB/s'",
+        ),
+        (
+            ROOM.replace('device = "t4"', 'device = "T4"'),
+            "node 'old': device must be one of a100, t4, found 'T4'",
+        ),
+        (
+            ROOM.replace('profile = "A100"', "profile = 100"),
+            "device 'a100': profile must be a text, found 100",
+        ),
+        (
+            ROOM.replace("price = 5.12", "price = -1"),
+            "device 'a100': price must be a positive number, found -1",
+        ),
+    ],
+)
+def test_bad_files_of_several_types(write, text, expected):
+    path = write(text)
+    with pytest.raises(SpecError) as error:
+        read_cluster(path)
+    assert str(error.value).startswith(f"{path}: {expected}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"within": {"x": link(1e9)}},
+            "links.within: a key must be a device type, one of gpu",
+        ),
+        ({"between": {("gpu", "x"): link(1e9)}}, "links.between: types must be device types"),
+        ({"between": {("old", "gpu"): link(1e9)}}, "must be two in the order of their names"),
+        ({"between": {("gpu",): link(1e9)}}, "must be two in the order of their names, found gpu"),
+        ({"matrix": ((link(1e9),),)}, "links.matrix: must have 2 rows, one per node, found 1"),
+        (
+            {"matrix": ((link(1e9),) * 2, (link(1e9),))},
+            "links.matrix: row 2 must have 2 entries, one per node, found 1",
+        ),
+    ],
+)
+def test_links_that_do_not_fit_the_nodes_are_refused(changes, message):
+    spec = cluster(
+        NodeGroup(device="gpu", devices=8),
+        NodeGroup(device="old", devices=4),
+        types=("gpu", "old"),
+    )
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(spec, **changes)
+
+
+def test_the_examples_of_the_manual_can_be_read(write):
+    manual = (ROOT / "clusters" / "README.md").read_text()
+    single, several, matrix = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
+    assert read_cluster(write(single)).type_counts == (16,)
+    spec = read_cluster(write(several))
+    assert spec.type_counts == (12, 4)
+    assert len(spec.between) == 2
+    links = several.partition("[[links.between]]")[0]
+    assert read_cluster(write(links + matrix)).link(1, 3).bandwidth == 5e9

@@ -1,0 +1,329 @@
+"""Prices of shared devices: a lower bound on every path of a stage graph within its capacities.
+
+Let F(tau) be the least sum of (time + extra) over paths whose arcs take at most tau. With a price for a
+device of each type, the path that is cheapest including prices, less what all devices cost, is a lower
+bound on F(tau) (Lagrangian relaxation); the best prices are found by cutting planes within a trust region. A path
+whose slowest stage takes more than a and at most b seconds then costs at least
+
+    (B - 1) * (least arc time above a) + F(b) + (least possible peaks),
+
+and splitting the range of the slowest stage where this is lowest gives the bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from ilp_planner.bounds.paths import by_tail, topological_order
+from ilp_planner.bounds.resource_paths import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.graph import StageGraph
+
+ROUNDS = 40  # cutting planes for one slowest stage
+HIGHEST = 1e4  # times the average price of a device: enough to price an impossible use out
+CLOSE = 1e-4  # relative: how near to the model's promise prices are good enough
+SPLITS = 24
+NARROW = 2e-4  # relative width of an interval that is not split again
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prices:
+    """price: float64 [D], seconds per device. slowest: seconds, slower arcs do not count.
+
+    value: seconds, proved lower bound on the sum of a path of such arcs; INFINITE where there is none.
+    """
+
+    price: NDArray[np.float64]
+    slowest: float
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interval:
+    """Paths whose slowest arc takes from `low` to `high` seconds cost at least `bound` seconds."""
+
+    low: float
+    high: float
+    bound: float
+    prices: Prices
+
+
+class PricedGraph:
+    """A stage graph, prepared for many price vectors."""
+
+    def __init__(self, graph: StageGraph) -> None:
+        self.graph = graph
+        self.order, self.first = by_tail(graph)
+        self.head = graph.head[self.order]
+        self.time = graph.time[self.order]
+        self.sum = self.time + graph.extra[self.order]
+        self.use = graph.use[self.order].astype(np.float64)
+        self.capacity = np.array(graph.capacity, np.float64)
+        self.topological = topological_order(graph)
+        self.sources = np.zeros(graph.nodes, np.bool_)
+        self.sources[list(graph.sources)] = True
+        self.weight = float(graph.micro_batches - 1)
+        self.times = np.unique(graph.time)
+        self.path: tuple[int, ...] = ()  # the cheapest path met on the way that fits
+        self.value = np.inf
+
+    def shortest(
+        self, price: NDArray[np.float64], slowest: float
+    ) -> tuple[float, NDArray[np.int64]]:
+        """Return the least priced sum less the price of all devices, and its path (arcs by tail)."""
+        least, path = _cheapest(
+            self.head, self.time, self.sum, self.use, price, slowest, self.first,
+            self.topological, self.sources, self.graph.sink,
+        )  # fmt: skip
+        if least >= INFINITE:
+            return INFINITE, path
+        self._offer(path)
+        return least - float(price @ self.capacity), path
+
+    def _offer(self, arcs: NDArray[np.int64]) -> None:
+        """Keep a path that fits, if it is the cheapest so far."""
+        if (self.use[arcs].sum(axis=0) <= self.capacity).all():
+            path = tuple(int(a) for a in self.order[arcs])
+            value = self.graph.path_time(path)
+            if value < self.value:
+                self.path, self.value = path, value
+
+    def prices(
+        self, slowest: float, enough: float, start: NDArray[np.float64] | None = None
+    ) -> Prices:
+        """Return good prices for arcs of at most `slowest` seconds; stop where they prove `enough`."""
+        types = self.capacity.size
+        best = np.zeros(types) if start is None else start
+        value, path = self.shortest(best, slowest)
+        if types == 0 or value >= min(enough, INFINITE):
+            return Prices(price=best, slowest=slowest, value=value)
+        reach = np.full(types, max(value, 1e-9) / max(self.capacity.sum(), 1.0))
+        most = HIGHEST * reach
+        model = _Model(types, max(value, 1e-9), float(reach[0]))
+        for _ in range(ROUNDS):
+            if path.size:
+                excess = self.use[path].sum(axis=0) - self.capacity
+                model.add(float(self.sum[path].sum()), excess)
+            point = model.highest(np.maximum(best - reach, 0.0), np.minimum(best + reach, most))
+            if point is None:
+                break
+            promise, price = point
+            if promise <= value + CLOSE * abs(value):
+                break
+            found, path = self.shortest(price, slowest)
+            if found > value:
+                # as far as the model promised: look further
+                if found - value > 0.5 * (promise - value):
+                    reach = reach * 2.0
+                best, value = price, found
+            else:
+                reach = reach * 0.4
+            if value >= enough:
+                break
+        return Prices(price=best, slowest=slowest, value=value)
+
+    def least_peaks(self, slowest: float) -> float:
+        """Return seconds that the peaks of every path of such arcs add up to at least."""
+        graph = self.graph
+        usable = graph.time <= slowest
+        total = 0.0
+        for peaks in graph.peaks:
+            cover = np.full(graph.operators, np.inf)
+            for begin, stop, peak in zip(
+                graph.start[usable], graph.stop[usable], peaks[usable], strict=True
+            ):
+                cover[begin:stop] = np.minimum(cover[begin:stop], peak)
+            least = cover.max()
+            total += float(least) if np.isfinite(least) else 0.0
+        return total
+
+    def above(self, slowest: float) -> float:
+        """Return the least arc time above `slowest` seconds, INFINITE without one."""
+        place = int(np.searchsorted(self.times, slowest, side="right"))
+        return float(self.times[place]) if place < self.times.size else INFINITE
+
+    def sweep(
+        self, cutoff: float, splits: int = SPLITS, goon: Callable[[], bool] = lambda: True
+    ) -> list[Interval]:
+        """Return intervals that hold every path cheaper than `cutoff` seconds; the least of their
+        bounds is a bound on those paths. Empty: there is no such path."""
+        if not self.times.size:
+            return []
+        peaks = self.least_peaks(np.inf)
+        floor = self._least_bottleneck()
+        high = float(self.times[-1])
+        if self.weight > 0 and cutoff < INFINITE:
+            sums, _ = self.shortest(np.zeros(self.capacity.size), np.inf)
+            high = min(high, (cutoff - peaks - sums) / self.weight)
+        number = count()
+        heap: list[tuple[float, int, Interval]] = []
+
+        def add(low: float, high: float, start: NDArray[np.float64] | None) -> None:
+            if low > high:
+                return
+            enough = cutoff - self.weight * low - peaks
+            prices = self.prices(high, enough, start)
+            bound = self.weight * low + prices.value + peaks
+            if bound < cutoff:
+                interval = Interval(low=low, high=high, bound=bound, prices=prices)
+                heapq.heappush(heap, (bound, next(number), interval))
+
+        add(floor, high, None)
+        closed: list[Interval] = []
+        for _ in range(splits):
+            if not heap or not goon():
+                break
+            _, _, interval = heapq.heappop(heap)
+            middle = (interval.low * interval.high) ** 0.5
+            low, upper = interval.low, interval.high
+            if self.weight == 0 or upper <= low * (1 + NARROW) or self.above(middle) > upper:
+                closed.append(interval)
+                if len(closed) > splits:
+                    break
+                continue
+            add(low, middle, interval.prices.price)
+            add(self.above(middle), upper, interval.prices.price)
+        return sorted([*closed, *(entry[2] for entry in heap)], key=lambda i: i.bound)
+
+    def _least_bottleneck(self) -> float:
+        """Return seconds; the slowest arc of every path takes at least that, devices left aside."""
+        low, high = 0, self.times.size - 1
+        zero = np.zeros(self.capacity.size)
+        while low < high:
+            middle = (low + high) // 2
+            if self.shortest(zero, float(self.times[middle]))[0] < INFINITE:
+                high = middle
+            else:
+                low = middle + 1
+        return float(self.times[low])
+
+    def open_arcs(self, intervals: list[Interval], cutoff: float) -> NDArray[np.int64]:
+        """Return the arcs of the graph that a path cheaper than `cutoff` seconds may use."""
+        least = np.full(self.time.size, np.inf)
+        tails = np.repeat(np.arange(self.graph.nodes), np.diff(self.first))
+        for interval in intervals:
+            price = interval.prices.price
+            forward, backward = _potentials(
+                self.head, self.time, self.sum, self.use, price, interval.high, self.first,
+                self.topological, self.sources, self.graph.sink,
+            )  # fmt: skip
+            through = forward[tails] + self.sum + self.use @ price + backward[self.head]
+            through -= price @ self.capacity
+            bound = self.weight * np.maximum(interval.low, self.time) + through
+            bound += interval.bound - self.weight * interval.low - interval.prices.value  # peaks
+            bound[self.time > interval.high] = np.inf
+            least = np.minimum(least, bound)
+        return np.sort(self.order[np.flatnonzero(least < cutoff)])
+
+
+class _Model:
+    """The lower envelope of cutting planes over the prices: highest point within a box.
+
+    height, price: a usual height and price; the program is in these units, so that its tolerances fit.
+    """
+
+    def __init__(self, types: int, height: float, price: float) -> None:
+        from ortools.linear_solver import pywraplp
+
+        self.good = (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE)
+        self.units = (height, price)
+        self.solver = pywraplp.Solver.CreateSolver("GLOP")
+        self.solver.SetTimeLimit(500)  # ms, a hundred times what it takes: it may cycle
+        self.infinity = self.solver.infinity()
+        self.prices = [self.solver.NumVar(0.0, 0.0, "") for _ in range(types)]
+        self.height = self.solver.NumVar(-self.infinity, self.infinity, "")
+        self.solver.Objective().SetCoefficient(self.height, 1.0)
+        self.solver.Objective().SetMaximization()
+
+    def add(self, constant: float, slope: NDArray[np.float64]) -> None:
+        """Add the plane height <= constant + slope * prices."""
+        height, unit = self.units
+        row = self.solver.Constraint(-self.infinity, constant / height)
+        row.SetCoefficient(self.height, 1.0)
+        for price, gain in zip(self.prices, (slope * (unit / height)).tolist(), strict=True):
+            row.SetCoefficient(price, -gain)
+
+    def highest(
+        self, low: NDArray[np.float64], high: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64]] | None:
+        """Return height and prices of the highest point with prices from `low` to `high`; None when
+        the program fails."""
+        height, unit = self.units
+        for price, least, most in zip(
+            self.prices, (low / unit).tolist(), (high / unit).tolist(), strict=True
+        ):
+            price.SetBounds(least, most)
+        if self.solver.Solve() not in self.good:
+            return None
+        found = np.array([p.solution_value() for p in self.prices]) * unit
+        return self.height.solution_value() * height, np.clip(found, low, high)
+
+
+@numba.njit(cache=True, nogil=True)
+def _cheapest(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Least priced sum from a source to the sink, and its arcs."""
+    nodes, types = first.size - 1, price.size
+    least = np.full(nodes, INFINITE)
+    chosen = np.full(nodes, -1, np.int64)
+    least[sink] = 0.0
+    best, node = INFINITE, -1
+    for x in range(nodes - 1, -1, -1):
+        v = order[x]
+        for a in range(first[v], first[v + 1]):
+            if time[a] > slowest or least[head[a]] >= INFINITE:
+                continue
+            value = total[a] + least[head[a]]
+            for d in range(types):
+                value += price[d] * use[a, d]
+            if value < least[v]:
+                least[v] = value
+                chosen[v] = a
+        if sources[v] and least[v] < best:
+            best, node = least[v], v
+    path = np.empty(nodes, np.int64)
+    length = 0
+    while node >= 0 and node != sink:
+        path[length] = chosen[node]
+        node = head[chosen[node]]
+        length += 1
+    return best, path[:length].copy()
+
+
+@numba.njit(cache=True, nogil=True)
+def _potentials(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Least priced sums from a source to each node, and from each node to the sink."""
+    nodes, types = first.size - 1, price.size
+    forward, backward = np.full(nodes, INFINITE), np.full(nodes, INFINITE)
+    backward[sink] = 0.0
+    for x in range(nodes):
+        v = order[x]
+        if sources[v]:
+            forward[v] = 0.0
+        if forward[v] >= INFINITE:
+            continue
+        for a in range(first[v], first[v + 1]):
+            if time[a] <= slowest:
+                value = forward[v] + total[a]
+                for d in range(types):
+                    value += price[d] * use[a, d]
+                forward[head[a]] = min(forward[head[a]], value)
+    for x in range(nodes - 1, -1, -1):
+        v = order[x]
+        for a in range(first[v], first[v + 1]):
+            if time[a] <= slowest:
+                value = total[a] + backward[head[a]]
+                for d in range(types):
+                    value += price[d] * use[a, d]
+                backward[v] = min(backward[v], value)
+    return forward, backward

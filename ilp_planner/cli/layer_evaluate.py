@@ -1,0 +1,93 @@
+"""`ilp-plan evaluate` for saved plans of whole layers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.cli.layer_inputs import rebuild_layer_case
+from ilp_planner.errors import PlanError
+from ilp_planner.report.console import print_report
+from ilp_planner.report.evaluation import proof_lines
+from ilp_planner.report.groups import (
+    group_certificate_table,
+    group_evaluation_lines,
+    group_table,
+)
+from ilp_planner.report.groups_json import group_certificate_object, group_evaluation_object
+from ilp_planner.report.json_report import print_json
+from ilp_planner.report.tables import summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.formats.saved_groups import SavedGroups
+    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.report.evaluation import GroupCheck
+
+CHECKER = "ilp_planner.mixed.certificate"
+
+
+def judge_layers(
+    saved: SavedGroups,
+    file: Path,
+    *,
+    check_certificate: bool,
+    accept_changed: bool,
+    as_json: bool,
+) -> tuple[GroupEvaluation, GroupCheck | None]:
+    """Judge a saved plan again from its inputs and print the verdict; return what was found."""
+    from ilp_planner.mixed.evaluate import evaluate_groups
+
+    problem = rebuild_layer_case(saved, file, accept_changed=accept_changed).problem
+    evaluation = evaluate_groups(problem, saved.plan)
+    check = rederive_layers(problem, saved, file) if check_certificate else None
+    show_verdict(problem, saved, evaluation, check, as_json=as_json)
+    return evaluation, check
+
+
+def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> GroupCheck:
+    """Check the certificate of a saved plan.
+
+    Raises
+    ------
+    PlanError: it has none, or a malformed one.
+    """
+    if not saved.certificate:
+        raise PlanError(f"{file}: certificate: found null, expected the record of a proof")
+    if find_spec(CHECKER) is None:
+        raise PlanError(
+            f"{file}: certificate: found one of whole layers, expected one of operators"
+        )
+    try:
+        checker = import_module(CHECKER)
+        check: GroupCheck = checker.check_group_certificate(problem, saved.certificate, saved.plan)
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}") from None
+    return check
+
+
+def show_verdict(
+    problem: GroupProblem,
+    saved: SavedGroups,
+    evaluation: GroupEvaluation,
+    check: GroupCheck | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print a verdict."""
+    if as_json:
+        value: dict[str, Any] = group_evaluation_object(problem, saved.plan, evaluation)
+        if check is not None:
+            value["certificate"] = group_certificate_object(check, evaluation.iteration_time)
+        print_json(value)
+        return
+    tables = [] if evaluation.cost is None else [group_table(problem, saved.plan, evaluation)]
+    tables += [] if check is None else [group_certificate_table(check)]
+    lines = [
+        *group_evaluation_lines(problem, saved.plan, evaluation),
+        *proof_lines(saved.claim, check, evaluation.iteration_time),
+    ]
+    print_report(summary(lines), *tables)

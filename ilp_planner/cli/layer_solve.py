@@ -1,0 +1,85 @@
+"""`ilp-plan solve` for whole layers: search, save and show."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from ilp_planner.cli.versions import versions
+from ilp_planner.errors import OutputError
+from ilp_planner.formats.groups_json import write_groups
+from ilp_planner.formats.saved_groups import SavedGroups, verdict_of_groups
+from ilp_planner.formats.saved_plan import claim_of
+from ilp_planner.report.console import print_report
+from ilp_planner.report.groups import group_result_lines, group_table, ranking_table
+from ilp_planner.report.groups_json import group_result_object
+from ilp_planner.report.json_report import print_json
+from ilp_planner.report.live import Progress
+from ilp_planner.report.tables import summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from ilp_planner.cli.layer_inputs import LayerCase
+    from ilp_planner.result import GroupResult
+    from ilp_planner.solvers.base import Limits
+
+
+def search_layers(case: LayerCase, limits: Limits, solver: str, top: int = 1) -> GroupResult:
+    """Solve a case, with the live line."""
+    from ilp_planner.mixed.solve import solve_groups
+
+    more: dict[str, Any] = {}
+    if "top" in inspect.signature(solve_groups).parameters:
+        more["top"] = top
+    with Progress() as progress:
+        return solve_groups(case.problem, limits=limits, solver=solver, progress=progress, **more)
+
+
+def save_and_show_layers(
+    case: LayerCase, result: GroupResult, output: Path | None, *, as_json: bool
+) -> None:
+    """Save the plan, if there is one and somewhere to, and print the result.
+
+    Raises
+    ------
+    OutputError: it could not be saved; the result, which may have cost hours, is printed first.
+    """
+    if output is not None and result.plan is not None:
+        try:
+            write_groups(output, saved_groups(case, result))
+        except OutputError:
+            show_layers(case, result, None, as_json=as_json)
+            raise
+    show_layers(case, result, output, as_json=as_json)
+
+
+def saved_groups(case: LayerCase, result: GroupResult) -> SavedGroups:
+    """Return what is saved of a result that has a plan."""
+    assert result.plan is not None
+    return SavedGroups(
+        plan=result.plan,
+        inputs=case.inputs,
+        claim=claim_of(result, versions()),
+        verdict=None if result.evaluation is None else verdict_of_groups(result.evaluation),
+        certificate=result.certificate,
+    )
+
+
+def show_layers(
+    case: LayerCase, result: GroupResult, output: Path | None, *, as_json: bool
+) -> None:
+    """Print a result. output: where its plan was saved, if it has one."""
+    if as_json:
+        print_json(group_result_object(case.problem, result))
+        return
+    tables = []
+    if result.plan is not None and result.evaluation is not None:
+        tables.append(group_table(case.problem, result.plan, result.evaluation))
+    if result.ranking:
+        tables.append(ranking_table(case.problem, result.ranking))
+    lines = group_result_lines(case.problem, result)
+    if output is not None and result.plan is not None:
+        lines.append(("saved to", str(output)))
+    print_report(summary(lines), *tables)

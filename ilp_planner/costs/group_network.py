@@ -1,0 +1,233 @@
+"""What groups of devices send to each other: pipeline transfers and gradient rings, on the nodes
+that a plan names, and on the best ones that a group can have.
+
+Pipeline transfer. For every micro-batch, activations go forward and their gradients come back, as
+many bytes, one after the other. The tensor-parallel ranks of a replica send a share of 1/tp each
+and gather inside their node (Megatron's scatter-gather, DeepSpeed's partitioned activations). Two
+stages inside one node use its links, every device its own. Otherwise every byte passes the network
+card of the sending stage's node, which its replicas there share:
+
+    seconds = 2 * (latency + max over sending nodes of (bytes of the replicas there / link))
+
+Gradient ring. Rank k of every replica forms a ring that visits node after node and type after type;
+each of its 2 (n - 1) steps moves 1/n of the gradients that the rank holds over the slowest link.
+The rings of the tp ranks share the network cards of the nodes they cross:
+
+    seconds = 2 (n - 1) (latency + gradients / tp / n * max over links of (its rings / bandwidth))
+
+A placement is packed when, of the nodes that hold devices of a stage, at most one per device type
+has room for another replica of it (and every replica lies in one node). The best-link functions are
+exact for one-type groups that fit a node or fill whole ones, on links that depend on nothing but
+the types of their ends, and never above the seconds of a packed placement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.costs.groups import GroupClass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.costs.groups import GroupOption
+    from ilp_planner.plan import GroupStage
+    from ilp_planner.specs.cluster import ClusterSpec, Link
+
+
+class Transfer(NamedTuple):
+    """Seconds of sending: latency + per_byte * bytes. Which bytes, the function says that made
+    it."""
+
+    latency: float
+    per_byte: float
+
+    def seconds(self, size: float) -> float:
+        """Return the seconds of so many bytes."""
+        return self.latency + self.per_byte * size
+
+
+NOTHING = Transfer(0.0, 0.0)
+
+
+def group_class(option: GroupOption, cluster: ClusterSpec) -> GroupClass:
+    """Return what a sender needs to know of a group of this option."""
+    types = tuple(i for i, count in enumerate(option.replicas) if count)
+    alone = len(types) == 1
+    within = alone and sum(option.use) < max(cluster.node_sizes(cluster.type_names[types[0]]))
+    return GroupClass(types, within)
+
+
+def fits_nodes(option: GroupOption, cluster: ClusterSpec) -> bool:
+    """Tell whether every replica can have its tensor-parallel ranks in one node."""
+    return all(
+        _seats(cluster, kind, option.tp) >= count for kind, count in enumerate(option.replicas)
+    )
+
+
+def _seats(cluster: ClusterSpec, kind: int, tp: int) -> int:
+    """Count the replicas that the nodes of a type have room for."""
+    return sum(size // tp for size in cluster.node_sizes(cluster.type_names[kind]))
+
+
+# ---- pipeline transfers -------------------------------------------------------------------------
+
+
+def stage_transfer(stage: GroupStage, following: GroupStage, cluster: ClusterSpec) -> Transfer:
+    """Return the seconds per micro-batch of sending to the next stage and hearing back, by the
+    bytes of one sample in one direction."""
+    here = {cluster.node_of[d] for d in stage.devices}
+    there = {cluster.node_of[d] for d in following.devices}
+    if len(here | there) == 1:
+        (node,) = here
+        most = max(replica.samples for replica in stage.replicas)
+        return _both_ways(cluster.link(node, node), most / stage.tp)
+    load: Counter[int] = Counter()
+    for replica in stage.replicas:
+        for device in replica.devices:
+            load[cluster.node_of[device]] += replica.samples
+    ways = []
+    for node, samples in load.items():
+        targets = sorted(there - {node}) or [node]
+        links = [cluster.link(node, target) for target in targets]
+        ways.append(_slowest(_both_ways(link, samples / stage.tp) for link in links))
+    return _slowest(ways)
+
+
+def best_transfer(
+    option: GroupOption, samples: Sequence[int], to: GroupClass, cluster: ClusterSpec
+) -> Transfer:
+    """Return the least that `stage_transfer` can be for an option in a packed placement.
+
+    Parameters
+    ----------
+    samples: of each replica, in the order of the types.
+    """
+    own = group_class(option, cluster)
+    across = _best_across(option, samples, own, to, cluster)
+    if not (own.within_node and to.within_node and own.types == to.types):
+        return across
+    inside = _both_ways(_within(cluster, own.types[0]), max(samples) / option.tp)
+    lone = len(cluster.node_sizes(cluster.type_names[own.types[0]])) == 1
+    return inside if lone else _better(across, inside)
+
+
+def _best_across(
+    option: GroupOption,
+    samples: Sequence[int],
+    own: GroupClass,
+    to: GroupClass,
+    cluster: ClusterSpec,
+) -> Transfer:
+    names = cluster.type_names
+    ways = []
+    place = 0
+    for kind in own.types:
+        count = option.replicas[kind]
+        shares = sorted(samples[place : place + count])
+        place += count
+        if to == GroupClass((kind,), True) and len(own.types) > 1:
+            continue  # this part of the group may share the receiver's node: the others send
+        full = _filled(cluster, kind, option.tp)
+        if count > full and to == GroupClass((kind,), True) and _leaves_room(cluster, kind, option):
+            full = 1  # the receiver may sit where the sender's replicas leave devices over
+        load = sum(shares if count <= full else shares[:full])
+        # Of the receiver's nodes those of the same type may be this one; of one type alone not all.
+        others = [u for u in to.types if u != kind] or [kind]
+        links = [cluster.type_link(names[kind], names[other]) for other in others]
+        ways.append(_slowest(_both_ways(link, load) for link in links))
+    return _slowest(ways)
+
+
+def _within(cluster: ClusterSpec, kind: int) -> Link:
+    return cluster.within.get(cluster.type_names[kind], cluster.intra_node)
+
+
+def _filled(cluster: ClusterSpec, kind: int, tp: int) -> int:
+    """Count the replicas on a filled node of a type; the smallest node that one fits decides."""
+    sizes = cluster.node_sizes(cluster.type_names[kind])
+    return min((size // tp for size in sizes if size >= tp), default=1)
+
+
+def _leaves_room(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
+    return any(size % option.tp for size in cluster.node_sizes(cluster.type_names[kind]))
+
+
+def _both_ways(link: Link, samples: float) -> Transfer:
+    return Transfer(2 * link.latency, 2 * samples / link.bandwidth)
+
+
+def _better(a: Transfer, b: Transfer) -> Transfer:
+    """Return the least latency and the least time per byte."""
+    return Transfer(min(a.latency, b.latency), min(a.per_byte, b.per_byte))
+
+
+def _slowest(transfers: Iterable[Transfer]) -> Transfer:
+    """Return the largest latency and the largest time per byte."""
+    return Transfer(*(max(column) for column in zip(*transfers, strict=True)))
+
+
+# ---- gradient rings -----------------------------------------------------------------------------
+
+
+def stage_ring(stage: GroupStage, cluster: ClusterSpec) -> Transfer:
+    """Return the seconds of a stage's gradient reduction, by the bytes of its gradients (not
+    divided by tp)."""
+    if stage.dp == 1:
+        return NOTHING
+    order = {name: i for i, name in enumerate(cluster.type_names)}
+    rings = []
+    cards: Counter[int] = Counter()
+    for rank in range(stage.tp):
+        seats = Counter(cluster.node_of[replica.devices[rank]] for replica in stage.replicas)
+        ring = sorted(seats, key=lambda node: (order[cluster.node_types[node]], node))
+        rings.append((ring, [node for node, count in seats.items() if count > 1]))
+        if len(ring) > 1:
+            cards.update(ring)
+    hops = []
+    for ring, shared in rings:
+        for node in shared:
+            link = cluster.link(node, node)
+            hops.append(_hop(link.collective_bandwidth(stage.dp), link, 1))
+        if len(ring) > 1:
+            for a, b in pairwise([*ring, ring[0]]):
+                link = cluster.link(a, b)
+                hops.append(_hop(link.bandwidth, link, max(cards[a], cards[b])))
+    return _steps(_slowest(hops), stage.dp, stage.tp)
+
+
+def best_ring(option: GroupOption, cluster: ClusterSpec) -> Transfer:
+    """Return the least that `stage_ring` can be for an option in a packed placement."""
+    dp = sum(option.replicas)
+    if dp == 1:
+        return NOTHING
+    names = cluster.type_names
+    types = [kind for kind, count in enumerate(option.replicas) if count]
+    hops = []
+    for kind in types:
+        count, most = option.replicas[kind], max(cluster.node_sizes(names[kind])) // option.tp
+        inside = _hop(_within(cluster, kind).collective_bandwidth(dp), _within(cluster, kind), 1)
+        link = cluster.type_link(names[kind], names[kind])
+        outside = _hop(link.bandwidth, link, option.tp)
+        if min(count, _filled(cluster, kind, option.tp)) > 1:
+            hops.append(inside)
+        if count > most:
+            hops.append(outside)
+        elif len(types) == 1 and not hops:
+            hops.append(_better(inside, outside))  # one large node or several small ones
+    if len(types) > 1:
+        for a, b in pairwise([*types, types[0]]):
+            link = cluster.type_link(names[a], names[b])
+            hops.append(_hop(link.bandwidth, link, option.tp))
+    return _steps(_slowest(hops), dp, option.tp)
+
+
+def _hop(bandwidth: float, link: Link, rings: int) -> Transfer:
+    return Transfer(link.latency, rings / bandwidth)
+
+
+def _steps(hop: Transfer, dp: int, tp: int) -> Transfer:
+    steps = 2 * (dp - 1)
+    return Transfer(steps * hop.latency, steps / dp / tp * hop.per_byte)

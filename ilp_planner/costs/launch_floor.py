@@ -1,0 +1,180 @@
+"""Seconds of a layer for any number of samples: the profile's own rows, and what lies between,
+below and above them.
+
+A GPU that gets little work waits for its host. One pass of a replica of tp devices over x samples
+is modelled as
+
+    time(d, tp, x) = launch_share row(d, tp) + x device_share work(d) (1/tp + loss (1 - 1/tp))
+
+row(d, tp): the time of one sample, measured with the host waiting. Its first part is the launch
+floor: neither more devices nor fewer samples shrink it. work(d): what the device itself does for
+one sample. Where one sample keeps a fast device waiting, its row says nothing of that, but a slower
+device's row does: work(d) = min over device types e of row(e, 1) * rate(e) / rate(d), with rate the
+sustained bytes/s of device memory (eager training mostly streams activations). loss: share of the
+work that tensor parallelism does not divide (replicated operators, collectives).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.table import Provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.profiles.layers import LayerProfile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The constants of the launch-floor model, each a share.
+
+    launch_share: of a one-sample row, what the host takes before the device is busy.
+    device_share: of a one-sample row, what every sample keeps the device busy.
+    tensor_loss: of that, what tensor parallelism does not divide.
+
+    The defaults are fitted on both measured experiments of AMP together (16 T4; 12 V100 + 4 T4; 90
+    trials; `tests/benchmarks/amp_accuracy.py`), which also fits each alone and judges it on the
+    other. They matter only where a profile has a single number of samples.
+    """
+
+    launch_share: float = 0.27
+    device_share: float = 0.78
+    tensor_loss: float = 0.37
+
+    def __post_init__(self) -> None:
+        for name in ("launch_share", "device_share", "tensor_loss"):
+            value = getattr(self, name)
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be at least 0 and finite, found {value!r}")
+        if self.device_share == 0 and self.launch_share == 0:
+            raise ValueError("launch_share and device_share must not both be 0")
+
+    def divided(self, tp: int) -> float:
+        """Return the share of a layer's work that each of tp devices has."""
+        return 1 / tp + self.tensor_loss * (1 - 1 / tp)
+
+
+DEFAULT = Calibration()
+
+
+def predict_times(
+    profile: LayerProfile,
+    device: str,
+    tp: int,
+    samples: NDArray[np.int64],
+    calibration: Calibration = DEFAULT,
+    rates: Mapping[str, float] | None = None,
+) -> NDArray[np.float64]:
+    """Return seconds [len(samples), L], forward and backward, for every number of samples asked.
+
+    The profile's own rows; straight lines between them; beyond the largest, the slope of the last
+    two; below the smallest, that of the first two, but no less than in proportion. Slopes beyond
+    the rows are never negative. With one row only: the launch floor above, scaled so that the row
+    itself stands, unless the profile's rows are isolated passes.
+
+    Parameters
+    ----------
+    profile, device, tp: what to look up; the pair must be profiled.
+    samples: of one replica, >= 0; none takes no time.
+    rates: device type -> bytes/s of its memory; without it, every device type by itself.
+
+    Raises
+    ------
+    KeyError: the pair is not profiled.
+    """
+    known = profile.samples(device, tp)
+    if not known:
+        raise KeyError(f"{device}, tp {tp}: not profiled")
+    rows = np.array([profile.time[LayerKey(device, tp, x)] for x in known])
+    wanted = np.asarray(samples, dtype=np.float64)[:, None]
+    if len(known) == 1:
+        found = _from_one(profile, LayerKey(device, tp, known[0]), wanted, calibration, rates or {})
+    else:
+        found = _from_many(np.array(known, dtype=np.float64), rows, wanted)
+    return np.where(wanted > 0, found, 0.0)
+
+
+def predict_time(
+    profile: LayerProfile,
+    device: str,
+    tp: int,
+    samples: int,
+    calibration: Calibration = DEFAULT,
+    rates: Mapping[str, float] | None = None,
+) -> tuple[NDArray[np.float64], Provenance]:
+    """Return seconds per layer [L] as `predict_times` has them, and where they come from.
+
+    Raises
+    ------
+    KeyError: the device type is not profiled with this tensor-parallel degree.
+    """
+    row = predict_times(profile, device, tp, np.array([samples]), calibration, rates)[0]
+    return row, provenance(profile, LayerKey(device, tp, samples))
+
+
+def provenance(profile: LayerProfile, key: LayerKey) -> Provenance:
+    """Tell where `predict_time` gets the seconds of a key from."""
+    known = profile.samples(key.device, key.tp)
+    if key.samples in known and not profile.isolated:
+        return Provenance.MEASURED if key in profile.measured else Provenance.ANALYTIC
+    inside = len(known) > 1 and known[0] < key.samples < known[-1]
+    return Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED
+
+
+def _from_many(
+    known: NDArray[np.float64], rows: NDArray[np.float64], wanted: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Straight lines through two rows or more; known ascending [k], rows [k, L], wanted [n, 1]."""
+    slopes = np.diff(rows, axis=0) / np.diff(known)[:, None]
+    low = np.clip(np.searchsorted(known, wanted[:, 0], side="right") - 1, 0, known.size - 1)
+    inner = np.vstack([slopes, np.maximum(slopes[-1:], 0.0)])
+    above = rows[low] + (wanted - known[low, None]) * inner[low]
+    first = np.minimum(np.maximum(slopes[0], 0.0), rows[0] / known[0])
+    below = rows[0] - (known[0] - wanted) * first
+    found: NDArray[np.float64] = np.where(wanted < known[0], below, above)
+    return found
+
+
+def _from_one(
+    profile: LayerProfile,
+    key: LayerKey,
+    wanted: NDArray[np.float64],
+    calibration: Calibration,
+    rates: Mapping[str, float],
+) -> NDArray[np.float64]:
+    """Launch floor and work, from the only row that there is."""
+    row = profile.time[key]
+    work = (
+        calibration.device_share
+        * calibration.divided(key.tp)
+        * _work(profile, key.device, calibration, rates)
+    )
+    # A row of several samples holds the floor once and the work that often.
+    model = calibration.launch_share * row + wanted * work
+    if profile.isolated:
+        return model
+    own = calibration.launch_share * row + key.samples * work
+    return row * np.divide(model, own, out=np.zeros_like(model), where=own > 0)
+
+
+def _work(
+    profile: LayerProfile, device: str, calibration: Calibration, rates: Mapping[str, float]
+) -> NDArray[np.float64]:
+    """Seconds per layer that one sample keeps one device of the type busy at most."""
+    others = [e for e in profile.devices if e != device and e in rates and device in rates]
+    bounds = []
+    for name in (device, *others):
+        tp = profile.degrees(name)[0]
+        samples = profile.samples(name, tp)[0]
+        row = profile.time[LayerKey(name, tp, samples)] / samples / calibration.divided(tp)
+        bounds.append(row * (rates[name] / rates[device] if name != device else 1.0))
+    least: NDArray[np.float64] = np.min(bounds, axis=0)
+    return least

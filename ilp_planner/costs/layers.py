@@ -1,0 +1,355 @@
+"""The planner's own cost model of whole layers on groups of devices that may differ.
+
+A stage of layers [i, j) with replicas r of tp devices, x_r samples of every micro-batch each:
+
+    u      = max over r of sum of time(d_r, tp, x_r) over [i, j)     (costs/launch_floor.py)
+             + transfer to the next stage, there and back            (costs/group_network.py)
+    peak   = ring all-reduce of the gradients (costs/group_network.py)
+             + optimiser step of the slowest device: nothing hides either
+    memory = state + in_flight * x_r * activation + max over layers of workspace
+    in_flight = min(stages after this one + 1, B)                    (1F1B)
+
+1F1B without overlap waits for a transfer at the sender, so it adds to what repeats with every
+micro-batch. The sending stage's cards carry both directions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.group_network import (
+    best_ring,
+    best_transfer,
+    fits_nodes,
+    stage_ring,
+    stage_transfer,
+)
+from ilp_planner.costs.groups import GroupStageCost, OptionTables, PlanCost
+from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times, provenance
+from ilp_planner.costs.ranges import range_maxima, range_sums
+from ilp_planner.costs.sample_split import share_samples
+from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.specs.data_sheets import memory_rates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.groups import GroupClass, GroupOption
+    from ilp_planner.plan import GroupPlan, GroupStage, Replica
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.table import Provenance
+    from ilp_planner.specs.cluster import ClusterSpec
+
+PEAK = "gradient all-reduce and optimiser step"
+ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
+ROUNDING = 1e-12  # relative: a plan's memory is added up in another order
+
+
+def layer_costs(
+    profile: LayerProfile,
+    cluster: ClusterSpec,
+    limits: Mapping[str, float] | None = None,
+    calibration: Calibration = DEFAULT,
+) -> LayerCosts:
+    """Return the native cost model of a profile on a cluster.
+
+    Parameters
+    ----------
+    profile: with the cluster's names of device types (`profiles.device_names.for_cluster`).
+    limits: device type -> bytes per device; by default the devices' whole memory.
+    """
+    if limits is None:
+        limits = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
+    return LayerCosts(profile, limits, rates=memory_rates(cluster), calibration=calibration)
+
+
+class LayerCosts:
+    """What this planner predicts for mixed clusters (`GroupCosts`).
+
+    Parameters
+    ----------
+    profile: rows by the cluster's names of device types.
+    limits: device type -> bytes per device.
+    rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
+    for
+        the optimiser step where the profile does not have it.
+    """
+
+    name = "native"
+    peak_names = (PEAK,)
+
+    def __init__(
+        self,
+        profile: LayerProfile,
+        limits: Mapping[str, float],
+        *,
+        rates: Mapping[str, float] | None = None,
+        calibration: Calibration = DEFAULT,
+    ) -> None:
+        self.profile = profile
+        self.limits = dict(limits)
+        self.rates = dict(rates or {})
+        self.calibration = calibration
+        self.layers = profile.layers
+        self._rows: dict[LayerKey, NDArray[np.float64]] = {}
+        self._curves: dict[tuple[str, int], NDArray[np.float64]] = {}
+        self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
+        self._held: dict[LayerKey, NDArray[np.int64]] = {}
+        self._gradients = range_sums(profile.gradients)
+        self._profiled = {(key.device, key.tp) for key in profile.time}
+
+    # ---- the optimiser's side -------------------------------------------------------------------
+
+    def degrees(self) -> dict[str, tuple[int, ...]]:
+        """Return the tensor-parallel degrees that each device type is profiled for."""
+        return {device: self.profile.degrees(device) for device in self.profile.devices}
+
+    def constant(self, micro_batches: int) -> float:
+        """Nothing is the same for every plan."""
+        return 0.0
+
+    def split(
+        self, option: GroupOption, samples: int, cluster: ClusterSpec
+    ) -> tuple[int, ...] | None:
+        """Share the samples of a micro-batch over an option's replicas, in the order of the types.
+
+        Equal replicas take equally many; unequal ones share so that the slowest, by its time
+        through the whole model, is least. None where that is impossible.
+        """
+        kinds = [
+            (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
+        ]
+        total = sum(n for _, n in kinds)
+        if len(kinds) == 1:
+            return (samples // total,) * total if samples and samples % total == 0 else None
+        if samples < total:
+            return None
+        curves = [self._curve(name, option.tp, samples) for name, _ in kinds]
+        return share_samples(curves, [n for _, n in kinds], samples)
+
+    def option_tables(
+        self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
+    ) -> OptionTables | None:
+        """Return times, peaks and memory of every range of layers; None where a type has no rows,
+        the tensor-parallel ranks fit no node or the samples cannot be shared."""
+        kinds = self._kinds(option, cluster)
+        if kinds is None or global_batch % micro_batches:
+            return None
+        samples = self.split(option, global_batch // micro_batches, cluster)
+        if samples is None:
+            return None
+        place, keys = 0, []
+        for name, count in kinds:
+            keys += [
+                LayerKey(name, option.tp, x) for x in sorted({*samples[place : place + count]})
+            ]
+            place += count
+        shape = self._gradients.shape
+        nonempty = np.triu(np.ones(shape, bool), 1)
+        time = np.max([self._range("time", key) for key in keys], axis=0)
+        step = np.max([self._range("step", key) for key in keys], axis=0)
+        ring = best_ring(option, cluster)
+        reduce = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
+        held = np.min([self._in_flight(key) for key in keys], axis=0)
+        return OptionTables(
+            time=time,
+            extra=np.zeros(shape),
+            peaks=(reduce + step)[None],
+            in_flight=held,
+            samples=samples,
+        )
+
+    def send(
+        self,
+        option: GroupOption,
+        samples: tuple[int, ...],
+        micro_batches: int,
+        to: GroupClass,
+        cluster: ClusterSpec,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what sending to the next stage adds to u and to extra, by the cut."""
+        transfer = best_transfer(option, samples, to, cluster)
+        seconds = transfer.latency + transfer.per_byte * self.profile.boundary
+        seconds[[0, -1]] = 0.0
+        return seconds, np.zeros_like(seconds)
+
+    def _kinds(self, option: GroupOption, cluster: ClusterSpec) -> list[tuple[str, int]] | None:
+        """Return (device type, replicas) of an option, or None where it cannot be."""
+        kinds = [
+            (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
+        ]
+        profiled = all((name, option.tp) in self._profiled for name, _ in kinds)
+        return kinds if kinds and profiled and fits_nodes(option, cluster) else None
+
+    # ---- the judge's side -----------------------------------------------------------------------
+
+    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names, in plain floating point.
+
+        The iteration takes infinitely long where something has no rows.
+        """
+        stages, peaks = [], []
+        for number, stage in enumerate(plan.stages):
+            after = plan.stages[number + 1 :]
+            stages.append(self._stage(stage, after, plan.micro_batches, cluster))
+            peaks.append(self._peak(stage, cluster))
+        times = [stage.time for stage in stages]
+        terms = {
+            "slowest stage": (plan.micro_batches - 1) * max(times)
+            if plan.micro_batches > 1
+            else 0.0,
+            "pipeline fill": sum(times),
+            PEAK: max(peaks),
+        }
+        return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
+
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, float]:
+        """Return the shares of the plan's compute time by where the figures come from."""
+        seconds: dict[Provenance, float] = {}
+        for stage in plan.stages:
+            for replica in stage.replicas:
+                for name in _types(replica, cluster):
+                    if (name, stage.tp) in self._profiled and replica.samples:
+                        key = LayerKey(name, stage.tp, replica.samples)
+                        source = provenance(self.profile, key)
+                        spent = float(self._row(key)[stage.start : stage.stop].sum())
+                        seconds[source] = seconds.get(source, 0.0) + spent
+        total = sum(seconds.values())
+        return {source: spent / total for source, spent in seconds.items()} if total else {}
+
+    def _stage(
+        self,
+        stage: GroupStage,
+        after: tuple[GroupStage, ...],
+        micro_batches: int,
+        cluster: ClusterSpec,
+    ) -> GroupStageCost:
+        layers = slice(stage.start, stage.stop)
+        in_flight = min(len(after) + 1, micro_batches)
+        compute, memory, missing = 0.0, [], []
+        fullest: dict[str, float] = {}
+        for replica in stage.replicas:
+            held: dict[str, float] = {}
+            for name in _types(replica, cluster):
+                if (name, stage.tp) not in self._profiled:
+                    compute = math.inf
+                    missing.append(f"{name}, tp {stage.tp}")
+                    continue
+                key = LayerKey(name, stage.tp, replica.samples)
+                compute = max(compute, float(self._row(key)[layers].sum()))
+                needs = self._needs(key, layers, in_flight)
+                held = max(held, needs, key=lambda terms: sum(terms.values()))
+            if len({cluster.node_of[d] for d in replica.devices}) > 1:
+                missing.append("tensor-parallel ranks on several nodes")
+            memory.append(sum(held.values()))
+            if not fullest or memory[-1] > sum(fullest.values()):
+                fullest = held
+        sending = 0.0
+        if after:
+            transfer = stage_transfer(stage, after[0], cluster)
+            sending = transfer.seconds(float(self.profile.boundary[stage.stop]))
+        return GroupStageCost(
+            time=compute + sending,
+            memory=tuple(memory),
+            time_terms={"compute": compute, "point-to-point": sending},
+            memory_terms=fullest,
+            unprofiled=tuple(dict.fromkeys(missing)),
+        )
+
+    def _needs(self, key: LayerKey, layers: slice, in_flight: int) -> dict[str, float]:
+        """Bytes on one device, by name."""
+        pair = (key.device, key.tp)
+        activation = key.samples * float(self.profile.activation[pair][layers].sum())
+        return {
+            "state": float(self.profile.state[pair][layers].sum()),
+            "activations": in_flight * activation,
+            "workspace": float(self._workspace(key)[layers].max(initial=0.0)),
+        }
+
+    def _peak(self, stage: GroupStage, cluster: ClusterSpec) -> float:
+        layers = slice(stage.start, stage.stop)
+        steps = [
+            float(self._step(LayerKey(name, stage.tp, 0))[layers].sum())
+            for replica in stage.replicas
+            for name in _types(replica, cluster)
+            if (name, stage.tp) in self._profiled
+        ]
+        gradients = float(self.profile.gradients[layers].sum())
+        return stage_ring(stage, cluster).seconds(gradients) + max(steps, default=0.0)
+
+    # ---- rows and ranges ------------------------------------------------------------------------
+
+    def _predict(self, name: str, tp: int, samples: NDArray[np.int64]) -> NDArray[np.float64]:
+        return predict_times(self.profile, name, tp, samples, self.calibration, self.rates)
+
+    def _row(self, key: LayerKey) -> NDArray[np.float64]:
+        """Seconds per layer."""
+        if key not in self._rows:
+            self._rows[key] = self._predict(key.device, key.tp, np.array([key.samples]))[0]
+        return self._rows[key]
+
+    def _curve(self, name: str, tp: int, samples: int) -> NDArray[np.float64]:
+        """Seconds through the whole model of 0, 1, ... samples."""
+        known = self._curves.get((name, tp))
+        if known is None or known.size <= samples:
+            known = self._predict(name, tp, np.arange(samples + 1)).sum(axis=1)
+            self._curves[name, tp] = known
+        return known[: samples + 1]
+
+    def _workspace(self, key: LayerKey) -> NDArray[np.float64]:
+        """Bytes per layer while it runs."""
+        pair = (key.device, key.tp)
+        growing = self.profile.workspace_per_sample.get(pair)
+        fixed = self.profile.workspace[pair]
+        return fixed if growing is None else fixed + key.samples * growing
+
+    def _step(self, key: LayerKey) -> NDArray[np.float64]:
+        """Seconds per layer of the optimiser step: profiled, or reading and writing all states."""
+        pair = (key.device, key.tp)
+        if pair in self.profile.optimizer:
+            return self.profile.optimizer[pair]
+        rate = self.rates.get(key.device, math.inf)
+        return 2 * self.profile.state[pair] / rate
+
+    def _range(self, what: str, key: LayerKey) -> NDArray[np.float64]:
+        """Sums or maxima over ranges of layers, kept."""
+        if what in ("state", "activation", "step"):
+            key = key._replace(samples=0)  # it does not depend on them
+        found = self._ranges.get((what, key))
+        if found is None:
+            pair = (key.device, key.tp)
+            if what == "time":
+                found = range_sums(self._row(key))
+            elif what == "step":
+                found = range_sums(self._step(key))
+            elif what == "state":
+                found = range_sums(self.profile.state[pair])
+            elif what == "activation":
+                found = range_sums(self.profile.activation[pair])
+            else:
+                found = range_maxima(self._workspace(key))
+            self._ranges[what, key] = found
+        return found
+
+    def _in_flight(self, key: LayerKey) -> NDArray[np.int64]:
+        """Micro-batches in flight that fit one device, for every range of layers."""
+        if key in self._held:
+            return self._held[key]
+        limit = self.limits.get(key.device, 0.0) * (1 - ROUNDING)
+        room = limit - self._range("state", key) - self._range("workspace", key)
+        each = key.samples * self._range("activation", key)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fitting = np.where(each > 0, room / each, np.where(room >= 0, ALL_IN_FLIGHT, 0))
+        fitting = np.triu(np.clip(np.floor(fitting), 0, ALL_IN_FLIGHT), 1)
+        self._held[key] = fitting.astype(np.int64)
+        return self._held[key]
+
+
+def _types(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Device types of a replica, each once."""
+    return tuple(dict.fromkeys(cluster.type_of[d] for d in replica.devices))

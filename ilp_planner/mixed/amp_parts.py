@@ -1,0 +1,92 @@
+"""AMP's space as parts for the general search: one stage graph per choice of degrees."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.mixed.amp_space import (
+    AmpPlan,
+    amp_space,
+    configuration_graph,
+    default_routes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from ilp_planner.costs.amp import AmpCosts, AmpDegrees
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+class AmpPart:
+    """One choice of degrees under AMP's placement (`SpacePart`)."""
+
+    def __init__(
+        self,
+        costs: AmpCosts,
+        cluster: ClusterSpec,
+        degrees: AmpDegrees,
+        global_batch: int,
+        model: str,
+    ) -> None:
+        self.costs, self.cluster, self.degrees = costs, cluster, degrees
+        self.global_batch, self.model = global_batch, model
+        self.micro_batches = degrees.micro_batches(global_batch)
+        self.constant = 0.0
+        tp, dp, pp, samples = degrees
+        self.name = f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
+
+    @cached_property
+    def whole(self) -> StageGraph:
+        """Every partition."""
+        tables = self.costs.tables(self.cluster, self.degrees, self.global_batch)
+        return configuration_graph(tables, default_routes(self.costs, self.cluster, self.degrees))
+
+    def sketch(self) -> list[StageGraph]:
+        """Return the whole graph."""
+        return [self.whole]
+
+    def outline(self, cutoff: float) -> StageGraph | None:
+        """Return nothing: the graph is small."""
+        return None
+
+    def graph(self, cutoff: float, keep: Sequence[int] | None = None) -> StageGraph:
+        """Return the whole graph."""
+        return self.whole
+
+    def plan(self, path: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of a path."""
+        arcs = np.asarray(path, dtype=np.int64)
+        partition = (self.whole.stop[arcs] - self.whole.start[arcs]).tolist()
+        devices = tuple(range(self.degrees.tp * self.degrees.dp * self.degrees.pp))
+        plan = AmpPlan(
+            degrees=self.degrees, partition=tuple(partition), devices=devices, cost=0.0, bound=0.0
+        )
+        return plan.group_plan(self.model, self.global_batch)
+
+    def family(self, arc: int) -> Hashable:
+        """Return the degrees: plans of one part differ in cuts only."""
+        return self.degrees
+
+
+def amp_parts(
+    costs: AmpCosts,
+    cluster: ClusterSpec,
+    global_batch: int,
+    model: str,
+    *,
+    max_tp: int | None = None,
+) -> list[AmpPart]:
+    """Return a part for every choice of degrees.
+
+    Raises
+    ------
+    InfeasibleError: there is none.
+    """
+    space = amp_space(costs, cluster, global_batch, max_tp=max_tp)
+    return [AmpPart(costs, cluster, degrees, global_batch, model) for degrees in space.degrees]

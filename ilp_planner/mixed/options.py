@@ -1,0 +1,71 @@
+"""Device-group selection: which groups of devices a stage may have."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.groups import GroupOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MOST_MIXED = 600  # groups of several types, per B; with more, only powers of two per type
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Return all divisors, ascending."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return tuple(sorted({*small, *(number // n for n in small)}))
+
+
+def single_type_options(
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int
+) -> Iterator[GroupOption]:
+    """Yield the groups of one device type whose replicas share the samples equally.
+
+    Parameters
+    ----------
+    counts: devices of each type. degrees: tensor-parallel degrees of each type.
+    samples: of a micro-batch, over all replicas.
+    """
+    for kind, (count, known) in enumerate(zip(counts, degrees, strict=True)):
+        for tp in known:
+            for dp in divisors(samples):
+                if tp * dp <= count:
+                    replicas = [0] * len(counts)
+                    replicas[kind] = dp
+                    yield GroupOption(tp, tuple(replicas))
+
+
+def mixed_options(
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int
+) -> tuple[tuple[GroupOption, ...], bool]:
+    """Return the groups of several device types, and whether these are all.
+
+    Replicas have equally many devices, each at least one sample. Where there are more than
+    `MOST_MIXED` of them, only those with a power of two of replicas of every type.
+    """
+    everything = tuple(_mixed(counts, degrees, samples, range(1, samples + 1)))
+    if len(everything) <= MOST_MIXED:
+        return everything, True
+    powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
+    return tuple(_mixed(counts, degrees, samples, powers)), False
+
+
+def _mixed(
+    counts: Sequence[int],
+    degrees: Sequence[Sequence[int]],
+    samples: int,
+    replicas: Sequence[int],
+) -> Iterator[GroupOption]:
+    kinds = range(len(counts))
+    for size in range(2, len(counts) + 1):
+        for types in combinations(kinds, size):
+            for tp in sorted(set.intersection(*(set(degrees[kind]) for kind in types))):
+                tries = [[r for r in replicas if tp * r <= counts[kind]] for kind in types]
+                for chosen in product(*tries):
+                    if sum(chosen) <= samples:
+                        of: Mapping[int, int] = dict(zip(types, chosen, strict=True))
+                        yield GroupOption(tp, tuple(of.get(kind, 0) for kind in kinds))

@@ -1,0 +1,71 @@
+"""What the search needs to know of a plan space: its parts, each a family of stage graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.resource_paths import Context
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.plan import GroupPlan
+
+NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenGraph:
+    """A stage graph, and what its arcs cost beyond their best case.
+
+    choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its graphs.
+    """
+
+    graph: StageGraph
+    choice: NDArray[np.int64]
+    context: Context | None = None
+
+    def only(self, arcs: NDArray[np.int64]) -> OpenGraph:
+        """Return the graph of some of the arcs."""
+        return OpenGraph(
+            graph=self.graph.only(arcs),
+            choice=self.choice[arcs],
+            context=None if self.context is None else self.context.only(arcs),
+        )
+
+
+class SpacePart(Protocol):
+    """One part of a plan space: all its plans have the same number of micro-batches.
+
+    name: what certificates call it. constant: seconds that every plan of it takes besides its path.
+    """
+
+    name: str
+    micro_batches: int
+    constant: float
+
+    def sketch(self) -> OpenGraph:
+        """Return the graph of some of the part's plans, to look for a first good one in."""
+
+    def outline(self, cutoff: float) -> OpenGraph | None:
+        """Return a small graph, to bound the part and to tell which candidates matter: every plan
+        cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more. None
+        where `graph` is small already."""
+
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that use
+        only these candidates, all of them when None."""
+
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return an open graph as one without context, for solvers that know of none; None where that
+        would be too large."""
+
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of stage candidates in a row; None where it cannot be placed."""
+
+    def family(self, choice: int) -> Hashable:
+        """Return what a stage candidate decides besides where it begins and ends."""

@@ -1,0 +1,68 @@
+"""Measured profiles have their own names for device types; planning uses those of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from ilp_planner.errors import ProfileError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.specs.cluster import ClusterSpec
+
+Row = TypeVar("Row")
+
+
+def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
+    """Return the rows of the cluster's device types, under the cluster's names for them.
+
+    A type's rows are those of its `profile`, by default its own name; without an exact match upper
+    and lower case are the same. Several types may share rows; rows of other types are dropped.
+
+    Raises
+    ------
+    ProfileError: a device type has no rows.
+    """
+    known = profile.devices
+    source: dict[str, str] = {}
+    for name in cluster.type_names:
+        wanted = cluster.device_types[name].profile
+        alike = [k for k in known if k == wanted] or [
+            k for k in known if k.casefold() == wanted.casefold()
+        ]
+        if len(alike) != 1:
+            raise ProfileError(
+                f"{profile.source}: device type {name!r} of cluster {cluster.name!r}: expected "
+                f"rows of {wanted!r}, found those of {', '.join(known) or 'none'} "
+                f"(devices.{name}.profile in the cluster file may name one of them)"
+            )
+        source[name] = alike[0]
+    keys = {(key.device, key.tp) for key in profile.time}
+
+    def pairs(rows: Mapping[tuple[str, int], Row]) -> dict[tuple[str, int], Row]:
+        return {
+            (name, tp): rows[device, tp]
+            for name, origin in source.items()
+            for device, tp in sorted(keys)
+            if device == origin and (device, tp) in rows
+        }
+
+    renamed = {
+        key._replace(device=name): key
+        for name, origin in source.items()
+        for key in sorted(profile.time)
+        if key.device == origin
+    }
+    return replace(
+        profile,
+        time={new: profile.time[old] for new, old in renamed.items()},
+        state=pairs(profile.state),
+        activation=pairs(profile.activation),
+        workspace=pairs(profile.workspace),
+        workspace_per_sample=pairs(profile.workspace_per_sample),
+        optimizer=pairs(profile.optimizer),
+        measured=frozenset(new for new, old in renamed.items() if old in profile.measured),
+    )

@@ -1,0 +1,256 @@
+"""Tables and summary lines of layer-level plans."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ilp_planner.report.devices import (
+    describe_cluster,
+    describe_devices,
+    describe_stage,
+    describe_types,
+    number_ranges,
+)
+from ilp_planner.report.tables import (
+    describe_bound,
+    describe_gap,
+    exact_seconds,
+    memory_used,
+    new_table,
+    note_lines,
+    proof_lines,
+    proved_gap,
+)
+from ilp_planner.result import Status
+from ilp_planner.units import format_bytes, format_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from ilp_planner.costs.groups import GroupStageCost
+    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.plan import GroupPlan, GroupStage
+    from ilp_planner.report.evaluation import GroupCheck
+    from ilp_planner.result import GroupResult, Ranked
+
+MOST_SHARES = 8  # replicas whose samples are listed one by one
+HOUR = 3600  # seconds
+
+
+def group_table(problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation) -> Table:
+    """Return a row per stage; times and memory as the evaluator finds them."""
+    table = new_table(
+        "stage",
+        "layers",
+        "devices",
+        "tp",
+        "dp",
+        "samples per\nreplica",
+        "time per\nmicro-batch (ms)",
+        "memory per\ndevice (GiB)",
+        left=("layers", "devices", "samples per\nreplica"),
+    )
+    costs = () if evaluation.cost is None else evaluation.cost.stages
+    for s, stage in enumerate(plan.stages):
+        cost = costs[s] if s < len(costs) else None
+        cells = (
+            str(s),
+            describe_range(problem.costs.layers, stage.start, stage.stop),
+            describe_devices(problem.cluster, stage.devices),
+            str(stage.tp),
+            str(stage.dp),
+            describe_samples([replica.samples for replica in stage.replicas]),
+            "-" if cost is None else f"{1e3 * cost.time:.3f}",
+            "-" if cost is None else _tightest(problem, stage, cost),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def describe_range(layers: Sequence[str], start: int, stop: int) -> str:
+    """Return `0-3: embedding to layer 3`."""
+    if stop - start == 1:
+        return f"{start}: {layers[start]}"
+    return f"{start}-{stop - 1}: {layers[start]} to {layers[stop - 1]}"
+
+
+def describe_samples(samples: Sequence[int]) -> str:
+    """Return `4,4,4,1`; `8 x 4, 8 x 1` for many replicas."""
+    if len(samples) <= MOST_SHARES:
+        return ",".join(map(str, samples))
+    runs = [(value, len(list(run))) for value, run in groupby(samples)]
+    return ", ".join(f"{count} x {value}" for value, count in runs)
+
+
+def fullest_device(
+    problem: GroupProblem, stage: GroupStage, cost: GroupStageCost
+) -> tuple[float, float]:
+    """Return (bytes used, bytes allowed) of the stage's device with the largest share in use."""
+    return max(
+        (
+            (used, min(problem.memory_limits[problem.cluster.type_of[d]] for d in replica.devices))
+            for replica, used in zip(stage.replicas, cost.memory, strict=True)
+        ),
+        key=lambda pair: pair[0] / pair[1],
+    )
+
+
+def _tightest(problem: GroupProblem, stage: GroupStage, cost: GroupStageCost) -> str:
+    if not cost.memory_terms and not any(cost.memory):
+        return "not modelled"
+    return memory_used(*fullest_device(problem, stage, cost))
+
+
+def ranking_table(problem: GroupProblem, ranking: Sequence[Ranked]) -> Table:
+    """Return a row per plan, best first; the gap of each is to its own bound."""
+    table = new_table(
+        "rank",
+        "iteration (s)",
+        "gap",
+        "micro-batches",
+        "stages",
+        "layers",
+        left=("stages", "layers"),
+    )
+    for rank, entry in enumerate(ranking, 1):
+        time = entry.evaluation.iteration_time
+        cells = (
+            str(rank),
+            f"{time:.6f}",
+            describe_gap(proved_gap(time, entry.bound)),
+            str(entry.plan.micro_batches),
+            " | ".join(describe_stage(problem.cluster, stage) for stage in entry.plan.stages),
+            " ".join(str(stage.stop - stage.start) for stage in entry.plan.stages),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def group_problem_lines(problem: GroupProblem) -> list[tuple[str, str]]:
+    """Say what was planned."""
+    limits = problem.memory_limits
+    memory = ", ".join(f"{name} {format_bytes(limits[name])}" for name in limits)
+    rule = "" if problem.memory_rule == "device" else f", memory by {problem.memory_rule}'s rule"
+    placed = "" if problem.placement == "default" else f", placement {problem.placement}"
+    return [
+        ("model", f"{problem.model}, {len(problem.costs.layers)} layers"),
+        ("cluster", f"{problem.cluster.name}, {describe_cluster(problem.cluster)} ({memory})"),
+        ("costs", f"{problem.costs.name}, profile {describe_source(problem.profile_source)}"),
+        ("plans", f"space {problem.space}{rule}{placed}"),
+    ]
+
+
+def describe_source(source: str) -> str:
+    """Name a profile; an analytic one is said to be no measurement."""
+    return f"{source} (estimated, not measured)" if source.startswith("analytic") else source
+
+
+def group_plan_lines(
+    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation, *, proved: bool = False
+) -> list[tuple[str, str]]:
+    """Say what the plan takes, where the time goes, what it costs and what it leaves idle.
+
+    Parameters
+    ----------
+    proved: no plan is faster.
+    """
+    batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
+    time = exact_seconds(evaluation.iteration_time)
+    lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch}")]
+    if evaluation.cost is not None and evaluation.cost.terms:
+        terms = evaluation.cost.terms.items()
+        lines.append(
+            ("of which", ", ".join(f"{name} {exact_seconds(value)}" for name, value in terms))
+        )
+    if evaluation.idle:
+        lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
+    shares = compute_shares(problem, plan)
+    if shares:
+        text = ", ".join(f"{format_percent(share)} {name}" for name, share in shares.items())
+        lines.append(("compute time", text))
+    price = hourly_price(problem, plan)
+    if price is not None:
+        each = price * evaluation.iteration_time / HOUR
+        lines.append(
+            ("price", f"{price:.2f} per hour for {plan.devices} devices, {each:.4g} per iteration")
+        )
+    lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
+    return lines
+
+
+def describe_idle(problem: GroupProblem, idle: Sequence[int], *, proved: bool) -> str:
+    """Return `2 x T4 (devices 12-13): using them is not faster`."""
+    text = f"{describe_types(problem.cluster, idle)} (device{'s' if len(idle) > 1 else ''} "
+    text += f"{number_ranges(idle)})"
+    return f"{text}: using them is not faster" if proved else text
+
+
+def compute_shares(problem: GroupProblem, plan: GroupPlan) -> dict[str, float]:
+    """Return the shares of the compute time by where its figures come from; none where the cost
+    model does not say."""
+    shares = getattr(problem.costs, "shares", None)
+    found = {} if shares is None else shares(plan, problem.cluster)
+    return {str(source): share for source, share in found.items()}
+
+
+def hourly_price(problem: GroupProblem, plan: GroupPlan) -> float | None:
+    """Return what the devices in use cost per hour; None where a price is not known."""
+    total = 0.0
+    for stage in plan.stages:
+        for device in stage.devices:
+            price = problem.cluster.device_types[problem.cluster.type_of[device]].price
+            if price is None:
+                return None
+            total += price
+    return total
+
+
+def group_result_lines(problem: GroupProblem, result: GroupResult) -> list[tuple[str, str]]:
+    """Return all that there is to say below the table of a result."""
+    lines = []
+    if result.plan is not None and result.evaluation is not None:
+        proved = result.status is Status.OPTIMAL
+        lines += group_plan_lines(problem, result.plan, result.evaluation, proved=proved)
+    elif result.status is Status.INFEASIBLE:
+        lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
+    else:
+        lines.append(("no plan", "none found"))
+    lines += proof_lines(result)
+    notes = (*problem.notes, *result.notes)
+    return [*group_problem_lines(problem), *lines, *note_lines(notes)]
+
+
+def group_evaluation_lines(
+    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+) -> list[tuple[str, str]]:
+    """Say what the evaluator found."""
+    verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
+    return [
+        *group_problem_lines(problem),
+        ("plan", verdict),
+        *group_plan_lines(problem, plan, evaluation),
+        *note_lines(problem.notes),
+    ]
+
+
+def group_certificate_table(check: GroupCheck) -> Table:
+    """Return a row per part of a certificate."""
+    table = new_table(
+        "part", "claimed bound", "derived again", "by", "holds", left=("part", "by", "holds")
+    )
+    for part in check.parts:
+        cells = (
+            part.name,
+            describe_bound(part.claimed, ""),
+            describe_bound(part.rederived, ""),
+            part.by,
+            "yes" if part.holds else "NO",
+        )
+        table.add_row(*map(Text, cells))
+    return table

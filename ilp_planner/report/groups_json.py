@@ -1,0 +1,139 @@
+"""What `--json` prints of layer-level plans: seconds and bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.report.groups import compute_shares, fullest_device, hourly_price
+from ilp_planner.report.tables import proved_gap
+
+if TYPE_CHECKING:
+    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.report.evaluation import GroupCheck
+    from ilp_planner.result import GroupResult
+
+
+def group_result_object(problem: GroupProblem, result: GroupResult) -> dict[str, Any]:
+    """Return a result."""
+    return {
+        "status": str(result.status),
+        "stopped_by": str(result.stopped_by),
+        "objective_s": result.objective,
+        "bound_s": result.bound,
+        "gap": result.gap,
+        "bound_source": result.bound_source,
+        "wall_s": result.wall,
+        "solver": result.solver,
+        "seed": result.seed,
+        **group_problem_object(problem),
+        **group_plan_object(problem, result.plan, result.evaluation),
+        "ranking": [
+            {
+                "objective_s": entry.evaluation.iteration_time,
+                "bound_s": entry.bound,
+                "gap": proved_gap(entry.evaluation.iteration_time, entry.bound),
+                **group_plan_object(problem, entry.plan, entry.evaluation),
+            }
+            for entry in result.ranking
+        ],
+        "reason": result.reason,
+        "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
+    }
+
+
+def group_problem_object(problem: GroupProblem) -> dict[str, Any]:
+    """Return what was planned."""
+    return {
+        "model": problem.model,
+        "layers": list(problem.costs.layers),
+        "cluster": problem.cluster.name,
+        "profile": problem.profile_source,
+        "cost_model": problem.costs.name,
+        "space": problem.space,
+        "memory_rule": problem.memory_rule,
+        "placement": problem.placement,
+        "global_batch": problem.global_batch,
+        "memory_limit_bytes": dict(problem.memory_limits),
+    }
+
+
+def group_plan_object(
+    problem: GroupProblem, plan: GroupPlan | None, evaluation: GroupEvaluation | None
+) -> dict[str, Any]:
+    """Return a plan with what the evaluator finds; no stages without a plan."""
+    if plan is None:
+        return {"micro_batch": None, "micro_batches": None, "stages": [], "violations": []}
+    cost = None if evaluation is None else evaluation.cost
+    stages = []
+    for s, stage in enumerate(plan.stages):
+        found: dict[str, Any] = {
+            "start": stage.start,
+            "stop": stage.stop,
+            "tp": stage.tp,
+            "dp": stage.dp,
+            "replicas": [
+                {
+                    "devices": list(replica.devices),
+                    "nodes": sorted({problem.cluster.node_of[d] for d in replica.devices}),
+                    "types": list(
+                        dict.fromkeys(problem.cluster.type_of[d] for d in replica.devices)
+                    ),
+                    "samples": replica.samples,
+                    "memory_bytes": None if cost is None else cost.stages[s].memory[r],
+                }
+                for r, replica in enumerate(stage.replicas)
+            ],
+        }
+        if cost is not None:
+            used, limit = fullest_device(problem, stage, cost.stages[s])
+            found |= {
+                "time_s": cost.stages[s].time,
+                "time_terms_s": dict(cost.stages[s].time_terms),
+                "memory_bytes": used,
+                "memory_limit_bytes": limit,
+                "memory_terms_bytes": dict(cost.stages[s].memory_terms),
+            }
+        stages.append(found)
+    return {
+        "micro_batch": plan.micro_batch,
+        "micro_batches": plan.micro_batches,
+        "stages": stages,
+        "idle": [] if evaluation is None else list(evaluation.idle),
+        "terms_s": {} if cost is None else dict(cost.terms),
+        "provenance": {} if cost is None else compute_shares(problem, plan),
+        "price_per_hour": hourly_price(problem, plan),
+        "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
+    }
+
+
+def group_evaluation_object(
+    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+) -> dict[str, Any]:
+    """Return an evaluator's verdict."""
+    return {
+        "legal": evaluation.legal,
+        "iteration_time_s": evaluation.iteration_time,
+        **group_problem_object(problem),
+        **group_plan_object(problem, plan, evaluation),
+    }
+
+
+def group_certificate_object(check: GroupCheck, iteration_time: float) -> dict[str, Any]:
+    """Return what became of a certificate. iteration_time: seconds, as evaluated."""
+    return {
+        "holds": check.holds,
+        "bound_s": check.bound,
+        "gap": proved_gap(iteration_time, check.bound),
+        "parts": [
+            {
+                "part": part.name,
+                "claimed_s": part.claimed,
+                "rederived_s": part.rederived,
+                "by": part.by,
+                "holds": part.holds,
+            }
+            for part in check.parts
+        ],
+    }

@@ -1,0 +1,77 @@
+"""Hostfiles: one node per line, `NAME slots=8` (DeepSpeed, MPI, Metis) or `NAME 8` (Metis's
+README).
+
+Blank lines and what follows a `#` do not count. A name may come twice: two nodes of one kind, as
+Metis reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.errors import SpecError
+from ilp_planner.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+LINE = re.compile(r"(?P<name>\S+)\s+(?:slots\s*=\s*)?(?P<devices>[0-9]+)", re.ASCII)
+MOST_DEVICES = 65536  # in one node; a longer number is a mistake, and would fill the memory
+
+
+class Host(NamedTuple):
+    """One node. devices: of it."""
+
+    name: str
+    devices: int
+
+
+def read_hostfile(path: Path) -> tuple[Host, ...]:
+    """Read the nodes, in the order of the lines.
+
+    Raises
+    ------
+    SpecError: one line with the file, the line, what was found and what was expected.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file") from None
+    except OSError as problem:
+        raise SpecError(f"{path}: cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    hosts = []
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.partition("#")[0].strip()
+        if content:
+            hosts.append(_read_line(path, number, content))
+    if not hosts:
+        raise SpecError(f"{path}: must have a line 'NAME slots=N' per node, found none")
+    return tuple(hosts)
+
+
+def _read_line(path: Path, number: int, content: str) -> Host:
+    match = LINE.fullmatch(content)
+    if match is None:
+        raise SpecError(
+            f"{path}: line {number}: expected 'NAME slots=N' or 'NAME N', found {content!r}"
+        )
+    digits = match["devices"]
+    if len(digits) > len(str(MOST_DEVICES)) or not 1 <= int(digits) <= MOST_DEVICES:
+        raise SpecError(
+            f"{path}: line {number}: slots must be 1 to {MOST_DEVICES}, found {digits[:20]}"
+        )
+    return Host(match["name"], int(digits))
+
+
+def write_hostfile(path: Path, hosts: Iterable[Host]) -> None:
+    """Write nodes as `NAME slots=N`, which all three tools read (Metis only one digit of N).
+
+    Raises
+    ------
+    OutputError: the file cannot be written.
+    """
+    write_text(path, "".join(f"{host.name} slots={host.devices}\n" for host in hosts))

@@ -1,0 +1,147 @@
+"""What groups send to each other, worked out by hand, and the best links below every placement."""
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.costs.group_network import (
+    best_ring,
+    best_transfer,
+    group_class,
+    stage_ring,
+    stage_transfer,
+)
+from ilp_planner.costs.groups import GroupClass, GroupOption
+from tests.costs.mixed_instances import Floor, cluster_of, clusters, options, pack, stage_of
+
+MB = 1e6
+
+
+def test_a_group_smaller_than_a_node_may_share_it() -> None:
+    cluster = cluster_of([("fast", 4), ("fast", 4), ("slow", 2)])
+    assert group_class(GroupOption(1, (3, 0)), cluster) == GroupClass((0,), True)
+    assert group_class(GroupOption(2, (2, 0)), cluster) == GroupClass((0,), False)
+    assert group_class(GroupOption(1, (0, 1)), cluster) == GroupClass((1,), True)
+    assert group_class(GroupOption(1, (1, 1)), cluster) == GroupClass((0, 1), False)
+
+
+def test_transfer_inside_a_node_is_split_over_tensor_ranks() -> None:
+    cluster = cluster_of([("fast", 4)], within=100)
+    first, second = stage_of(0, 1, [(0, 1)], [3]), stage_of(1, 2, [(2,), (3,)], [2, 1])
+    seconds = stage_transfer(first, second, cluster).seconds(8 * MB)
+    assert seconds == pytest.approx(2 * (10e-6 + 3 / 2 * 8 * MB / 100e9))
+
+
+def test_replicas_of_a_node_share_its_card() -> None:
+    """Four replicas in one node send eight samples through one card, forward and back."""
+    cluster = cluster_of([("fast", 4), ("fast", 4)], across=5)
+    first = stage_of(0, 1, [(i,) for i in range(4)], [2] * 4)
+    second = stage_of(1, 2, [(i,) for i in range(4, 8)], [2] * 4)
+    seconds = stage_transfer(first, second, cluster).seconds(MB)
+    assert seconds == pytest.approx(2 * (30e-6 + 8 * MB / 5e9))
+    apart = stage_of(0, 1, [(0,), (4,)], [4, 4])
+    other = stage_of(1, 2, [(1,), (5,)], [4, 4])
+    assert stage_transfer(apart, other, cluster).seconds(MB) == pytest.approx(
+        2 * (30e-6 + 4 * MB / 5e9)
+    )
+
+
+def test_tensor_ranks_add_nothing_to_what_crosses() -> None:
+    cluster = cluster_of([("fast", 4), ("fast", 4)])
+    one = stage_of(0, 1, [(0,)], [4]), stage_of(1, 2, [(4,)], [4])
+    four = stage_of(0, 1, [(0, 1, 2, 3)], [4]), stage_of(1, 2, [(4, 5, 6, 7)], [4])
+    assert stage_transfer(*one, cluster) == stage_transfer(*four, cluster)
+
+
+def test_ring_inside_a_node() -> None:
+    cluster = cluster_of([("fast", 4)], within=100)
+    stage = stage_of(0, 1, [(0,), (1,), (2,), (3,)], [1] * 4)
+    expected = 2 * 3 * (10e-6 + 800 * MB / 4 / 100e9)
+    assert stage_ring(stage, cluster).seconds(800 * MB) == pytest.approx(expected)
+
+
+def test_rings_of_tensor_ranks_share_the_card() -> None:
+    """Each of two rings reduces half of the gradients at half of the card's rate."""
+    cluster = cluster_of([("fast", 4), ("fast", 4)], across=5)
+    stage = stage_of(0, 1, [(0, 1), (2, 3), (4, 5), (6, 7)], [1] * 4)
+    expected = 2 * 3 * (30e-6 + 800 * MB / 2 / 4 / (5e9 / 2))
+    assert stage_ring(stage, cluster).seconds(800 * MB) == pytest.approx(expected)
+
+
+def test_the_slowest_link_of_the_ring_decides_wherever_it_is() -> None:
+    """AMP's program takes the last link only."""
+    cluster = cluster_of([("fast", 2), ("fast", 2), ("fast", 2)], across=5)
+    ring = stage_of(0, 1, [(0,), (1,), (2,)], [1] * 3)
+    turned = stage_of(0, 1, [(2,), (0,), (1,)], [1] * 3)
+    assert stage_ring(ring, cluster) == stage_ring(turned, cluster)
+    assert stage_ring(ring, cluster).per_byte == pytest.approx(2 * 2 / 3 / 5e9)
+
+
+def test_one_replica_reduces_nothing() -> None:
+    cluster = cluster_of([("fast", 4)])
+    assert stage_ring(stage_of(0, 1, [(0, 1)], [1]), cluster).seconds(1e12) == 0
+    assert best_ring(GroupOption(2, (1,)), cluster).seconds(1e12) == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_best_links_are_never_above_a_packed_placement(data: st.DataObject) -> None:
+    cluster = data.draw(clusters())
+    floor, stages, choices = Floor(cluster), [], []
+    for number in range(2):
+        assume(any(floor.free.values()))
+        option = options(data.draw, floor)
+        seats = pack(floor, option, lambda n: data.draw(st.integers(0, n - 1)))
+        assume(seats is not None)
+        shares = [data.draw(st.integers(1, 4)) for _ in seats]
+        stages.append(stage_of(number, number + 1, seats, shares))
+        choices.append((option, shares))
+    (option, shares), (following, _) = choices
+    best = best_transfer(option, shares, group_class(following, cluster), cluster)
+    actual = stage_transfer(*stages, cluster)
+    below(best, actual)
+    for stage, (choice, _) in zip(stages, choices, strict=True):
+        below(best_ring(choice, cluster), stage_ring(stage, cluster))
+
+
+def below(best, actual) -> None:
+    assert best.latency <= actual.latency * (1 + 1e-12)
+    assert best.per_byte <= actual.per_byte * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((1, 2), (1, 2)),  # both in one node
+        ((2, 1), (1, 1)),
+        ((1, 4), (1, 4)),  # a node each
+        ((1, 8), (2, 2)),  # two nodes, then one
+        ((4, 2), (2, 4)),
+        ((1, 3), (4, 1)),
+    ],
+)
+def test_best_links_are_exact_where_groups_fit_or_fill_nodes(first, second) -> None:
+    """Both as (tp, replicas) on four nodes of four."""
+    cluster = cluster_of([("fast", 4)] * 4)
+    together = first[0] * first[1] + second[0] * second[1] <= 4
+    start = first[0] * first[1] if together or first[0] * first[1] % 4 == 0 else 4
+    seats = [
+        [tuple(range(base + i * tp, base + (i + 1) * tp)) for i in range(dp)]
+        for base, (tp, dp) in ((0, first), (start, second))
+    ]
+    stages = [stage_of(i, i + 1, s, [2] * len(s)) for i, s in enumerate(seats)]
+    options = [GroupOption(tp, (dp,)) for tp, dp in (first, second)]
+    to = group_class(options[1], cluster)
+    exact = together or not (group_class(options[0], cluster).within_node and to.within_node)
+    if exact:
+        best = best_transfer(options[0], [2] * first[1], to, cluster)
+        assert best == pytest.approx(stage_transfer(*stages, cluster))
+    for stage, option in zip(stages, options, strict=True):
+        assert best_ring(option, cluster) == pytest.approx(stage_ring(stage, cluster))
+
+
+def test_mixed_rings_cross_between_the_types() -> None:
+    cluster = cluster_of([("fast", 4), ("slow", 4)], within=100, across=5)
+    stage = stage_of(0, 1, [(0,), (1,), (4,)], [2, 2, 1])
+    assert best_ring(GroupOption(1, (2, 1)), cluster) == pytest.approx(stage_ring(stage, cluster))
+    assert stage_ring(stage, cluster).per_byte == pytest.approx(2 * 2 / 3 / 5e9)

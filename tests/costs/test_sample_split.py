@@ -1,0 +1,56 @@
+"""Sharing whole samples: the slowest replica is least, by enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.costs.sample_split import share_samples
+
+
+def slowest(times, replicas, shares) -> float:
+    kinds = [kind for kind, count in enumerate(replicas) for _ in range(count)]
+    return max(times[kind][share] for kind, share in zip(kinds, shares, strict=True))
+
+
+@given(
+    replicas=st.lists(st.integers(0, 2), min_size=1, max_size=3).filter(any),
+    samples=st.integers(0, 9),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_no_other_split_is_faster(replicas: list[int], samples: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = rng.uniform(0, 1, (len(replicas), samples))
+    times = np.hstack([np.zeros((len(replicas), 1)), np.cumsum(steps, axis=1)])
+    shares = share_samples(times, replicas, samples)
+    total = sum(replicas)
+    if samples < total:
+        assert shares is None
+        return
+    assert shares is not None
+    assert len(shares) == total
+    assert sum(shares) == samples
+    assert min(shares) >= 1
+    every = (s for s in itertools.product(range(1, samples + 1), repeat=total) if sum(s) == samples)
+    assert slowest(times, replicas, shares) == min(slowest(times, replicas, s) for s in every)
+
+
+def test_a_device_four_times_as_slow_gets_a_fifth() -> None:
+    fast, slow = np.arange(11) * 1.0, np.arange(11) * 4.0
+    assert share_samples([fast, slow], [1, 1], 10) == (8, 2)
+
+
+def test_equal_replicas_differ_by_one_at_most() -> None:
+    assert share_samples([np.arange(8) * 1.0], [3], 7) == (3, 2, 2)
+
+
+def test_a_time_that_falls_counts_as_its_running_maximum() -> None:
+    bumpy = np.array([0.0, 1.0, 5.0, 2.0, 2.5])
+    assert share_samples([bumpy, np.arange(5) * 2.0], [1, 1], 4) == (2, 2)
+
+
+@pytest.mark.parametrize("replicas", [[], [0, 0]])
+def test_no_replicas(replicas: list[int]) -> None:
+    assert share_samples([np.arange(3.0)] * len(replicas), replicas, 2) is None

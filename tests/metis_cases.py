@@ -1,0 +1,118 @@
+"""Metis profiles and clusters: synthetic ones, and the published cases where the data is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ilp_planner.costs.metis import MetisCosts
+from ilp_planner.costs.metis_formulas import MetisFormulas
+from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.metis import MetisProfile, MetisRow, read_metis_profile
+from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SHARED = Path(__file__).parents[2] / "shared"
+DATA = SHARED / "data" / "metis"
+SAMPLES = DATA / "profile_data_samples"
+MODEL_FILE = "DeviceType.A100_tp1_bs1.json"
+needs_data = pytest.mark.skipif(
+    not SAMPLES.is_dir(), reason="the published profiles are not in ../shared/data/metis"
+)
+
+
+def scaled_samples(folder: Path, factor: float) -> Path:
+    """Write the published A100 profiles, and the same as T4 with all times multiplied."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in SAMPLES.glob("*.json"):
+        content = json.loads(path.read_text())
+        (folder / path.name).write_text(json.dumps(content))
+        times = content["execution_time"]
+        for key, value in times.items():
+            scaled = [v * factor for v in value] if isinstance(value, list) else value * factor
+            times[key] = scaled
+        (folder / path.name.replace("A100", "T4")).write_text(json.dumps(content))
+    return folder
+
+
+def published_cluster(t4_nodes: Sequence[int], a100_nodes: Sequence[int]) -> MetisCluster:
+    """Build the published cases' cluster; devices of each node."""
+    return MetisCluster(
+        nodes=(
+            *(MetisNode("0.0.0.3", "T4", n, 10, 50, 15) for n in t4_nodes),
+            *(MetisNode("0.0.0.4", "A100", n, 10, 46, 80) for n in a100_nodes),
+        )
+    )
+
+
+def published_costs(folder: Path, cluster: MetisCluster, vocabulary: int = 51200) -> MetisCosts:
+    return MetisCosts(
+        formulas=MetisFormulas(
+            profile=read_metis_profile(folder, model_file=MODEL_FILE),
+            cluster=cluster,
+            hidden=4096,
+            sequence=1024,
+            vocabulary=vocabulary,
+        ),
+        max_tp=4,
+    )
+
+
+def synthetic_profile(
+    speeds: Mapping[str, float],
+    layers: int,
+    *,
+    degrees: Sequence[int] = (1, 2),
+    sizes: Sequence[int] = (1, 2, 4),
+    seed: int = 0,
+    least_sync: float = 0.0,
+) -> MetisProfile:
+    """Make up rows; speeds: device type -> how many times slower than the fastest."""
+    rng = np.random.default_rng(seed)
+    weight = rng.uniform(0.5, 1.5, layers)
+    rows = {}
+    for device in sorted(speeds):
+        for tp in degrees:
+            for samples in sizes:
+                compute = 10 * weight * speeds[device] * (0.3 + samples) / tp**0.8
+                rows[LayerKey(device, tp, samples)] = MetisRow(
+                    compute=compute,
+                    memory=np.round(1000 * weight * (1 + 0.4 * samples) / tp),
+                    forward_backward=float(compute.sum()) + float(rng.uniform(least_sync, 5)),
+                    optimizer=float(rng.uniform(10, 40)) / tp,
+                    batch_generator=float(rng.uniform(0.5, 1)),
+                    parameters=np.round(1e8 * weight),
+                )
+    return MetisProfile(source="made-up", rows=rows, constants=min(rows))
+
+
+def synthetic_costs(
+    counts: Mapping[str, int], layers: int, *, memory: float = 1000.0, **options: Any
+) -> MetisCosts:
+    """Make up a cluster too; counts: device type -> devices, the slower the later by name."""
+    nodes = tuple(
+        MetisNode(f"{device}{number}", device, size, 5.0, 20.0 + 10 * index, memory)
+        for index, device in enumerate(counts)
+        for number, size in enumerate(_nodes(counts[device]))
+    )
+    speeds = {device: 1.0 + index for index, device in enumerate(sorted(counts))}
+    return MetisCosts(
+        formulas=MetisFormulas(
+            profile=synthetic_profile(speeds, layers, **options),
+            cluster=MetisCluster(nodes=nodes),
+            hidden=512,
+            sequence=256,
+            vocabulary=4000,
+        )
+    )
+
+
+def _nodes(devices: int) -> list[int]:
+    """Share devices over unequal nodes."""
+    return [devices] if devices < 3 else [2, devices - 2]
