@@ -7,8 +7,8 @@ holds the best case of both.
 Labels (slowest stage, sum, peaks, devices used) grow from the end of the chain to its beginning. A label
 is dropped when another one at its node is at least as good in everything, and when no way to reach its
 node completes it below the cutoff: for every interval that the slowest stage may be in, the least sum of
-such a way with the interval's prices on devices (`resource_prices`), which no plan within the capacities
-undercuts.
+such a way with the interval's prices on devices (`resource_prices`) and with what is left of the
+capacities, counted coarsely: no plan within the capacities undercuts it.
 
 Where `width` labels per node are too few, the others are dropped and the least completion among them is
 kept as a bound: the search then gives a good path and a valid bound, and a larger width closes what is
@@ -18,7 +18,7 @@ between them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
 INFINITE = 1e30
+MOST_LEVELS = 1100  # combinations of coarse capacities
+QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e8, 3e9  # a second is about 1e9
+FEW = 10  # labels per node once the effort is spent
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +47,13 @@ class Context:
     d arcs after it leaves a node of level level_of[d]. kind: int64 [arcs], class of an arc, as the arc
     before it sees it. row: int64 [arcs], its row in send_time and send_extra: float64 [rows, classes],
     seconds added to time and extra when an arc of that class follows.
+
+    Where devices are taken node by node (`after` is not empty): demand: int64 [arcs, types], row of
+    `after` and `near`; after: int64 [rows, types, devices + 1], how many devices of a type are taken
+    once the arc has its own, -1 where they do not fit; near: bool, likewise, whether these are in one
+    node with the last one taken before. rest: int64 [types, devices + 1], devices left in that node. single:
+    int64 [arcs], the type of an arc in one node, -1 for others. apart: int64 [classes], the class that
+    stands for a follower of this class in another node.
     """
 
     behind: NDArray[np.int64]
@@ -53,6 +63,12 @@ class Context:
     row: NDArray[np.int64]
     send_time: NDArray[np.float64]
     send_extra: NDArray[np.float64]
+    demand: NDArray[np.int64]
+    single: NDArray[np.int64]
+    after: NDArray[np.int64]
+    near: NDArray[np.bool_]
+    rest: NDArray[np.int64]
+    apart: NDArray[np.int64]
 
     def only(self, arcs: NDArray[np.int64]) -> Context:
         """Return the context of some of the arcs."""
@@ -71,7 +87,20 @@ def no_context(graph: StageGraph) -> Context:
         row=none,
         send_time=np.zeros((1, 1)),
         send_extra=np.zeros((1, 1)),
+        **no_seats(graph.arcs),
     )
+
+
+def no_seats(arcs: int) -> dict[str, NDArray[Any]]:
+    """Return the fields of a `Context` in which devices are counted, not seated."""
+    return {
+        "demand": np.zeros((arcs, 0), np.int64),
+        "single": np.full(arcs, -1),
+        "after": np.zeros((0, 0, 0), np.int64),
+        "near": np.zeros((0, 0, 0), np.bool_),
+        "rest": np.zeros((0, 0), np.int64),
+        "apart": np.zeros(1, np.int64),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +125,7 @@ def search_resource_paths(
     intervals: Sequence[Interval] | None = None,
     families: NDArray[np.int64] | None = None,
     most_labels: int = 30_000_000,
+    effort: float = np.inf,
 ) -> PathSearch:
     """Return the cheapest path below `cutoff` seconds, and a bound on all paths.
 
@@ -107,7 +137,8 @@ def search_resource_paths(
     width: labels to keep per node. intervals: all that the slowest arc of a path below the cutoff may be
     in, with prices; any time, without prices, when None.
     families: int64 [arcs], a number for each arc.
-    most_labels: of all nodes together; beyond, as if the width were reached.
+    most_labels: of all nodes together; beyond, as if the width were reached. effort: comparisons of
+    labels, beyond which only a few labels per node are kept.
     """
     if graph.arcs == 0:
         return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)
@@ -128,6 +159,14 @@ def search_resource_paths(
         price = np.array([i.prices.price for i in known]).reshape(len(known), -1)
         if not known:
             return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)
+        # Sending may make the slowest stage slower than any arc of the graph: close the gaps between
+        # intervals, and let the last one have no end.
+        if context is not None:
+            low[1:] = np.minimum(low[1:], high[:-1])
+            high[-1] = INFINITE
+    # Coarse capacities pay where many labels are to be completed.
+    updates = QUICK_UPDATES if width <= QUICK_WIDTH else MOST_UPDATES
+    levels = min(MOST_LEVELS, updates / (graph.arcs * low.size))
     # Levels of one position may dominate each other; nodes of a graph without context may not.
     group = np.arange(graph.nodes) if context is None else position
     family = np.zeros(graph.arcs, np.int64) if families is None else families
@@ -136,9 +175,10 @@ def search_resource_paths(
         np.ascontiguousarray(graph.peaks[:, order].T), np.ascontiguousarray(graph.use[order]),
         first, sequence, sources, graph.sink, float(graph.micro_batches - 1),
         np.array(graph.capacity, np.int64), min(cutoff, INFINITE), width,
-        low, high, price, most_labels, group, family[order], families is not None,
+        low, high, price, *coarse(graph.capacity, levels), most_labels, effort, group, family[order], families is not None,
         c.behind[order], c.level, c.level_of, c.kind[order], c.row[order],
         c.send_time, c.send_time + c.send_extra, gap == 0,
+        c.demand[order], c.single[order], c.after, c.near, c.rest, c.apart,
     )  # fmt: skip
     ends = np.cumsum(lengths)
     found = []
@@ -158,34 +198,69 @@ def search_resource_paths(
     )
 
 
+def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the levels that the capacity of each of the first four kinds of devices is told apart by,
+    and the devices of one level: together at most `most` combinations."""
+    kinds = capacity[:4]
+    sizes, units = np.ones(4, np.int64), np.ones(4, np.int64)
+    each = max(int(most ** (1 / max(len(kinds), 1)) + 1e-9), 1)
+    for d, devices in enumerate(kinds):
+        unit = 1
+        while devices // unit + 1 > each:
+            unit *= 2
+        sizes[d], units[d] = devices // unit + 1, unit
+    return sizes, units
+
+
 @numba.njit(cache=True, nogil=True)
-def _reach(head, time, total, peaks, use, first, order, sources, price, high):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Least bottleneck, peaks and, for every interval, priced sum of a way from a source to each
-    node."""
+def _reach(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    head, time, total, peaks, use, first, order, sources, price, high, sizes, units
+):
+    """Least bottleneck, peaks and, for every interval and coarse capacity, priced sum of a way from a
+    source to each node.
+
+    sizes, units: int64 [4], levels of the coarse capacity of the first four kinds of devices, and the
+    devices of one level. A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels,
+    which is at most (sum n_i) // unit: what is left of the capacity never allows less than it should.
+    """
     nodes, kinds, rows = first.size - 1, peaks.shape[1], price.shape[0]
     types = use.shape[1]
+    s1, s2, s3 = sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3]
     least_max = np.full(nodes, INFINITE)
     least_peak = np.full((nodes, kinds), INFINITE)
-    priced = np.full((nodes, rows), INFINITE)
+    priced = np.full((nodes, rows, sizes[0] * s1), INFINITE, np.float64)
+    k = np.zeros(4, np.int64)
     for x in range(nodes):
         v = order[x]
         if sources[v]:
             least_max[v] = 0.0
             least_peak[v, :] = 0.0
-            priced[v, :] = 0.0
+            priced[v, :, :] = 0.0
         if least_max[v] >= INFINITE:
             continue
         for a in range(first[v], first[v + 1]):
             w = head[a]
             least_max[w] = min(least_max[w], max(least_max[v], time[a]))
-            for k in range(kinds):
-                least_peak[w, k] = min(least_peak[w, k], max(least_peak[v, k], peaks[a, k]))
+            for n in range(kinds):
+                least_peak[w, n] = min(least_peak[w, n], max(least_peak[v, n], peaks[a, n]))
+            for d in range(min(types, 4)):
+                k[d] = use[a, d] // units[d] if sizes[d] > 1 else 0
+            offset = k[0] * s1 + k[1] * s2 + k[2] * s3 + k[3]
             for q in range(rows):
-                if time[a] <= high[q] and priced[v, q] < INFINITE:
-                    cost = priced[v, q] + total[a]
-                    for d in range(types):
-                        cost += price[q, d] * use[a, d]
-                    priced[w, q] = min(priced[w, q], cost)
+                if time[a] > high[q]:
+                    continue
+                cost = total[a]
+                for d in range(types):
+                    cost += price[q, d] * use[a, d]
+                old, new = priced[v, q], priced[w, q]
+                for c0 in range(k[0], sizes[0]):
+                    for c1 in range(k[1], sizes[1]):
+                        for c2 in range(k[2], sizes[2]):
+                            begin = c0 * s1 + c1 * s2 + c2 * s3
+                            for c in range(begin + k[3], begin + sizes[3]):
+                                value = old[c - offset] + cost
+                                if value < new[c]:
+                                    new[c] = value
     return least_max, least_peak, priced
 
 
@@ -215,12 +290,15 @@ def _wider(array, need):  # type: ignore[no-untyped-def]  # pragma: no cover - c
 @numba.njit(cache=True, nogil=True)
 def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     head, time, total, peaks, use, first, order, sources, sink, weight, capacity, cutoff, width,
-    low, high, price, most, place, family, many, behind, level, level_of, kind, row, send_time, send_total, equal,
+    low, high, price, sizes, units, most, effort, place, family, many, behind, level, level_of, kind, row, send_time, send_total, equal,
+    demand, single, after_table, near_table, rest, apart,
 ):  # fmt: skip
     nodes, kinds, types, rows = first.size - 1, peaks.shape[1], use.shape[1], price.shape[0]
     least_max, least_peak, priced = _reach(
-        head, time, total, peaks, use, first, order, sources, price, high
+        head, time, total, peaks, use, first, order, sources, price, high, sizes, units
     )
+    s1, s2, s3 = sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3]
+    strides = np.array([s1, s2, s3, 1])
     bottleneck = low.min()
     budget = np.zeros(rows)
     for q in range(rows):
@@ -241,16 +319,18 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     used[0, :] = 0
     arc[0] = -1
     depth[0] = 0
+    room = np.zeros(size, np.int64)
     mark[0] = 7
     follow[0] = -1
     end[sink] = 1
     count = 1
     best, lost = cutoff, INFINITE
-    here, reached = -1, 0
-    room = 1 << 12
-    m_bound, m_top, m_tot = np.empty(room), np.empty(room), np.empty(room)
-    m_arc, m_follow = np.empty(room, np.int64), np.empty(room, np.int64)
-    peak = np.empty(kinds)
+    here, reached, spent = -1, 0, 0
+    space = 1 << 12
+    m_bound, m_top, m_tot = np.empty(space), np.empty(space), np.empty(space)
+    m_arc, m_follow = np.empty(space, np.int64), np.empty(space, np.int64)
+    taken = np.zeros(types, np.int64)
+    seated = after_table.shape[1]
     for x in range(nodes - 1, -1, -1):
         v = order[x]
         if v == sink or least_max[v] >= INFINITE:
@@ -269,20 +349,27 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                         break
                 if not fits:
                     continue
-                follower = kind[arc[label]] if arc[label] >= 0 else 0
-                m = max(time[a] + send_time[row[a], follower], top[label])
-                s = total[a] + send_total[row[a], follower] + tot[label]
+                m, s = time[a], total[a] + tot[label]
+                if arc[label] >= 0:
+                    follower = kind[arc[label]]
+                    m += send_time[row[a], follower]
+                    s += send_total[row[a], follower]
+                m = max(m, top[label])
                 tail = 0.0
                 for k in range(kinds):
                     tail += max(max(peaks[a, k], pk[label, k]), least_peak[v, k])
                 slow = max(m, least_max[v])
                 bound = INFINITE
+                left = 0  # what is left of the capacities, coarsely
+                for d in range(min(types, 4)):
+                    if sizes[d] > 1:
+                        left += strides[d] * ((capacity[d] - taken[d]) // units[d])
                 for q in range(rows):
                     if high[q] < m:
                         continue
-                    value = weight * max(slow, low[q]) + priced[v, q] - budget[q]
+                    value = weight * max(slow, low[q]) + priced[v, q, left] - budget[q]
                     for d in range(types):
-                        value += price[q, d] * (used[label, d] + use[a, d])
+                        value += price[q, d] * taken[d]
                     bound = min(bound, value)
                 bound += s
                 bound += tail
@@ -302,6 +389,7 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 m_arc[made] = a
                 m_follow[made] = label
                 made += 1
+        spent += made * rows
         if made == 0:
             continue
         ranked = np.argsort(m_bound[:made])
@@ -312,22 +400,31 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         for y in ranked:
             if m_bound[y] >= best:
                 break
-            if kept >= width or count >= most:
+            if kept >= width or count >= most or (spent > effort and kept >= FEW):
                 lost = min(lost, m_bound[y])
                 break
             a, label = m_arc[y], m_follow[y]
+            for d in range(types):
+                taken[d] = used[label, d] + use[a, d]
+                if d < seated:
+                    taken[d] = after_table[demand[a, d], d, used[label, d]]
+            own_room = 0  # devices beside the arc's own in its node: where the next one may be near
+            if seated > 0 and single[a] >= 0:
+                own_room = rest[single[a], taken[single[a]]]
             dominated = False
+            spent += count - reached
             for z in range(reached, count):  # of this level and those with fewer arcs after
                 if (
                     top[z] <= m_top[y]
                     and tot[z] <= m_tot[y]
                     and depth[z] <= depth[label] + 1
                     and equal[kind[arc[z]], kind[a]]
+                    and room[z] >= own_room
                     and (not many or mark[z] == _mixed(mark[label], family[a]))
                 ):
                     worse = True
                     for d in range(types):
-                        if used[z, d] > used[label, d] + use[a, d]:
+                        if used[z, d] > taken[d]:
                             worse = False
                             break
                     if worse:
@@ -344,16 +441,17 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 need = 2 * count
                 top, tot = _grow(top, need), _grow(tot, need)
                 arc, follow = _grow(arc, need), _grow(follow, need)
-                depth, mark = _grow(depth, need), _grow(mark, need)
+                depth, mark, room = _grow(depth, need), _grow(mark, need), _grow(room, need)
                 pk, used = _wider(pk, need), _wider(used, need)
             top[count] = m_top[y]
             tot[count] = m_tot[y]
             arc[count] = a
             follow[count] = label
             depth[count] = depth[label] + 1
+            room[count] = own_room
             mark[count] = _mixed(mark[label], family[a])
             for d in range(types):
-                used[count, d] = used[label, d] + use[a, d]
+                used[count, d] = taken[d]
             value = weight * m_top[y] + m_tot[y]
             for k in range(kinds):
                 pk[count, k] = max(peaks[a, k], pk[label, k])

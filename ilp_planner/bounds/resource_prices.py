@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
-ROUNDS = 40  # cutting planes for one slowest stage
+ROUNDS = 30  # cutting planes for one slowest stage
 HIGHEST = 1e4  # times the average price of a device: enough to price an impossible use out
-CLOSE = 1e-4  # relative: how near to the model's promise prices are good enough
-SPLITS = 24
-NARROW = 2e-4  # relative width of an interval that is not split again
+CLOSE = 5e-4  # relative: how near to the model's promise prices are good enough
+SPLITS = 12
+NARROW = 1e-3  # relative width of an interval that is not split again
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,7 +175,7 @@ class PricedGraph:
             enough = cutoff - self.weight * low - peaks
             prices = self.prices(high, enough, start)
             bound = self.weight * low + prices.value + peaks
-            if bound < cutoff:
+            if bound < min(cutoff, INFINITE):
                 interval = Interval(low=low, high=high, bound=bound, prices=prices)
                 heapq.heappush(heap, (bound, next(number), interval))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
 from ilp_planner.cli.versions import versions
@@ -19,7 +18,6 @@ from ilp_planner.report.tables import summary
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
     from ilp_planner.cli.layer_inputs import LayerCase
     from ilp_planner.result import GroupResult
@@ -30,11 +28,8 @@ def search_layers(case: LayerCase, limits: Limits, solver: str, top: int = 1) ->
     """Solve a case, with the live line."""
     from ilp_planner.mixed.solve import solve_groups
 
-    more: dict[str, Any] = {}
-    if "top" in inspect.signature(solve_groups).parameters:
-        more["top"] = top
     with Progress() as progress:
-        return solve_groups(case.problem, limits=limits, solver=solver, progress=progress, **more)
+        return solve_groups(case.problem, limits=limits, solver=solver, progress=progress, top=top)
 
 
 def save_and_show_layers(

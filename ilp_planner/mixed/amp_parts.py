@@ -13,9 +13,12 @@ from ilp_planner.mixed.amp_space import (
     configuration_graph,
     default_routes,
 )
+from ilp_planner.mixed.space import FixedPlacement, OpenGraph
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
 
     from ilp_planner.costs.amp import AmpCosts, AmpDegrees
     from ilp_planner.graph import StageGraph
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-class AmpPart:
+class AmpPart(FixedPlacement):
     """One choice of degrees under AMP's placement (`SpacePart`)."""
 
     def __init__(
@@ -47,21 +50,27 @@ class AmpPart:
         tables = self.costs.tables(self.cluster, self.degrees, self.global_batch)
         return configuration_graph(tables, default_routes(self.costs, self.cluster, self.degrees))
 
-    def sketch(self) -> list[StageGraph]:
-        """Return the whole graph."""
-        return [self.whole]
+    def sketch(self) -> OpenGraph | None:
+        """Return nothing: the space is searched as a whole first (`amp_space.rank_plans`)."""
+        return None
 
-    def outline(self, cutoff: float) -> StageGraph | None:
+    def outline(self, cutoff: float) -> OpenGraph | None:
         """Return nothing: the graph is small."""
         return None
 
-    def graph(self, cutoff: float, keep: Sequence[int] | None = None) -> StageGraph:
-        """Return the whole graph."""
-        return self.whole
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the whole graph, or some of its arcs."""
+        if choices is None:
+            return OpenGraph(graph=self.whole, choice=np.arange(self.whole.arcs))
+        return OpenGraph(graph=self.whole.only(choices), choice=choices)
 
-    def plan(self, path: Sequence[int]) -> GroupPlan | None:
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return the graph as it is."""
+        return opened
+
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path."""
-        arcs = np.asarray(path, dtype=np.int64)
+        arcs = np.asarray(choices, dtype=np.int64)
         partition = (self.whole.stop[arcs] - self.whole.start[arcs]).tolist()
         devices = tuple(range(self.degrees.tp * self.degrees.dp * self.degrees.pp))
         plan = AmpPlan(
@@ -69,7 +78,7 @@ class AmpPart:
         )
         return plan.group_plan(self.model, self.global_batch)
 
-    def family(self, arc: int) -> Hashable:
+    def family(self, choice: int) -> Hashable:
         """Return the degrees: plans of one part differ in cuts only."""
         return self.degrees
 

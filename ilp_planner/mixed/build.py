@@ -101,13 +101,23 @@ def build_group_problem(
         raise SpecError(f"memory limit: must be positive, found {memory_limit:.0f} bytes")
     if max_stages is not None and space != "planner":
         raise UsageError(f"--max-stages: --space {space} has pipelines of any length, found it set")
+    if space == "amp":
+        for option, value in (
+            ("--micro-batch-size", micro_batch_sizes),
+            ("--memory-limit", memory_limit),
+        ):
+            if value:
+                raise UsageError(
+                    f"{option}: found it with --space amp, which tries every micro-batch and has "
+                    "no model of memory"
+                )
     limits = {
         name: min(float(cluster.device_types[name].memory), memory_limit or float("inf"))
         for name in cluster.type_names
     }
     sizes = sizes or ModelSizes()
     costs, notes = _costs(
-        cost_model, cluster, profile, sizes, metis_cluster, limits, max_tp, placement
+        cost_model, cluster, profile, sizes, metis_cluster, limits, max_tp, placement, global_batch
     )
     batches, remarks = _micro_batches(global_batch, micro_batch_sizes)
     top = max((tp for degrees in costs.degrees().values() for tp in degrees), default=0)
@@ -173,14 +183,18 @@ def _costs(
     limits: Mapping[str, float],
     max_tp: int | None,
     placement: str,
+    global_batch: int,
 ) -> tuple[GroupCosts, tuple[str, ...]]:
     """Return the cost model, and remarks on what it is made of."""
     if cost_model == "amp":
         from ilp_planner.costs.amp import AmpCosts
+        from ilp_planner.mixed.amp_space import amp_space
 
         if not isinstance(profile, AmpProfile):
             _refuse_profile(cost_model, profile)
-        return AmpCosts(profile=profile, repaired=placement == "free"), profile.notes
+        amp = AmpCosts(profile=profile, repaired=placement == "free")
+        space = amp_space(amp, cluster, global_batch, max_tp=max_tp)
+        return amp, (*profile.notes, *space.notes)
     if cost_model == "metis":
         if not isinstance(profile, MetisProfile):
             _refuse_profile(cost_model, profile)

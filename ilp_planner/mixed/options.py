@@ -11,7 +11,7 @@ from ilp_planner.costs.groups import GroupOption
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MOST_MIXED = 600  # groups of several types, per B; with more, only powers of two per type
+MOST_MIXED = 400  # groups of several types, per B; with more, only powers of two per type
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -45,13 +45,17 @@ def mixed_options(
     """Return the groups of several device types, and whether these are all.
 
     Replicas have equally many devices, each at least one sample. Where there are more than
-    `MOST_MIXED` of them, only those with a power of two of replicas of every type.
+    `MOST_MIXED` of them, only those with a power of two of replicas of every type; where these are
+    still more, only groups of two types.
     """
     everything = tuple(_mixed(counts, degrees, samples, range(1, samples + 1)))
     if len(everything) <= MOST_MIXED:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
-    return tuple(_mixed(counts, degrees, samples, powers)), False
+    fewer = tuple(_mixed(counts, degrees, samples, powers))
+    if len(fewer) > MOST_MIXED:
+        fewer = tuple(option for option in fewer if sum(map(bool, option.replicas)) == 2)
+    return fewer, False
 
 
 def _mixed(

@@ -8,7 +8,7 @@ it; the class, as far as the sender's link does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numba
@@ -18,7 +18,7 @@ from ilp_planner.bounds.resource_paths import Context
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.options import mixed_options, single_type_options
-from ilp_planner.mixed.place import GroupChoice, place
+from ilp_planner.mixed.place import GroupChoice, Placed, place
 from ilp_planner.mixed.space import OpenGraph
 
 if TYPE_CHECKING:
@@ -91,19 +91,25 @@ class PlannerPart:
     # ---- candidates -----------------------------------------------------------------------------
 
     def _tensor_slots(self, degrees: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
-        """Return (type, least tp, devices) where nodes leave some devices out of so large groups."""
+        """Return (type, tp, seats for so many devices) where nodes leave devices out of such groups."""
         cluster = self.problem.cluster
         slots = []
         for kind, name in enumerate(cluster.type_names):
             sizes = cluster.node_sizes(name)
             for tp in degrees[kind]:
-                seats = sum(size // tp for size in sizes) * tp
-                if tp > 1 and seats < sum(sizes):
+                seats = sum(size // tp for size in sizes)
+                if tp > 1 and seats * tp < sum(sizes):
                     slots.append((kind, tp, seats))
         return slots
 
-    def _collect(self, wanted: Sequence[GroupOption], cutoff: float) -> Candidates:
-        """Return the candidates of these options that can be part of a plan below `cutoff`."""
+    def _everything(self) -> Candidates:
+        """Return all candidates, collected once."""
+        if self.candidates is None:
+            self.candidates = self._collect((*self.single, *self.mixed))
+        return self.candidates
+
+    def _collect(self, wanted: Sequence[GroupOption]) -> Candidates:
+        """Return the candidates of these options that memory allows."""
         problem, layers = self.problem, self.layers
         self.options, self.samples = [], []
         tables: list[OptionTables] = []
@@ -111,7 +117,7 @@ class PlannerPart:
             table = problem.costs.option_tables(
                 option, self.micro_batches, problem.global_batch, problem.cluster
             )
-            if table is not None:
+            if table is not None and min(table.samples) > 0:
                 self.options.append(option)
                 self.samples.append(table.samples)
                 tables.append(table)
@@ -126,11 +132,10 @@ class PlannerPart:
             single = np.where(held, np.minimum(single, table.time[at, at + 1]), single)
         single[~np.isfinite(single)] = 0.0
         ends = np.concatenate(([0.0], np.cumsum(single)))
-        outside = ends[:layers, None] + ends[-1] - ends[None, :]
+        self.outside = ends[:layers, None] + ends[-1] - ends[None, :]
         columns: list[list[NDArray]] = [[] for _ in range(7)]  # type: ignore[type-arg]
         for number, table in enumerate(tables):
             use = nonempty & (table.in_flight >= least)
-            use &= self.weight * table.time + table.time + table.extra + outside < cutoff
             start, stop = np.nonzero(use)
             parts = (
                 np.full(start.size, number), start, stop, table.time[use], table.extra[use],
@@ -154,7 +159,8 @@ class PlannerPart:
             peaks=peaks,
             in_flight=in_flight.astype(np.int64),
         )
-        return found.only(self._undominated(found))
+        self.kept = self._undominated(found)
+        return found
 
     def _undominated(self, c: Candidates) -> NDArray[np.int64]:
         """Return the candidates that no other one of the same range beats in everything."""
@@ -188,14 +194,17 @@ class PlannerPart:
                 bottleneck[o, c], extra[o, c] = problem.costs.send(
                     option, samples, self.micro_batches, to, problem.cluster
                 )
+        cuts, classes_found = len(self.options) * (self.layers + 1), len(distinct)
         both = np.stack((bottleneck, extra), axis=1)  # [O, 2, C, L + 1]
-        flat = np.moveaxis(both, 2, 0).reshape(len(distinct), -1)
-        _, first, merged = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+        flat = np.moveaxis(both, 2, 0).reshape(classes_found, 2 * cuts)
+        first, merged = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if classes_found:
+            _, first, merged = np.unique(flat, axis=0, return_index=True, return_inverse=True)
         merged = np.asarray(merged).reshape(-1)
 
         def best(seconds: NDArray[np.float64]) -> tuple[NDArray, NDArray]:  # type: ignore[type-arg]
             """Split into the least over the classes, by (option, cut), and what each adds to it."""
-            rows = np.moveaxis(seconds[:, first], 1, 2).reshape(-1, first.size)
+            rows = np.moveaxis(seconds[:, first], 1, 2).reshape(cuts, first.size)
             least = rows.min(axis=1, initial=np.inf)
             return least, rows - least[:, None]
 
@@ -206,7 +215,7 @@ class PlannerPart:
         use = np.array([option.use for option in self.options], np.int64)
         use = use.reshape(len(self.options), len(problem.cluster.type_counts))
         slots = [
-            [option.use[kind] if option.tp >= tp else 0 for kind, tp, _ in self._slots]
+            [option.replicas[kind] * (option.tp // tp) for kind, tp, _ in self._slots]
             for option in self.options
         ]
         seats = np.array(slots, np.int64).reshape(len(self.options), len(self._slots))
@@ -215,27 +224,44 @@ class PlannerPart:
 
     # ---- graphs ---------------------------------------------------------------------------------
 
-    def sketch(self) -> OpenGraph:
+    def sketch(self) -> OpenGraph | None:
         """Return the graph of groups of one device type."""
-        self.candidates = self._collect(self.single, np.inf)
-        return self.graph(np.inf, None)
+        kept = self._kept()
+        alone = np.array(
+            [sum(n > 0 for n in option.replicas) == 1 for option in self.options], bool
+        )
+        return self.graph(np.inf, kept[alone[self._everything().option[kept]]])
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return the graph over positions alone: any number of stages after, the best link to any
         group."""
-        self.candidates = self._collect((*self.single, *self.mixed), cutoff)
-        everything = np.arange(self.candidates.option.size)
-        return self._leveled(everything, np.zeros(1, np.int64))
+        return self._leveled(self._below(cutoff, self._kept()), np.zeros(1, np.int64))
+
+    def unplaced(self, cutoff: float) -> OpenGraph | None:
+        """Return the graph of all plans below `cutoff` seconds on the best links."""
+        everything = np.arange(self._everything().option.size)
+        return self.graph(cutoff, self._below(cutoff, everything))
+
+    def _kept(self) -> NDArray[np.int64]:
+        self._everything()
+        return self.kept
+
+    def _below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the candidates that can be part of a plan below `cutoff` seconds."""
+        c = self._everything().only(choices)
+        row = c.option * (self.layers + 1) + c.stop
+        time = c.time + self.least_time[row]
+        least = self.weight * time + time + c.extra + self.least_extra[row]
+        least += self.outside[c.start, c.stop]
+        return choices[least < cutoff]
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the graph over (layer, roughly the stages after)."""
-        if self.candidates is None:
-            self.outline(cutoff)
-        assert self.candidates is not None
+        everything = self._everything()
         if choices is None:
-            choices = np.arange(self.candidates.option.size)
+            choices = self._kept()
         most = min(self.problem.max_stages, self.layers)
-        binding = self._behind(self.candidates.only(choices))
+        binding = self._behind(everything.only(choices))
         binding = binding[binding < most - 1]
         deepest = int(binding.max()) + 1 if binding.size else 0
         return self._leveled(choices, LEVELS[deepest >= LEVELS])
@@ -373,9 +399,12 @@ class PlannerPart:
 
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Place groups on devices."""
-        assert self.candidates is not None
-        c = self.candidates
-        return place(
+        return self.placed(choices).plan
+
+    def placed(self, choices: Sequence[int]) -> Placed:
+        """Place groups on devices; say what no placement of them undercuts."""
+        c = self._everything()
+        placed = place(
             self.problem,
             self.micro_batches,
             tuple(
@@ -387,7 +416,22 @@ class PlannerPart:
                 )
                 for number in choices
             ),
+            least=self.best_links(choices) + self.constant,
         )
+        return replace(placed, bound=placed.bound - self.constant)
+
+    def best_links(self, choices: Sequence[int]) -> float:
+        """Return seconds, without the constant, of candidates in a row on the best links that they
+        can have."""
+        rows = np.asarray(choices, np.int64)
+        c = self._everything().only(rows)
+        row = c.option[:-1] * (self.layers + 1) + c.stop[:-1]
+        to = self.class_of[c.option[1:]]
+        time, extra = c.time.copy(), c.extra.copy()
+        time[:-1] += self.least_time[row] + self.more_time[row, to]
+        extra[:-1] += self.least_extra[row] + self.more_extra[row, to]
+        peaks = c.peaks.max(axis=1, initial=0.0).sum()
+        return float(self.weight * time.max() + time.sum() + extra.sum() + peaks)
 
     def family(self, choice: int) -> Hashable:
         """Return the group option of a stage candidate."""

@@ -13,29 +13,47 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import PlannerError, SolverError
 from ilp_planner.mixed.evaluate import GroupEvaluation, evaluate_groups
 from ilp_planner.mixed.space import NEVER
 from ilp_planner.mixed.spaces import parts_of
-from ilp_planner.result import GroupResult, Status, Stop, relative_gap
+from ilp_planner.result import GroupResult, Ranked, Status, Stop, relative_gap
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from ilp_planner.bounds.resource_prices import Interval
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.mixed.space import OpenGraph, SpacePart
     from ilp_planner.plan import GroupPlan
 
-WIDTHS = (100, 1_000, 10_000, 100_000, 2**62)  # labels per node, until nothing is left open
+WIDTHS = (300, 3_000, 30_000, 2**62)  # labels per node, until nothing is left open
 PROVED = 1e-9  # a relative gap that is rounding
 CLAIM_ROUNDING = 1e-9  # relative: the same times added in another order
 SKETCH_SPLITS = 6
-SKETCH_WIDTH = 20
+SKETCH_WIDTHS = (20,)
+STEP = 0.1  # relative: how far above its bound a part is searched next
+DIVE_WIDTH = 300
+DIVES = (
+    0.03,
+    0.06,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.5,
+)  # relative: how far above the bound to look for a first plan
+EFFORT = 3e8  # comparisons of labels in a second
+NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
+MOST_BETWEEN = 200_000  # labels
 OUTLINE_SPLITS = 8
 LABELS = ("auto", "dp")
 CERTIFICATE_VERSION = 1
@@ -47,6 +65,7 @@ def solve_groups(
     limits: Limits | None = None,
     solver: str = "auto",
     progress: Callable[[float, float], None] | None = None,
+    top: int = 1,
 ) -> GroupResult:
     """Find the fastest plan, and a lower bound on the time of every plan.
 
@@ -55,6 +74,7 @@ def solve_groups(
     limits: time, gap, workers and seed.
     solver: `auto` or `dp` (labels; `auto` gives to CP-SAT what they leave open), `cp-sat`, `milp`, `pulp`.
     progress: called with (incumbent seconds, bound seconds) as they improve.
+    top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
     ------
@@ -62,11 +82,16 @@ def solve_groups(
     SolverError: the evaluator refutes what the search believes.
     """
     search = GroupSearch(problem, limits or Limits(), solver, progress)
+    ranking: tuple[Ranked, ...] = ()
     try:
         stop = search.run()
+        if top > 1 and search.plan is not None:
+            from ilp_planner.mixed.ranking import rank
+
+            ranking = rank(search, top)
     except KeyboardInterrupt:
         stop = Stop.USER
-    return search.result(stop)
+    return search.result(stop, ranking)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -77,6 +102,8 @@ class PartState:
     bound: float = 0.0
     source: str = ""
     promise: float = 0.0  # seconds, no proof: the order in which to look
+    steps: int = 0  # of WIDTHS
+    done: bool = False
 
     def raise_bound(self, bound: float, source: str) -> None:
         """Take a bound, if it is higher."""
@@ -87,6 +114,12 @@ class PartState:
         """Return what a certificate keeps."""
         bound = None if self.bound >= NEVER else self.bound
         return {"part": self.part.name, "bound_s": bound, "by": self.source}
+
+
+def amp_name(degrees: tuple[int, int, int, int]) -> str:
+    """Return what certificates call a choice of degrees."""
+    tp, dp, pp, samples = degrees
+    return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
 
 
 class _OutOfTimeError(Exception):
@@ -140,13 +173,22 @@ class GroupSearch:
     def run(self) -> Stop:
         """Work until proof, gap or time."""
         try:
+            if self.problem.space == "amp" and self.solver in LABELS:
+                self.run_amp()
+                return Stop.PROOF if self.gap_reached() else Stop.TIME
             for state in self.states:
                 self.check_time()
                 self.sketch(state)
             for state in sorted(self.states, key=lambda s: s.promise):
                 self.check_time()
-                if not self.gap_reached():
-                    self.close(state)
+                self.outline(state, self.objective)
+            self.dive()
+            while not self.gap_reached():
+                open_ones = [state for state in self.states if not self.closed(state)]
+                if not open_ones:
+                    break
+                self.check_time()
+                self.advance(min(open_ones, key=lambda s: s.bound))
         except _OutOfTimeError:
             return Stop.TIME
         proved = relative_gap(self.objective, self.bound) <= PROVED
@@ -157,44 +199,80 @@ class GroupSearch:
     def sketch(self, state: PartState) -> None:
         """Look for a first good plan in a part, and guess what its best plan takes."""
         part = state.part
-        state.promise = NEVER
         opened = part.sketch()
-        if not opened.graph.arcs:
+        if opened is None:
             return
-        cutoff = self.objective - part.constant
-        intervals = PricedGraph(opened.graph).sweep(cutoff, SKETCH_SPLITS, self.goon)
-        if not intervals:
+        state.promise = NEVER
+        for width in SKETCH_WIDTHS:
+            cutoff = self.objective - part.constant
+            if not opened.graph.arcs:
+                return
+            priced = PricedGraph(opened.graph)
+            intervals = priced.sweep(cutoff, SKETCH_SPLITS, self.goon)
+            if not intervals:
+                return
+            state.promise = intervals[0].bound + part.constant
+            opened = opened.only(priced.open_arcs(intervals, cutoff))
+            found = search_resource_paths(
+                opened.graph, opened.context, cutoff=cutoff, width=width, intervals=intervals
+            )
+            if found.path:
+                self.take(state, opened.choice[list(found.path)].tolist())
+            if found.exact or not self.goon():
+                return
+
+    def run_amp(self) -> None:
+        """Search AMP's space with its own program: every choice of degrees in milliseconds."""
+        from ilp_planner.costs.amp import AmpCosts
+        from ilp_planner.mixed.amp_placement import place
+        from ilp_planner.mixed.amp_space import rank_plans
+
+        problem, costs = self.problem, self.problem.costs
+        assert isinstance(costs, AmpCosts)
+        states = {state.part.name: state for state in self.states}
+        if problem.placement == "free":
+            placed = place(
+                costs,
+                problem.cluster,
+                problem.global_batch,
+                max_tp=problem.max_tp,
+                seconds=max(self.seconds_left, 0.0),
+                workers=self.limits.workers,
+            )
+            self.notes.append(f"placement: {placed.proof}")
+            for state in self.states:
+                state.raise_bound(placed.bound, "placement")
+            self.accept(placed.plan.group_plan(problem.model, problem.global_batch))
             return
-        state.promise = intervals[0].bound + part.constant
-        found = search_resource_paths(
-            opened.graph,
-            opened.context,
-            cutoff=cutoff,
-            width=SKETCH_WIDTH,
-            intervals=intervals,
-        )
-        if found.path:
-            self.take(state, opened.choice[list(found.path)].tolist())
+        for plan in rank_plans(costs, problem.cluster, problem.global_batch, max_tp=problem.max_tp):
+            state = states.get(amp_name(plan.degrees))
+            if state is not None:
+                state.raise_bound(plan.bound, "partition dp")
+                self.accept(plan.group_plan(problem.model, problem.global_batch))
+        for state in self.states:
+            state.raise_bound(self.objective, "partition dp")
 
     def goon(self) -> bool:
         """Tell whether there is time left."""
         return self.seconds_left > 0
 
-    def close(self, state: PartState) -> None:
-        """Raise the bound of a part to the incumbent, or find what is better."""
+    def closed(self, state: PartState) -> bool:
+        """Tell whether a part cannot hold anything better, or cannot be searched further."""
+        return state.done or state.bound >= min(self.objective, NEVER) * (1 - PROVED)
+
+    def outline(self, state: PartState, guess: float) -> NDArray[np.int64] | None:
+        """Bound a part by its outline; return the stage candidates of plans below `guess` seconds, None
+        for all that there are."""
         part = state.part
-        cutoff = self.objective - part.constant
+        cutoff = min(guess - part.constant, NEVER)
         outline = part.outline(cutoff)
-        choices = None
-        if outline is not None:
-            self.check_time()
-            intervals = self.bounded(state, PricedGraph(outline.graph), cutoff, OUTLINE_SPLITS)
-            if not intervals:
-                return
-            priced = PricedGraph(outline.graph)
-            choices = outline.choice[priced.open_arcs(intervals, cutoff)]
-        self.check_time()
-        self.search(state, part.graph(cutoff, choices))
+        if outline is None:
+            return None
+        priced = PricedGraph(outline.graph)
+        intervals = self.bounded(state, priced, cutoff, OUTLINE_SPLITS)
+        if not intervals:
+            return outline.choice[:0]
+        return np.unique(outline.choice[priced.open_arcs(intervals, cutoff)])
 
     def bounded(
         self, state: PartState, priced: PricedGraph, cutoff: float, splits: int
@@ -206,42 +284,117 @@ class GroupSearch:
         self.report()
         return intervals
 
-    def search(self, state: PartState, opened: OpenGraph) -> None:
-        """Solve a stage graph, wider and wider, until its bound meets the incumbent."""
-        constant = state.part.constant
-        for width in WIDTHS:
-            cutoff = min(self.objective - constant, NEVER)
-            self.check_time()
-            priced = PricedGraph(opened.graph)
-            intervals = self.bounded(state, priced, cutoff, SPLITS)
-            if not intervals:
+    def dive(self) -> None:
+        """Look for a good plan not far above the bounds of the parts, a little further each time."""
+        base = self.bound
+        for slack in DIVES:
+            guess = base * (1 + slack)
+            if guess >= self.objective or guess >= NEVER:
                 return
-            opened = opened.only(priced.open_arcs(intervals, cutoff))
-            if self.solver not in LABELS and self.backend(state, opened):
-                return
-            found = search_resource_paths(
-                opened.graph,
-                opened.context,
-                cutoff=cutoff,
-                width=width,
-                intervals=intervals,
-            )
-            state.raise_bound(min(min(found.bound, cutoff) + constant, NEVER), "dp")
-            self.report()
-            if found.path:
-                self.take(state, opened.choice[list(found.path)].tolist())
-            if found.exact or self.gap_reached():
-                return
-            if state.bound >= self.objective * (1 - PROVED):
+            for state in sorted(self.states, key=lambda s: s.bound):
+                if state.bound < guess and not self.closed(state):
+                    self.check_time()
+                    self.look_below(state, min(guess, self.objective), DIVE_WIDTH)
+            if self.objective <= guess:
                 return
 
-    def backend(self, state: PartState, opened: OpenGraph) -> bool:
-        """Let an integer program solve what is open; tell whether it did. Labels take over if not."""
+    def advance(self, state: PartState) -> None:
+        """Look for plans of a part up to a little above its bound: little is open there.
+
+        A search that finds nothing raises the bound. One that is not exact is tried again with more
+        labels.
+        """
+        guess = state.bound * (1 + STEP)
+        # A part without an outline has no bound yet, and ten percent above nothing is nothing.
+        if state.bound <= 0 or guess * (1 + NEAR) >= self.objective:
+            guess = min(self.objective, NEVER)
+        if not self.look_below(state, guess, WIDTHS[state.steps]):
+            state.steps += 1
+            state.done = state.steps == len(WIDTHS)
+
+    def look_below(self, state: PartState, guess: float, width: int) -> bool:
+        """Search a part for plans below `guess` seconds; tell whether the search was exact."""
+        part = state.part
+        cutoff = min(guess - part.constant, NEVER)
+        choices = self.outline(state, guess)
+        if choices is not None and not choices.size:
+            return True
+        self.check_time()
+        opened = part.graph(cutoff, choices)
+        priced = PricedGraph(opened.graph)
+        intervals = self.bounded(state, priced, cutoff, SPLITS)
+        if not intervals:
+            return True
+        opened = opened.only(priced.open_arcs(intervals, cutoff))
+        self.check_time()
+        if self.solver not in LABELS and (guess >= self.objective or math.isinf(self.objective)):
+            exact = self.backend(state, opened, guess)
+            if exact is not None:
+                return exact
+        found = search_resource_paths(
+            opened.graph,
+            opened.context,
+            cutoff=cutoff,
+            width=width,
+            intervals=intervals,
+            effort=max(self.seconds_left, 0.0) * EFFORT,
+        )
+        state.raise_bound(min(min(found.bound, cutoff) + part.constant, NEVER), "dp")
+        self.report()
+        if found.path:
+            self.take(state, opened.choice[list(found.path)].tolist())
+            if found.exact:
+                self.place_exactly(state)
+                state.done = True
+        return found.exact
+
+    def place_exactly(self, state: PartState) -> None:
+        """Place every plan that is cheaper on the best links than the incumbent on the true ones.
+
+        Labels count the best links that groups can have; what no placement can give keeps the bound
+        below the incumbent. Where few plans are in between, placing them all closes the gap.
+        """
+        part, constant = state.part, state.part.constant
+        if state.bound >= self.objective * (1 - PROVED) or not self.goon():
+            return
+        cutoff = self.objective - constant
+        opened = part.unplaced(cutoff)
+        if opened is None or not opened.graph.arcs:
+            return
+        priced = PricedGraph(opened.graph)
+        intervals = priced.sweep(cutoff, SPLITS, self.goon)
+        opened = opened.only(priced.open_arcs(intervals, cutoff))
+        found = search_resource_paths(
+            opened.graph,
+            opened.context,
+            cutoff=cutoff,
+            intervals=intervals,
+            families=opened.choice,
+            most_labels=MOST_BETWEEN,
+        )
+        # What the search did not look at costs at least the cutoff, or its bound, on the best links.
+        least = cutoff if found.exact else found.bound
+        for value, path in found.others:
+            if value >= min(least, self.objective - constant):
+                break
+            state.raise_bound(min(least, value) + constant, "placement")
+            if self.gap_reached() or not self.goon():
+                least = min(least, value)
+                break
+            placed = part.placed(opened.choice[list(path)].tolist())
+            if placed.plan is not None:
+                self.accept(placed.plan, state)
+            least = min(least, placed.bound)
+        state.raise_bound(min(least + constant, self.objective), "placement")
+
+    def backend(self, state: PartState, opened: OpenGraph, guess: float) -> bool | None:
+        """Let an integer program solve what is open below `guess` seconds; tell whether it proved its
+        answer. None: labels must take over."""
         constant = state.part.constant
         explicit = state.part.explicit(opened)
         if explicit is None:
             self.notes.append(f"{state.part.name}: too much is open for {self.solver}, dp went on")
-            return False
+            return None
         limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0), gap=0.0)
         try:
             solution = registry.get(self.solver).solve(explicit.graph, limits)
@@ -249,15 +402,18 @@ class GroupSearch:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             self.notes.append(f"{self.solver} failed ({reason}); dp went on")
             self.solver = "dp"
-            return False
-        cutoff = min(self.objective - constant, NEVER)
+            return None
+        cutoff = min(guess - constant, NEVER)
         state.raise_bound(min(min(solution.bound, cutoff) + constant, NEVER), solution.solver)
         self.report()
         if solution.path:
             self.take(state, explicit.choice[list(solution.path)].tolist())
         if solution.stopped_by is Stop.USER:
             raise KeyboardInterrupt
-        return True
+        state.done = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        if state.done and solution.path:
+            self.place_exactly(state)
+        return state.done
 
     def take(self, state: PartState, choices: Sequence[int]) -> None:
         """Judge the plan of stage candidates of a part; keep it when it is the best.
@@ -267,16 +423,23 @@ class GroupSearch:
         SolverError: the judge finds it illegal, or faster than a bound.
         """
         plan = state.part.plan(choices)
-        if plan is None:
-            return
+        if plan is not None:
+            self.accept(plan, state)
+
+    def accept(self, plan: GroupPlan, state: PartState | None = None) -> None:
+        """Judge a plan; keep it when it is the best.
+
+        Raises
+        ------
+        SolverError: the judge finds it illegal, or faster than a bound.
+        """
         evaluation = evaluate_groups(self.problem, plan)
         if not evaluation.legal:
             raise SolverError(f"the search believes in an illegal plan: {evaluation.violations[0]}")
         found = evaluation.iteration_time
-        if found < self.bound * (1 - CLAIM_ROUNDING) or found < state.bound * (1 - CLAIM_ROUNDING):
-            raise SolverError(
-                f"a plan of {found!r} s is below the proved bound of {state.bound!r} s"
-            )
+        bound = max(self.bound, 0.0 if state is None else state.bound)
+        if found < bound * (1 - CLAIM_ROUNDING):
+            raise SolverError(f"a plan of {found!r} s is below the proved bound of {bound!r} s")
         if found < self.objective:
             self.plan, self.evaluation, self.objective = plan, evaluation, found
             self.report()
@@ -288,7 +451,7 @@ class GroupSearch:
 
     # ---- the outcome ----------------------------------------------------------------------------
 
-    def result(self, stop: Stop) -> GroupResult:
+    def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> GroupResult:
         """Put together what is known."""
         bound = min(self.bound, self.objective)
         proved = False
@@ -317,4 +480,12 @@ class GroupSearch:
                 "parts": [state.record() for state in self.states],
             },
             notes=tuple(self.notes),
+            reason=self.reason() if status is Status.INFEASIBLE else "",
+            ranking=ranking,
         )
+
+    def reason(self) -> str:
+        """Say why there is no plan."""
+        from ilp_planner.mixed.infeasible import explain
+
+        return explain(self.problem)

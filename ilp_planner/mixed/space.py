@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ilp_planner.mixed.place import Placed
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -48,8 +50,9 @@ class SpacePart(Protocol):
     micro_batches: int
     constant: float
 
-    def sketch(self) -> OpenGraph:
-        """Return the graph of some of the part's plans, to look for a first good one in."""
+    def sketch(self) -> OpenGraph | None:
+        """Return the graph of some of the part's plans, to look for a first good one in; None where
+        that does not help."""
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return a small graph, to bound the part and to tell which candidates matter: every plan
@@ -64,8 +67,28 @@ class SpacePart(Protocol):
         """Return an open graph as one without context, for solvers that know of none; None where that
         would be too large."""
 
+    def unplaced(self, cutoff: float) -> OpenGraph | None:
+        """Return the graph of all plans that the best links allow below `cutoff` seconds (without the
+        constant), also of candidates that others beat there. None where there is nothing to place."""
+
+    def placed(self, choices: Sequence[int]) -> Placed:
+        """Return the cheapest placement found of stage candidates in a row, and a bound on all of them
+        (without the constant)."""
+
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of stage candidates in a row; None where it cannot be placed."""
 
     def family(self, choice: int) -> Hashable:
         """Return what a stage candidate decides besides where it begins and ends."""
+
+
+class FixedPlacement:
+    """What parts have in common whose plans are placed in one way, at the graph's own times."""
+
+    def unplaced(self, cutoff: float) -> OpenGraph | None:
+        """Return nothing: there is nothing to place."""
+        return None
+
+    def placed(self, choices: Sequence[int]) -> Placed:
+        """Return nothing."""
+        return Placed(plan=None, bound=0.0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.mixed.space import OpenGraph
+from ilp_planner.mixed.space import FixedPlacement, OpenGraph
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -30,7 +30,7 @@ def parts_of(problem: GroupProblem) -> list[SpacePart]:
     return [PlannerPart(problem, batches) for batches in problem.micro_batches]
 
 
-class MetisPart:
+class MetisPart(FixedPlacement):
     """One order of device types and number of micro-batches of Metis's space (`SpacePart`)."""
 
     def __init__(self, whole: MetisGraph) -> None:
@@ -39,7 +39,7 @@ class MetisPart:
         self.name = f"{' '.join(whole.sequence)}, {self.micro_batches} micro-batches"
         self.constant = whole.constant
 
-    def sketch(self) -> OpenGraph:
+    def sketch(self) -> OpenGraph | None:
         """Return the whole graph."""
         return self.graph(np.inf, None)
 
@@ -69,12 +69,15 @@ class MetisPart:
 
 
 def _metis_parts(problem: GroupProblem) -> list[SpacePart]:
+    from ilp_planner.costs.metis import MetisCosts
     from ilp_planner.mixed.metis_space import metis_graphs
 
+    costs = problem.costs
+    assert isinstance(costs, MetisCosts)
     return [
         MetisPart(whole)
         for whole in metis_graphs(
-            problem.costs,
+            costs,
             problem.cluster,
             global_batch=problem.global_batch,
             micro_batches=problem.micro_batches,
@@ -85,4 +88,12 @@ def _metis_parts(problem: GroupProblem) -> list[SpacePart]:
 
 
 def _amp_parts(problem: GroupProblem) -> list[SpacePart]:
-    raise NotImplementedError
+    from ilp_planner.costs.amp import AmpCosts
+    from ilp_planner.mixed.amp_parts import amp_parts
+
+    costs = problem.costs
+    assert isinstance(costs, AmpCosts)
+    parts = amp_parts(
+        costs, problem.cluster, problem.global_batch, problem.model, max_tp=problem.max_tp
+    )
+    return [part for part in parts if part.micro_batches in problem.micro_batches]

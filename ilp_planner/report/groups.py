@@ -16,7 +16,6 @@ from ilp_planner.report.devices import (
 )
 from ilp_planner.report.tables import (
     describe_bound,
-    describe_gap,
     exact_seconds,
     memory_used,
     new_table,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 MOST_SHARES = 8  # replicas whose samples are listed one by one
 HOUR = 3600  # seconds
+NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 
 
 def group_table(problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation) -> Table:
@@ -120,10 +120,11 @@ def ranking_table(problem: GroupProblem, ranking: Sequence[Ranked]) -> Table:
     )
     for rank, entry in enumerate(ranking, 1):
         time = entry.evaluation.iteration_time
+        gap = proved_gap(time, entry.bound)
         cells = (
             str(rank),
             f"{time:.6f}",
-            describe_gap(proved_gap(time, entry.bound)),
+            "0 % (proved)" if gap == 0 else format_percent(gap),
             str(entry.plan.micro_batches),
             " | ".join(describe_stage(problem.cluster, stage) for stage in entry.plan.stages),
             " ".join(str(stage.stop - stage.start) for stage in entry.plan.stages),
@@ -160,27 +161,38 @@ def group_plan_lines(
     ----------
     proved: no plan is faster.
     """
-    batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
+    count = f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''}"
+    batch = f"{plan.global_batch} samples in {count}"
     time = exact_seconds(evaluation.iteration_time)
     lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch}")]
     if evaluation.cost is not None and evaluation.cost.terms:
         terms = evaluation.cost.terms.items()
-        lines.append(
-            ("of which", ", ".join(f"{name} {exact_seconds(value)}" for name, value in terms))
-        )
+        each = [f"{name} {exact_seconds(value)}" for name, value in terms if value >= NANOSECOND]
+        lines.append(("of which", " + ".join(each)))
     if evaluation.idle:
         lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
+    lines += _price_lines(problem, plan, evaluation)
+    lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
+    return lines
+
+
+def _price_lines(
+    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+) -> list[tuple[str, str]]:
+    """Say what the figures rest on, and the price; nothing of a plan that cannot be priced."""
+    if evaluation.cost is None:
+        return []
+    lines = []
     shares = compute_shares(problem, plan)
     if shares:
         text = ", ".join(f"{format_percent(share)} {name}" for name, share in shares.items())
         lines.append(("compute time", text))
     price = hourly_price(problem, plan)
     if price is not None:
-        each = price * evaluation.iteration_time / HOUR
+        once = price * evaluation.iteration_time / HOUR
         lines.append(
-            ("price", f"{price:.2f} per hour for {plan.devices} devices, {each:.4g} per iteration")
+            ("price", f"{price:.2f} per hour for {plan.devices} devices, {once:.4g} per iteration")
         )
-    lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
     return lines
 
 

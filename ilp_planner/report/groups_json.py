@@ -8,11 +8,14 @@ from ilp_planner.report.groups import compute_shares, fullest_device, hourly_pri
 from ilp_planner.report.tables import proved_gap
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
     from ilp_planner.report.evaluation import GroupCheck
     from ilp_planner.result import GroupResult
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
 def group_result_object(problem: GroupProblem, result: GroupResult) -> dict[str, Any]:
@@ -74,19 +77,16 @@ def group_plan_object(
             "tp": stage.tp,
             "dp": stage.dp,
             "replicas": [
-                {
-                    "devices": list(replica.devices),
-                    "nodes": sorted({problem.cluster.node_of[d] for d in replica.devices}),
-                    "types": list(
-                        dict.fromkeys(problem.cluster.type_of[d] for d in replica.devices)
-                    ),
-                    "samples": replica.samples,
-                    "memory_bytes": None if cost is None else cost.stages[s].memory[r],
-                }
-                for r, replica in enumerate(stage.replicas)
+                {"devices": list(replica.devices), "samples": replica.samples}
+                for replica in stage.replicas
             ],
         }
         if cost is not None:
+            for replica, entry, memory in zip(
+                stage.replicas, found["replicas"], cost.stages[s].memory, strict=True
+            ):
+                entry |= _place(problem.cluster, replica.devices)
+                entry["memory_bytes"] = memory
             used, limit = fullest_device(problem, stage, cost.stages[s])
             found |= {
                 "time_s": cost.stages[s].time,
@@ -103,8 +103,16 @@ def group_plan_object(
         "idle": [] if evaluation is None else list(evaluation.idle),
         "terms_s": {} if cost is None else dict(cost.terms),
         "provenance": {} if cost is None else compute_shares(problem, plan),
-        "price_per_hour": hourly_price(problem, plan),
+        "price_per_hour": None if cost is None else hourly_price(problem, plan),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
+    }
+
+
+def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
+    """Return nodes and types of devices that exist."""
+    return {
+        "nodes": sorted({cluster.node_of[d] for d in devices}),
+        "types": list(dict.fromkeys(cluster.type_of[d] for d in devices)),
     }
 
 

@@ -1,0 +1,144 @@
+"""Bounds from prices on devices: below every path, and nothing closed that is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.resource_prices import PricedGraph
+from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of, two_types
+
+if TYPE_CHECKING:
+    from ilp_planner.graph import StageGraph
+
+FEW = settings(max_examples=60, deadline=None)
+ROUNDING = 1 + 1e-9
+
+
+def all_paths(graph: StageGraph) -> list[tuple[float, float, tuple[int, ...]]]:
+    """Return (seconds, seconds of the slowest arc, path) of every path."""
+    return [
+        (graph.path_time(path), float(graph.time[list(path)].max()), path)
+        for path in paths_of(graph)
+        if graph.is_path(path)
+    ]
+
+
+@FEW
+@given(
+    graph=general_graphs(),
+    share=st.sampled_from([0.5, 1.0, 1.001, 1.5, np.inf]),
+    splits=st.integers(0, 10),
+)
+def test_intervals_hold_every_path_below_the_cutoff(
+    graph: StageGraph, share: float, splits: int
+) -> None:
+    paths = all_paths(graph)
+    best = min((value for value, _, _ in paths), default=np.inf)
+    cutoff = share * best
+    intervals = PricedGraph(graph).sweep(cutoff, splits)
+    assert intervals == sorted(intervals, key=lambda i: i.bound)
+    least = intervals[0].bound if intervals else np.inf
+    assert least <= best * ROUNDING or best * ROUNDING >= cutoff
+    for value, slowest, _ in paths:
+        if value * ROUNDING < cutoff:
+            inside = [i for i in intervals if i.low <= slowest * ROUNDING <= i.high * ROUNDING**2]
+            assert inside
+            assert min(i.bound for i in inside) <= value * ROUNDING
+
+
+@FEW
+@given(graph=general_graphs(), share=st.sampled_from([1.001, 1.2, 3.0]), splits=st.integers(0, 10))
+def test_open_arcs_hold_every_path_below_the_cutoff(
+    graph: StageGraph, share: float, splits: int
+) -> None:
+    paths = all_paths(graph)
+    best = min((value for value, _, _ in paths), default=np.inf)
+    cutoff = share * best
+    priced = PricedGraph(graph)
+    arcs = priced.open_arcs(priced.sweep(cutoff, splits), cutoff)
+    assert (np.diff(arcs) > 0).all()
+    for value, _, path in paths:
+        if value * ROUNDING < cutoff:
+            assert set(path) <= set(arcs.tolist())
+
+
+@FEW
+@given(graph=general_graphs(), seed=st.integers(0, 2**32 - 1))
+def test_any_price_bounds_the_sums(graph: StageGraph, seed: int) -> None:
+    """However bad the price; and what it offers on the way is a path at its time."""
+    random = np.random.default_rng(seed)
+    priced = PricedGraph(graph)
+    slowest = float(random.choice(graph.time))
+    price = random.exponential(graph.time.mean(), len(graph.capacity))
+    sums = [
+        float((graph.time + graph.extra)[list(path)].sum())
+        for _, most, path in all_paths(graph)
+        if most <= slowest
+    ]
+    least = min(sums, default=np.inf)
+    bound, _ = priced.shortest(price, slowest)
+    slack = 1e-9 * float(price @ np.array(graph.capacity) + graph.time.sum())
+    assert bound <= least + slack
+    assert priced.prices(slowest, np.inf).value <= least * ROUNDING
+    if priced.path:
+        assert graph.is_path(priced.path)
+        assert graph.path_time(priced.path) == pytest.approx(priced.value)
+
+
+@FEW
+@given(graph=general_graphs())
+def test_peaks_are_at_least(graph: StageGraph) -> None:
+    priced = PricedGraph(graph)
+    least = priced.least_peaks(np.inf)
+    for _, slowest, path in all_paths(graph):
+        peaks = float(graph.peaks[:, list(path)].max(axis=1).sum())
+        assert least <= peaks * ROUNDING
+        assert priced.least_peaks(slowest) <= peaks * ROUNDING
+
+
+def test_prices_tell_what_the_devices_are_worth() -> None:
+    """Two types of eight devices, 3000 arcs: without prices every stage would take eight devices."""
+    graph = two_types(24, shared=True)
+    priced = PricedGraph(graph)
+    free, _ = priced.shortest(np.zeros(2), np.inf)
+    found = priced.prices(np.inf, np.inf)
+    assert found.value > 1.2 * free
+    assert found.price[0] > 0  # of the fast ones
+
+
+def test_more_splits_never_loosen_the_bound() -> None:
+    graph = two_types(16, shared=True)
+    bounds = [PricedGraph(graph).sweep(np.inf, splits)[0].bound for splits in (0, 2, 4, 8, 16)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0]
+
+
+def test_one_path_is_its_own_bound() -> None:
+    graph = chain(1.0, 3.0, 2.0, micro_batches=4)
+    (interval,) = PricedGraph(graph).sweep(np.inf, 0)
+    assert interval.bound == pytest.approx(3 * 3.0 + 6.0)
+    assert interval.low == interval.high == 3.0
+
+
+def test_nothing_is_open_when_time_is_up() -> None:
+    """Not bounded further, but not lost either."""
+    graph = two_types(16, shared=True)
+    (interval,) = PricedGraph(graph).sweep(np.inf, 8, goon=lambda: False)
+    assert interval.high == graph.time.max()
+
+
+def test_no_path_at_all() -> None:
+    graph = chain(1.0, 2.0, 3.0).only(np.array([0, 2]))
+    assert PricedGraph(graph).sweep(np.inf) == []
+    assert PricedGraph(chain(1.0).only(np.zeros(0, np.int64))).sweep(np.inf) == []
+
+
+def test_devices_that_run_out_are_no_news_to_prices() -> None:
+    """Half a path of each kind fits on average: only whole paths do not."""
+    (first, *_) = PricedGraph(odd_one_out()).sweep(np.inf)
+    assert np.isfinite(first.bound)

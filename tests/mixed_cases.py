@@ -1,0 +1,143 @@
+"""A small mixed cluster with made-up Metis profiles, as the files that a user has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.mixed.build import ModelSizes, build_group_problem
+from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.profiles.metis import write_metis_profile
+from ilp_planner.result import GroupResult, Status, Stop
+from ilp_planner.specs.metis_cluster import (
+    MetisCluster,
+    MetisNode,
+    metis_cluster_spec,
+    write_metis_cluster,
+)
+from tests.metis_cases import synthetic_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from ilp_planner.mixed.problem import GroupProblem
+
+LAYERS = 6
+SPEEDS = {"A100": 1.0, "T4": 3.0}
+SIZES = ModelSizes(hidden=512, sequence=256, vocabulary=4000)
+SIZE_OPTIONS = ["--hidden-size", "512", "--sequence-length", "256", "--vocab-size", "4000"]
+ROOM = """\
+name = "room"
+
+[[nodes]]
+device = "t4"
+devices = 2
+
+[[nodes]]
+device = "a100"
+count = 2
+devices = 2
+
+[devices.t4]
+profile = "T4"
+memory = "15 GiB"
+peak.fp16 = "65 TFLOP/s"
+sustained = 0.4
+memory_bandwidth = "300 GB/s"
+price = 0.5
+
+[devices.a100]
+profile = "A100"
+memory = "80 GiB"
+peak.fp16 = "312 TFLOP/s"
+sustained = 0.7
+memory_bandwidth = "2000 GB/s"
+price = 2.0
+
+[links.intra_node]
+bandwidth = "40 GB/s"
+latency = "10 us"
+
+[links.inter_node]
+bandwidth = "10 GB/s"
+latency = "50 us"
+"""
+
+
+def room() -> MetisCluster:
+    """Return one node of 2 T4 and two of 2 A100."""
+    return MetisCluster(
+        nodes=(
+            MetisNode("10.0.0.1", "T4", 2, 10, 50, 15),
+            MetisNode("10.0.0.2", "A100", 2, 10, 46, 80),
+            MetisNode("10.0.0.3", "A100", 2, 10, 46, 80),
+        )
+    )
+
+
+def write_room(folder: Path) -> None:
+    """Write `room.toml`, `hostfile`, `clusterfile.json` and the folder `profile`."""
+    (folder / "room.toml").write_text(ROOM)
+    write_metis_cluster(room(), folder / "hostfile", folder / "clusterfile.json")
+    write_metis_profile(synthetic_profile(SPEEDS, LAYERS), folder / "profile")
+
+
+def room_problem(**options: Any) -> GroupProblem:
+    """Return the problem of these files, without reading any."""
+    cluster = options.pop("cluster", room())
+    settings: dict[str, Any] = {"model": "made-up", "global_batch": 16, "sizes": SIZES, **options}
+    profile = settings.pop("profile", synthetic_profile(SPEEDS, LAYERS))
+    return build_group_problem(
+        metis_cluster_spec(cluster), profile, metis_cluster=cluster, **settings
+    )
+
+
+def room_plan(
+    problem: GroupProblem,
+    stages: Sequence[tuple[int, int, int, Sequence[int]]] = (
+        (0, 1, 1, (0, 1)),
+        (1, 6, 2, (2, 3, 4, 5)),
+    ),
+    micro_batches: int = 4,
+) -> GroupPlan:
+    """Return a plan of stages (start, stop, tp, devices) with equal shares."""
+    batch = problem.global_batch // micro_batches
+    return GroupPlan(
+        model=problem.model,
+        global_batch=problem.global_batch,
+        micro_batches=micro_batches,
+        stages=tuple(
+            GroupStage(
+                start=start,
+                stop=stop,
+                replicas=tuple(
+                    Replica(devices=tuple(devices[i : i + tp]), samples=batch * tp // len(devices))
+                    for i in range(0, len(devices), tp)
+                ),
+            )
+            for start, stop, tp, devices in stages
+        ),
+    )
+
+
+def room_result(problem: GroupProblem, plan: GroupPlan | None, **changes: Any) -> GroupResult:
+    """Return a result with that plan, proved optimal; without one, unknown at the time limit."""
+    evaluation = None if plan is None else evaluate_groups(problem, plan)
+    time = float("inf") if evaluation is None else evaluation.iteration_time
+    values: dict[str, Any] = {
+        "plan": plan,
+        "evaluation": evaluation,
+        "status": Status.UNKNOWN if plan is None else Status.OPTIMAL,
+        "stopped_by": Stop.TIME if plan is None else Stop.PROOF,
+        "objective": time,
+        "bound": 0.5 if plan is None else time,
+        "bound_source": "prices",
+        "wall": 1.25,
+        "solver": "fake",
+        "seed": 0,
+        "certificate": {"version": 1, "parts": []},
+        "notes": ("a remark",),
+    }
+    return GroupResult(**{**values, **changes})
