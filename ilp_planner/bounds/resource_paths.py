@@ -344,7 +344,10 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     continue
                 fits = True
                 for d in range(types):
-                    if used[label, d] + use[a, d] > capacity[d]:
+                    taken[d] = used[label, d] + use[a, d]
+                    if d < seated:
+                        taken[d] = after_table[demand[a, d], d, used[label, d]]
+                    if taken[d] < 0 or taken[d] > capacity[d]:
                         fits = False
                         break
                 if not fits:
@@ -352,6 +355,10 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 m, s = time[a], total[a] + tot[label]
                 if arc[label] >= 0:
                     follower = kind[arc[label]]
+                    d = single[a]
+                    if d >= 0 and d == single[arc[label]]:
+                        if not near_table[demand[a, d], d, used[label, d]]:
+                            follower = apart[follower]
                     m += send_time[row[a], follower]
                     s += send_total[row[a], follower]
                 m = max(m, top[label])
@@ -375,14 +382,14 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 bound += tail
                 if bound >= best:
                     continue
-                if made == room:
-                    room *= 2
+                if made == space:
+                    space *= 2
                     m_bound, m_top, m_tot = (
-                        _grow(m_bound, room),
-                        _grow(m_top, room),
-                        _grow(m_tot, room),
+                        _grow(m_bound, space),
+                        _grow(m_top, space),
+                        _grow(m_tot, space),
                     )
-                    m_arc, m_follow = _grow(m_arc, room), _grow(m_follow, room)
+                    m_arc, m_follow = _grow(m_arc, space), _grow(m_follow, space)
                 m_bound[made] = bound
                 m_top[made] = m
                 m_tot[made] = s

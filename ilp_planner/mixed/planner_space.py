@@ -9,16 +9,18 @@ it; the class, as far as the sender's link does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
 
-from ilp_planner.bounds.resource_paths import Context
+from ilp_planner.bounds.resource_paths import Context, no_seats
 from ilp_planner.costs.group_network import group_class
+from ilp_planner.costs.groups import GroupClass
 from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.options import mixed_options, single_type_options
 from ilp_planner.mixed.place import GroupChoice, Placed, place
+from ilp_planner.mixed.seating import Seating, seat_all
 from ilp_planner.mixed.space import OpenGraph
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class PlannerPart:
         self.samples: list[tuple[int, ...]] = []
         self.candidates: Candidates | None = None
         self._slots = self._tensor_slots(degrees)
+        self.seats = Seating(cluster) if cluster.symmetric else None
+        self.seat_tables: tuple[NDArray[Any], ...] | None = None
 
     # ---- candidates -----------------------------------------------------------------------------
 
@@ -186,7 +190,9 @@ class PlannerPart:
         """Tell apart the classes of groups that make a difference to a sender, and price sending."""
         problem = self.problem
         classes = [group_class(option, problem.cluster) for option in self.options]
-        distinct = list(dict.fromkeys(classes))
+        kinds = range(len(problem.cluster.type_names))
+        # a group in a node of its own is seen as one that shares no node with the sender
+        distinct = list(dict.fromkeys([*classes, *(GroupClass((k,), False) for k in kinds)]))
         bottleneck = np.zeros((len(self.options), len(distinct), self.layers + 1))
         extra = np.zeros_like(bottleneck)
         for o, (option, samples) in enumerate(zip(self.options, self.samples, strict=True)):
@@ -211,6 +217,10 @@ class PlannerPart:
         self.least_time, self.more_time = best(bottleneck)
         self.least_extra, self.more_extra = best(extra)
         number = {to: int(merged[c]) for c, to in enumerate(distinct)}
+        self.apart = np.zeros(first.size, np.int64)
+        for to in distinct:
+            alone = GroupClass(to.types, False)
+            self.apart[number[to]] = number[alone if alone in number else to]
         self.class_of = np.array([number[to] for to in classes], np.int64)
         use = np.array([option.use for option in self.options], np.int64)
         use = use.reshape(len(self.options), len(problem.cluster.type_counts))
@@ -221,6 +231,29 @@ class PlannerPart:
         seats = np.array(slots, np.int64).reshape(len(self.options), len(self._slots))
         self.use = np.concatenate((use, seats), axis=1)
         self.capacity = (*problem.cluster.type_counts, *(seats for _, _, seats in self._slots))
+
+    def _seated(self, option: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Return what the labels need to seat groups, by arc."""
+        assert self.seats is not None
+        if self.seat_tables is None:
+            demands: dict[tuple[int, int], int] = {}
+            rows = [
+                [demands.setdefault((o.tp, count), len(demands)) for count in o.replicas]
+                for o in self.options
+            ]
+            after, near = self.seats.follow(tuple(demands))
+            classes = [group_class(o, self.problem.cluster) for o in self.options]
+            single = [c.types[0] if c.within_node else -1 for c in classes]
+            self.seat_tables = np.array(rows, np.int64), np.array(single, np.int64), after, near
+        rows_of, single_of, after, near = self.seat_tables
+        return {
+            "demand": rows_of[option],
+            "single": single_of[option],
+            "after": after,
+            "near": near,
+            "rest": self.seats.rest,
+            "apart": self.apart,
+        }
 
     # ---- graphs ---------------------------------------------------------------------------------
 
@@ -326,8 +359,12 @@ class PlannerPart:
             row=row,
             send_time=self.more_time,
             send_extra=self.more_extra,
+            **no_seats(which.size),
         )
-        return OpenGraph(graph=graph, choice=choices[which], context=context)
+        seated = None
+        if self.seats is not None:
+            seated = replace(context, **self._seated(option))
+        return OpenGraph(graph=graph, choice=choices[which], context=context, seated=seated)
 
     def _empty(self) -> StageGraph:
         none = np.zeros(0, np.int64)
@@ -401,21 +438,29 @@ class PlannerPart:
         """Place groups on devices."""
         return self.placed(choices).plan
 
+    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Seat groups one after the other, as the labels of a seated graph do."""
+        assert self.seats is not None
+        return seat_all(self.problem, self.micro_batches, self._groups(choices), self.seats)
+
+    def _groups(self, choices: Sequence[int]) -> tuple[GroupChoice, ...]:
+        c = self._everything()
+        return tuple(
+            GroupChoice(
+                start=int(c.start[number]),
+                stop=int(c.stop[number]),
+                option=self.options[int(c.option[number])],
+                samples=self.samples[int(c.option[number])],
+            )
+            for number in choices
+        )
+
     def placed(self, choices: Sequence[int]) -> Placed:
         """Place groups on devices; say what no placement of them undercuts."""
-        c = self._everything()
         placed = place(
             self.problem,
             self.micro_batches,
-            tuple(
-                GroupChoice(
-                    start=int(c.start[number]),
-                    stop=int(c.stop[number]),
-                    option=self.options[int(c.option[number])],
-                    samples=self.samples[int(c.option[number])],
-                )
-                for number in choices
-            ),
+            self._groups(choices),
             least=self.best_links(choices) + self.constant,
         )
         return replace(placed, bound=placed.bound - self.constant)

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from ilp_planner.mixed.place import GroupChoice
+    from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -89,3 +93,34 @@ class Seating:
                         self.rest[kind, taken] >= tp * replicas and seats[0][0] == taken
                     )
         return after, near
+
+
+def seat_all(
+    problem: GroupProblem,
+    micro_batches: int,
+    choices: Sequence[GroupChoice],
+    seating: Seating,
+) -> GroupPlan | None:
+    """Return the plan with every group on its devices; None when they do not fit."""
+    taken = [0] * len(seating.devices)
+    stages: list[GroupStage] = []
+    for choice in reversed(choices):
+        replicas: list[Replica] = []
+        for kind, count in enumerate(choice.option.replicas):
+            if not count:
+                continue
+            seats = seating.seat(kind, choice.option.tp, count, taken[kind])
+            if seats is None:
+                return None
+            taken[kind] = seats[-1][-1] + 1
+            for places in seats:
+                samples = choice.samples[len(replicas)]
+                devices = tuple(seating.devices[kind][place] for place in places)
+                replicas.append(Replica(devices=devices, samples=samples))
+        stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
+    return GroupPlan(
+        model=problem.model,
+        global_batch=problem.global_batch,
+        micro_batches=micro_batches,
+        stages=tuple(reversed(stages)),
+    )

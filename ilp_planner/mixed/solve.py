@@ -103,6 +103,7 @@ class PartState:
     source: str = ""
     promise: float = 0.0  # seconds, no proof: the order in which to look
     steps: int = 0  # of WIDTHS
+    climbs: int = 0  # times that there was nothing up to where it was looked
     done: bool = False
 
     def raise_bound(self, bound: float, source: str) -> None:
@@ -213,13 +214,35 @@ class GroupSearch:
                 return
             state.promise = intervals[0].bound + part.constant
             opened = opened.only(priced.open_arcs(intervals, cutoff))
-            found = search_resource_paths(
-                opened.graph, opened.context, cutoff=cutoff, width=width, intervals=intervals
-            )
-            if found.path:
-                self.take(state, opened.choice[list(found.path)].tolist())
-            if found.exact or not self.goon():
+            if self.find(state, opened, intervals, cutoff, width) or not self.goon():
                 return
+
+    def find(
+        self,
+        state: PartState,
+        opened: OpenGraph,
+        intervals: list[Interval],
+        cutoff: float,
+        width: int,
+    ) -> bool:
+        """Look for a good plan at true times, without a proof; tell whether nothing was left out."""
+        found = search_resource_paths(
+            opened.graph,
+            opened.context if opened.seated is None else opened.seated,
+            cutoff=cutoff,
+            width=width,
+            intervals=intervals,
+            effort=max(self.seconds_left, 0.0) * EFFORT,
+        )
+        if found.path:
+            choices = opened.choice[list(found.path)].tolist()
+            if opened.seated is None:
+                self.take(state, choices)
+            else:
+                plan = state.part.seat(choices)
+                if plan is not None:
+                    self.accept(plan, state)
+        return found.exact
 
     def run_amp(self) -> None:
         """Search AMP's space with its own program: every choice of degrees in milliseconds."""
@@ -304,11 +327,15 @@ class GroupSearch:
         A search that finds nothing raises the bound. One that is not exact is tried again with more
         labels.
         """
-        guess = state.bound * (1 + STEP)
+        # Without a plan there is nothing to be near to, and there may be none at all: look far soon.
+        step = STEP if self.plan is not None else STEP * 2**state.climbs
+        guess = state.bound * (1 + step)
         # A part without an outline has no bound yet, and ten percent above nothing is nothing.
         if state.bound <= 0 or guess * (1 + NEAR) >= self.objective:
             guess = min(self.objective, NEVER)
-        if not self.look_below(state, guess, WIDTHS[state.steps]):
+        if self.look_below(state, guess, WIDTHS[state.steps]):
+            state.climbs += 1
+        else:
             state.steps += 1
             state.done = state.steps == len(WIDTHS)
 
@@ -331,6 +358,9 @@ class GroupSearch:
             exact = self.backend(state, opened, guess)
             if exact is not None:
                 return exact
+        if opened.seated is not None:
+            self.find(state, opened, intervals, cutoff, min(width, DIVE_WIDTH))
+            cutoff = min(cutoff, self.objective - part.constant)
         found = search_resource_paths(
             opened.graph,
             opened.context,
@@ -410,10 +440,11 @@ class GroupSearch:
             self.take(state, explicit.choice[list(solution.path)].tolist())
         if solution.stopped_by is Stop.USER:
             raise KeyboardInterrupt
-        state.done = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if state.done and solution.path:
+        if solution.status is Status.OPTIMAL:
             self.place_exactly(state)
-        return state.done
+            state.done = True
+        # Nothing below the guess: there may be something above it, which the next look sees.
+        return solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
 
     def take(self, state: PartState, choices: Sequence[int]) -> None:
         """Judge the plan of stage candidates of a part; keep it when it is the best.

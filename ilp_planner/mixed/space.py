@@ -25,11 +25,14 @@ class OpenGraph:
     """A stage graph, and what its arcs cost beyond their best case.
 
     choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its graphs.
+    seated: the context in which labels give every group its devices, one after the other (`seating`):
+    every path is a plan at its true time; None where `context` has that already.
     """
 
     graph: StageGraph
     choice: NDArray[np.int64]
     context: Context | None = None
+    seated: Context | None = None
 
     def only(self, arcs: NDArray[np.int64]) -> OpenGraph:
         """Return the graph of some of the arcs."""
@@ -37,6 +40,7 @@ class OpenGraph:
             graph=self.graph.only(arcs),
             choice=self.choice[arcs],
             context=None if self.context is None else self.context.only(arcs),
+            seated=None if self.seated is None else self.seated.only(arcs),
         )
 
 
@@ -78,12 +82,19 @@ class SpacePart(Protocol):
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of stage candidates in a row; None where it cannot be placed."""
 
+    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of a path of a seated graph."""
+
     def family(self, choice: int) -> Hashable:
         """Return what a stage candidate decides besides where it begins and ends."""
 
 
 class FixedPlacement:
     """What parts have in common whose plans are placed in one way, at the graph's own times."""
+
+    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return nothing: no graph of theirs is seated."""
+        return None
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
         """Return nothing: there is nothing to place."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.resource_paths import INFINITE, Context, search_resource_paths
+from ilp_planner.bounds.resource_paths import INFINITE, Context, no_seats, search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.graph import StageGraph
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
@@ -185,6 +185,7 @@ class Chain:
             row=self.row[which],
             send_time=self.send[0],
             send_extra=self.send[1],
+            **no_seats(which.size),
         )
         return graph, context, which
 
