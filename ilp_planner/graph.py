@@ -10,9 +10,9 @@ a source to the sink, and costs
     (micro_batches - 1) * max(time of its arcs) + sum(time of its arcs)
       + sum(extra of its arcs) + sum over k of max(peak k of its arcs),
 
-where `extra` is what an arc adds once per iteration (a transfer, say) and a peak is something that the
-slowest stage alone decides (a gradient reduction that all stages do at once). Where arcs use up devices
-(`use`), a path may not use more of any type than there are (`capacity`).
+where `extra` is what an arc adds once per iteration (a transfer, say) and a peak is something that
+the slowest stage alone decides (a gradient reduction that all stages do at once). Where arcs use up
+devices (`use`), a path may not use more of any type than there are (`capacity`).
 """
 
 from __future__ import annotations

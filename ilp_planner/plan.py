@@ -1,7 +1,7 @@
 """The decision, and nothing else: what a training system needs to know to run.
 
-`Plan` decides operator by operator on equal devices; `GroupPlan` decides layer by layer on groups of
-devices that may differ.
+`Plan` decides operator by operator on equal devices; `GroupPlan` decides layer by layer on groups
+of devices that may differ.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Best path of a stage graph whose arcs share devices, add extras and have peaks.
 
-What an arc costs may depend on the arc after it (sending to another kind of group), and how many arcs may
-follow it may be limited (memory for micro-batches in flight): `Context` says so, and the graph itself then
-holds the best case of both.
+What an arc costs may depend on the arc after it (sending to another kind of group), and how many
+arcs may follow it may be limited (memory for micro-batches in flight): `Context` says so, and the
+graph itself then holds the best case of both.
 
-Labels (slowest stage, sum, peaks, devices used) grow from the end of the chain to its beginning. A label
-is dropped when another one at its node is at least as good in everything, and when no way to reach its
-node completes it below the cutoff: for every interval that the slowest stage may be in, the least sum of
-such a way with the interval's prices on devices (`resource_prices`) and with what is left of the
-capacities, counted coarsely: no plan within the capacities undercuts it.
+Labels (slowest stage, sum, peaks, devices used) grow from the end of the chain to its beginning. A
+label is dropped when another one at its node is at least as good in everything, and when no way to
+reach its node completes it below the cutoff: for every interval that the slowest stage may be in,
+the least sum of such a way with the interval's prices on devices (`resource_prices`) and with what
+is left of the capacities, counted coarsely: no plan within the capacities undercuts it.
 
-Where `width` labels per node are too few, the others are dropped and the least completion among them is
-kept as a bound: the search then gives a good path and a valid bound, and a larger width closes what is
-between them.
+Where `width` labels per node are too few, the others are dropped and the least completion among
+them is kept as a bound: the search then gives a good path and a valid bound, and a larger width
+closes what is between them.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ FEW = 10  # labels per node once the effort is spent
 class Context:
     """What an arc of a graph may cost beyond its best case, and where it may stand.
 
-    behind: int64 [arcs], most arcs after it. level: int64 [nodes], level_of: int64 [depths]: an arc with
-    d arcs after it leaves a node of level level_of[d]. kind: int64 [arcs], class of an arc, as the arc
-    before it sees it. row: int64 [arcs], its row in send_time and send_extra: float64 [rows, classes],
-    seconds added to time and extra when an arc of that class follows.
+    behind: int64 [arcs], most arcs after it. level: int64 [nodes], level_of: int64 [depths]: an arc
+    with d arcs after it leaves a node of level level_of[d]. kind: int64 [arcs], class of an arc, as
+    the arc before it sees it. row: int64 [arcs], its row in send_time and send_extra: float64
+    [rows, classes], seconds added to time and extra when an arc of that class follows.
 
     Where devices are taken node by node (`after` is not empty): demand: int64 [arcs, types], row of
-    `after` and `near`; after: int64 [rows, types, devices + 1], how many devices of a type are taken
-    once the arc has its own, -1 where they do not fit; near: bool, likewise, whether these are in one
-    node with the last one taken before. rest: int64 [types, devices + 1], devices left in that node. single:
-    int64 [arcs], the type of an arc in one node, -1 for others. apart: int64 [classes], the class that
-    stands for a follower of this class in another node.
+    `after` and `near`; after: int64 [rows, types, devices + 1], how many devices of a type are
+    taken once the arc has its own, -1 where they do not fit; near: bool, likewise, whether these
+    are in one node with the last one taken before. rest: int64 [types, devices + 1], devices left
+    in that node. single: int64 [arcs], the type of an arc in one node, -1 for others. apart: int64
+    [classes], the class that stands for a follower of this class in another node.
     """
 
     behind: NDArray[np.int64]
@@ -72,7 +72,14 @@ class Context:
 
     def only(self, arcs: NDArray[np.int64]) -> Context:
         """Return the context of some of the arcs."""
-        return replace(self, behind=self.behind[arcs], kind=self.kind[arcs], row=self.row[arcs])
+        return replace(
+            self,
+            behind=self.behind[arcs],
+            kind=self.kind[arcs],
+            row=self.row[arcs],
+            demand=self.demand[arcs],
+            single=self.single[arcs],
+        )
 
 
 def no_context(graph: StageGraph) -> Context:
@@ -105,9 +112,10 @@ def no_seats(arcs: int) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSearch:
-    """The cheapest path found and its time, () and inf without one; `bound`: seconds, proved for every
-    path (never above the cutoff that was given). exact: nothing was dropped for lack of width. others: with
-    families, the cheapest path of every family below the cutoff, the cheapest first."""
+    """The cheapest path found and its time, () and inf without one; `bound`: seconds, proved for
+    every path (never above the cutoff that was given). exact: nothing was dropped for lack of
+    width. others: with families, the cheapest path of every family below the cutoff, the cheapest
+    first."""
 
     path: tuple[int, ...]
     value: float
@@ -129,13 +137,13 @@ def search_resource_paths(
 ) -> PathSearch:
     """Return the cheapest path below `cutoff` seconds, and a bound on all paths.
 
-    With `families`, the cheapest path below the cutoff of every family: paths are of one family when
-    their arcs' numbers are the same, one after the other. (Told apart by hashes of 64 bits.)
+    With `families`, the cheapest path below the cutoff of every family: paths are of one family
+    when their arcs' numbers are the same, one after the other. (Told apart by hashes of 64 bits.)
 
     Parameters
     ----------
-    width: labels to keep per node. intervals: all that the slowest arc of a path below the cutoff may be
-    in, with prices; any time, without prices, when None.
+    width: labels to keep per node. intervals: all that the slowest arc of a path below the cutoff
+    may be in, with prices; any time, without prices, when None.
     families: int64 [arcs], a number for each arc.
     most_labels: of all nodes together; beyond, as if the width were reached. effort: comparisons of
     labels, beyond which only a few labels per node are kept.
@@ -159,7 +167,7 @@ def search_resource_paths(
         price = np.array([i.prices.price for i in known]).reshape(len(known), -1)
         if not known:
             return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)
-        # Sending may make the slowest stage slower than any arc of the graph: close the gaps between
+        # Sending may make the slowest stage slower than any arc of the graph: close gaps between
         # intervals, and let the last one have no end.
         if context is not None:
             low[1:] = np.minimum(low[1:], high[:-1])
@@ -175,7 +183,8 @@ def search_resource_paths(
         np.ascontiguousarray(graph.peaks[:, order].T), np.ascontiguousarray(graph.use[order]),
         first, sequence, sources, graph.sink, float(graph.micro_batches - 1),
         np.array(graph.capacity, np.int64), min(cutoff, INFINITE), width,
-        low, high, price, *coarse(graph.capacity, levels), most_labels, effort, group, family[order], families is not None,
+        low, high, price, *coarse(graph.capacity, levels), most_labels, effort, group,
+        family[order], families is not None,
         c.behind[order], c.level, c.level_of, c.kind[order], c.row[order],
         c.send_time, c.send_time + c.send_extra, gap == 0,
         c.demand[order], c.single[order], c.after, c.near, c.rest, c.apart,
@@ -199,7 +208,8 @@ def search_resource_paths(
 
 
 def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the levels that the capacity of each of the first four kinds of devices is told apart by,
+    """Return the levels that the capacity of each of the first four kinds of devices is told apart
+    by,
     and the devices of one level: together at most `most` combinations."""
     kinds = capacity[:4]
     sizes, units = np.ones(4, np.int64), np.ones(4, np.int64)
@@ -216,12 +226,13 @@ def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], N
 def _reach(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     head, time, total, peaks, use, first, order, sources, price, high, sizes, units
 ):
-    """Least bottleneck, peaks and, for every interval and coarse capacity, priced sum of a way from a
-    source to each node.
+    """Least bottleneck, peaks and, for every interval and coarse capacity, priced sum of a way from
+    a source to each node.
 
-    sizes, units: int64 [4], levels of the coarse capacity of the first four kinds of devices, and the
-    devices of one level. A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels,
-    which is at most (sum n_i) // unit: what is left of the capacity never allows less than it should.
+    sizes, units: int64 [4], levels of the coarse capacity of the first four kinds of devices, and
+    the devices of one level. A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i //
+    unit) levels, which is at most (sum n_i) // unit: what is left of the capacity never allows less
+    than it should.
     """
     nodes, kinds, rows = first.size - 1, peaks.shape[1], price.shape[0]
     types = use.shape[1]
@@ -290,7 +301,8 @@ def _wider(array, need):  # type: ignore[no-untyped-def]  # pragma: no cover - c
 @numba.njit(cache=True, nogil=True)
 def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     head, time, total, peaks, use, first, order, sources, sink, weight, capacity, cutoff, width,
-    low, high, price, sizes, units, most, effort, place, family, many, behind, level, level_of, kind, row, send_time, send_total, equal,
+    low, high, price, sizes, units, most, effort, place, family, many, behind, level, level_of,
+    kind, row, send_time, send_total, equal,
     demand, single, after_table, near_table, rest, apart,
 ):  # fmt: skip
     nodes, kinds, types, rows = first.size - 1, peaks.shape[1], use.shape[1], price.shape[0]
@@ -356,9 +368,9 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 if arc[label] >= 0:
                     follower = kind[arc[label]]
                     d = single[a]
-                    if d >= 0 and d == single[arc[label]]:
-                        if not near_table[demand[a, d], d, used[label, d]]:
-                            follower = apart[follower]
+                    same = d >= 0 and d == single[arc[label]]
+                    if same and not near_table[demand[a, d], d, used[label, d]]:
+                        follower = apart[follower]
                     m += send_time[row[a], follower]
                     s += send_total[row[a], follower]
                 m = max(m, top[label])

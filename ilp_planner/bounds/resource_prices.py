@@ -1,9 +1,10 @@
 """Prices of shared devices: a lower bound on every path of a stage graph within its capacities.
 
-Let F(tau) be the least sum of (time + extra) over paths whose arcs take at most tau. With a price for a
-device of each type, the path that is cheapest including prices, less what all devices cost, is a lower
-bound on F(tau) (Lagrangian relaxation); the best prices are found by cutting planes within a trust region. A path
-whose slowest stage takes more than a and at most b seconds then costs at least
+Let F(tau) be the least sum of (time + extra) over paths whose arcs take at most tau. With a price
+for a device of each type, the path that is cheapest including prices, less what all devices cost,
+is a lower bound on F(tau) (Lagrangian relaxation); the best prices are found by cutting planes
+within a trust region. A path whose slowest stage takes more than a and at most b seconds then costs
+at least
 
     (B - 1) * (least arc time above a) + F(b) + (least possible peaks),
 
@@ -41,7 +42,8 @@ NARROW = 1e-3  # relative width of an interval that is not split again
 class Prices:
     """price: float64 [D], seconds per device. slowest: seconds, slower arcs do not count.
 
-    value: seconds, proved lower bound on the sum of a path of such arcs; INFINITE where there is none.
+    value: seconds, proved lower bound on the sum of a path of such arcs; INFINITE where there is
+    none.
     """
 
     price: NDArray[np.float64]
@@ -81,7 +83,8 @@ class PricedGraph:
     def shortest(
         self, price: NDArray[np.float64], slowest: float
     ) -> tuple[float, NDArray[np.int64]]:
-        """Return the least priced sum less the price of all devices, and its path (arcs by tail)."""
+        """Return the least priced sum less the price of all devices, and its path (arcs by
+        tail)."""
         least, path = _cheapest(
             self.head, self.time, self.sum, self.use, price, slowest, self.first,
             self.topological, self.sources, self.graph.sink,
@@ -102,7 +105,8 @@ class PricedGraph:
     def prices(
         self, slowest: float, enough: float, start: NDArray[np.float64] | None = None
     ) -> Prices:
-        """Return good prices for arcs of at most `slowest` seconds; stop where they prove `enough`."""
+        """Return good prices for arcs of at most `slowest` seconds; stop where they prove
+        `enough`."""
         types = self.capacity.size
         best = np.zeros(types) if start is None else start
         value, path = self.shortest(best, slowest)
@@ -230,7 +234,8 @@ class PricedGraph:
 class _Model:
     """The lower envelope of cutting planes over the prices: highest point within a box.
 
-    height, price: a usual height and price; the program is in these units, so that its tolerances fit.
+    height, price: a usual height and price; the program is in these units, so that its tolerances
+    fit.
     """
 
     def __init__(self, types: int, height: float, price: float) -> None:

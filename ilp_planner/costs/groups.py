@@ -5,9 +5,9 @@ An iteration of B micro-batches takes
 
     T = (B - 1) * max_s u_s + sum_s (u_s + extra_s) + sum_k max_s peak_{k,s} + constant
 
-u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats with; extra_s: seconds
-that stage s adds once; a peak is added once, by the stage where it is largest. A cost model says what
-each term is.
+u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats with; extra_s:
+seconds that stage s adds once; a peak is added once, by the stage where it is largest. A cost model
+says what each term is.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class OptionTables:
 
     time, extra: float64 [L, L + 1], seconds, u and extra above, without sending to the next stage.
     peaks: float64 [K, L, L + 1], seconds.
-    in_flight: int64 [L, L + 1], micro-batches whose activations fit every device of the group at once;
-        0 where not even one does, or where the range is empty or not profiled.
+    in_flight: int64 [L, L + 1], micro-batches whose activations fit every device of the group at
+        once; 0 where not even one does, or where the range is empty or not profiled.
     samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
     """
 
@@ -118,8 +118,8 @@ class GroupCosts(Protocol):
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:
-        """Return what the optimiser reads, on the best links that the option can have; None when it is
-        not profiled or its replicas cannot share the samples."""
+        """Return what the optimiser reads, on the best links that the option can have; None when it
+        is not profiled or its replicas cannot share the samples."""
 
     def send(
         self,
@@ -129,5 +129,6 @@ class GroupCosts(Protocol):
         to: GroupClass,
         cluster: ClusterSpec,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (seconds added to u, seconds added to extra), float64 [L + 1] by the cut, of sending
-        from a stage of this option to the next one, on the best link that the two can have."""
+        """Return (seconds added to u, seconds added to extra), float64 [L + 1] by the cut, of
+        sending from a stage of this option to the next one, on the best link that the two can
+        have."""

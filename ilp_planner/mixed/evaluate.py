@@ -1,4 +1,5 @@
-"""The judge of layer-level plans: named checks, and time and memory recomputed. Imports no solver."""
+"""The judge of layer-level plans: named checks, and time and memory recomputed. Imports no
+solver."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.costs.metis import MetisCosts
 from ilp_planner.evaluate import ROUNDING, Violation
 from ilp_planner.units import format_bytes
 
@@ -150,7 +152,8 @@ def check_memory_fits(
 ) -> Iterator[Violation]:
     """Every device of every stage holds what it must; under Metis's rule, its groups in sum."""
     if problem.memory_rule == "metis":
-        needs = getattr(problem.costs, "group_memory")(plan, problem.cluster)
+        assert isinstance(problem.costs, MetisCosts)
+        needs = problem.costs.group_memory(plan, problem.cluster)
         for s, (wanted, available) in enumerate(needs):
             if wanted > available * (1 + ROUNDING):
                 limit = f"at most {format_bytes(available)} (Metis's rule)"

@@ -1,10 +1,10 @@
 """From groups to devices: which nodes' devices form each stage.
 
-The planner's placements are packed (`costs/group_network`): every replica lies in one node, and of the
-nodes that hold replicas of a stage at most one per device type has room, by its size, for another one.
-Simple packings come first. Where the true links make their best one dearer than the groups could be at
-best, all packings are tried as long as they are few; where they are many and links differ from node to
-node, `place_nodes` searches with CP-SAT.
+The planner's placements are packed (`costs/group_network`): every replica lies in one node, and of
+the nodes that hold replicas of a stage at most one per device type has room, by its size, for
+another one. Simple packings come first. Where the true links make their best one dearer than the
+groups could be at best, all packings are tried as long as they are few; where they are many and
+links differ from node to node, `place_nodes` searches with CP-SAT.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Seats = list[list[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The cheapest plan found, None without one. bound: seconds that no packed placement of the same
-    groups undercuts, inf where there is none."""
+    """The cheapest plan found, None without one. bound: seconds that no packed placement of the
+    same groups undercuts, inf where there is none."""
 
     plan: GroupPlan | None
     bound: float
@@ -165,8 +165,8 @@ def packings(cluster: ClusterSpec, choices: Sequence[GroupChoice]) -> Iterator[S
 def _pack(
     cluster: ClusterSpec, choices: Sequence[GroupChoice], order: Sequence[int], *, tight: bool
 ) -> Seats | None:
-    """Seat stages in the given order. tight: prefer the fullest node that holds a whole group, rather
-    than the node of the group before."""
+    """Seat stages in the given order. tight: prefer the fullest node that holds a whole group,
+    rather than the node of the group before."""
     size = node_devices(cluster)
     free = list(size)
     seats: Seats = [[] for _ in choices]
@@ -224,7 +224,8 @@ class _Steps:
 def every_packing(
     cluster: ClusterSpec, choices: Sequence[GroupChoice], steps: _Steps | None = None
 ) -> Iterator[Seats]:
-    """Yield all packed ways to seat all replicas, one of those that differ in a swap of equal nodes.
+    """Yield all packed ways to seat all replicas, one of those that differ in a swap of equal
+    nodes.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
 """Packed placements on nodes whose links differ, by CP-SAT.
 
-Variables: replicas of each stage on each node. What the links of a plan add to its time is minimised:
+Variables: replicas of each stage on each node. What the links add to a plan's time is minimised:
 
     (B - 1) * max_s (compute_s + transfer_s) + sum_s transfer_s + max_s (ring_s + step_s)
 
 A transfer takes as long as the slowest pair of nodes used between consecutive stages, a ring as the
-slowest pair of nodes that the stage uses. That is near to what the cost model says, not the same: the
-true cost decides between the placements returned.
+slowest pair of nodes that the stage uses. That is near to what the cost model says, not the same:
+the true cost decides between the placements returned.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def place_nodes(
     seconds: float,
     seed: int = 0,
 ) -> list[Seats]:
-    """Return packed placements, each better than the one before in the terms above; [] for none found.
+    """Return packed placements, each better than the one before in the terms above; [] where none
+    was found.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ def place_nodes(
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.max_deterministic_time = seconds
 
-    class Collect(cp_model.CpSolverSolutionCallback):
+    class Collect(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         """Keep every solution."""
 
         def __init__(self) -> None:

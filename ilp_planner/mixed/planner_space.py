@@ -1,9 +1,9 @@
 """The planner's own space: any groups of devices in any order along the pipeline, devices may idle.
 
 A part is one number of micro-batches B. Its candidates are all (range of layers, group option) that
-memory allows; on the best links that a group can have they cost what no placement undercuts. Nodes of the
-stage graph are (first layer, stages after, class of the group): stages after, as far as memory depends on
-it; the class, as far as the sender's link does.
+memory allows; on the best links that a group can have they cost what no placement undercuts. Nodes
+of the stage graph are (first layer, stages after, class of the group): stages after, as far as
+memory depends on it; the class, as far as the sender's link does.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class PlannerPart:
     # ---- candidates -----------------------------------------------------------------------------
 
     def _tensor_slots(self, degrees: Sequence[Sequence[int]]) -> list[tuple[int, int, int]]:
-        """Return (type, tp, seats for so many devices) where nodes leave devices out of such groups."""
+        """Return (type, tp, seats for so many devices) where nodes leave devices out of such
+        groups."""
         cluster = self.problem.cluster
         slots = []
         for kind, name in enumerate(cluster.type_names):
@@ -152,16 +153,15 @@ class PlannerPart:
             np.concatenate(c, axis=-1) if c else np.zeros((kinds, 0) if n == 5 else 0)
             for n, c in enumerate(columns)
         ]
-        option, start, stop, time, extra, peaks, in_flight = joined
         self._prepare_sending()
         found = Candidates(
-            option=option.astype(np.int64),
-            start=start.astype(np.int64),
-            stop=stop.astype(np.int64),
-            time=time,
-            extra=extra,
-            peaks=peaks,
-            in_flight=in_flight.astype(np.int64),
+            option=joined[0].astype(np.int64),
+            start=joined[1].astype(np.int64),
+            stop=joined[2].astype(np.int64),
+            time=joined[3],
+            extra=joined[4],
+            peaks=joined[5],
+            in_flight=joined[6].astype(np.int64),
         )
         self.kept = self._undominated(found)
         return found
@@ -187,7 +187,7 @@ class PlannerPart:
         return np.flatnonzero(keep)
 
     def _prepare_sending(self) -> None:
-        """Tell apart the classes of groups that make a difference to a sender, and price sending."""
+        """Tell apart the classes of groups that matter to a sender, and price sending."""
         problem = self.problem
         classes = [group_class(option, problem.cluster) for option in self.options]
         kinds = range(len(problem.cluster.type_names))
@@ -286,7 +286,8 @@ class PlannerPart:
         time = c.time + self.least_time[row]
         least = self.weight * time + time + c.extra + self.least_extra[row]
         least += self.outside[c.start, c.stop]
-        return choices[least < cutoff]
+        below: NDArray[np.int64] = choices[least < cutoff]
+        return below
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the graph over (layer, roughly the stages after)."""
@@ -300,13 +301,14 @@ class PlannerPart:
         return self._leveled(choices, LEVELS[deepest >= LEVELS])
 
     def _behind(self, c: Candidates) -> NDArray[np.int64]:
-        """Return the most stages after each candidate: what memory in flight, or the user, allows."""
+        """Return the most stages after each candidate that memory, or the user, allows."""
         most = min(self.problem.max_stages, self.layers) - 1
         unlimited = c.in_flight >= self.micro_batches
         return np.where(unlimited, most, np.minimum(c.in_flight - 1, most))
 
     def _leveled(self, choices: NDArray[np.int64], begins: NDArray[np.int64]) -> OpenGraph:
-        """Return the graph with a level for every range of stages after: from begins[n] to the next."""
+        """Return the graph with a level for every range of stages after: from begins[n] to the
+        next."""
         assert self.candidates is not None
         c = self.candidates.only(choices)
         if not choices.size:
@@ -315,19 +317,19 @@ class PlannerPart:
         last = c.stop == self.layers
         levels = begins.size
         arcs = []
-        for level, begin in enumerate(begins.tolist()):
-            end = int(begins[level + 1]) - 1 if level + 1 < levels else self.layers
+        for number, begin in enumerate(begins.tolist()):
+            end = int(begins[number + 1]) - 1 if number + 1 < levels else self.layers
             fits = behind >= begin
             if begin == 0:
                 final = np.flatnonzero(fits & last)
-                arcs.append((final, np.full(final.size, level), np.full(final.size, -1)))
+                arcs.append((final, np.full(final.size, number), np.full(final.size, -1)))
             inner = np.flatnonzero((behind >= max(begin, 1)) & ~last)
             reached = {
                 int(np.searchsorted(begins, k - 1, side="right")) - 1
                 for k in range(max(begin, 1), end + 1)
             }
             arcs += [
-                (inner, np.full(inner.size, level), np.full(inner.size, below))
+                (inner, np.full(inner.size, number), np.full(inner.size, below))
                 for below in sorted(reached)
             ]
         which, level, below = (np.concatenate(x) for x in zip(*arcs, strict=True))
@@ -391,19 +393,19 @@ class PlannerPart:
         if choices.size * levels * classes > MOST_EXPLICIT:
             return None
         arcs = []
-        for level in range(levels):
-            open_ended = level == levels - 1 and not exact
-            if level == 0:
+        for number in range(levels):
+            open_ended = number == levels - 1 and not exact
+            if number == 0:
                 final = np.flatnonzero(last)
                 arcs.append((final, final * 0, final * 0 - 1, final * 0))
-            inner = np.flatnonzero((behind >= level) & ~last)
-            for below in sorted({max(level - 1, 0)} | ({level} if open_ended else set())):
-                if level == 0 and not open_ended:
+            inner = np.flatnonzero((behind >= number) & ~last)
+            for after in sorted({max(number - 1, 0)} | ({number} if open_ended else set())):
+                if number == 0 and not open_ended:
                     continue
-                for to in range(classes):
+                for kind in range(classes):
                     arcs.append(
-                        (inner, np.full(inner.size, level), np.full(inner.size, below),
-                         np.full(inner.size, to))
+                        (inner, np.full(inner.size, number), np.full(inner.size, after),
+                         np.full(inner.size, kind))
                     )  # fmt: skip
         which, level, below, to = (np.concatenate(x) for x in zip(*arcs, strict=True))
         option, stop = c.option[which], c.stop[which]
@@ -490,9 +492,9 @@ def undominated(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 ):
     """Tell which candidates no other one of their range is at least as good as in everything.
 
-    order: candidates by range, the fastest first; first: where each range begins. better[a, b]: to a
-    sender, a group of class a is no worse than one of class b. send_time, send_extra: [candidates,
-    classes], sending to a group of each class.
+    order: candidates by range, the fastest first; first: where each range begins. better[a, b]: to
+    a sender, a group of class a is no worse than one of class b. send_time, send_extra:
+    [candidates, classes], sending to a group of each class.
     """
     keep = np.ones(order.size, np.bool_)
     for r in range(first.size - 1):

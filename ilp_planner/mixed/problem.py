@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class GroupProblem:
     """One planning problem of whole layers on device groups.
 
-    model: its name. space: `planner` (any groups, idle devices allowed), `metis` or `amp` (exactly what
-    those search). micro_batches: numbers of micro-batches per iteration (B) to try.
+    model: its name. space: `planner` (any groups, idle devices allowed), `metis` or `amp` (exactly
+    what those search). micro_batches: numbers of micro-batches per iteration (B) to try.
     memory_limits: device type -> bytes. memory_rule: `device` (every device by itself) or `metis`.
     placement: `default`, or `free` to place AMP's ranks as well. profile_source: what to show.
     notes: what was left out, one line each.

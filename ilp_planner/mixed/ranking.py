@@ -1,13 +1,16 @@
 """The best plans that differ in more than cuts.
 
-Two plans are of one family when they have the same number of micro-batches and the same groups one after
-the other; they differ in cuts only, and the cheapest one stands for them. All families below a cutoff are
-listed by labels that dominate only within their family; the cutoff grows until there are enough.
+Two plans are of one family when they have the same number of micro-batches and the same groups one
+after the other; they differ in cuts only, and the cheapest one stands for them. All families below
+a cutoff are listed by labels that dominate only within their family; the cutoff grows until there
+are enough.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
@@ -28,7 +31,8 @@ OUTLINE_SPLITS = 8
 
 
 def rank(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
-    """Return the `top` best plans, the fastest first; fewer when there are no more, or no more time."""
+    """Return the `top` best plans, the fastest first; fewer when there are no more, or no more
+    time."""
     slack = FIRST_SLACK
     best: list[tuple[float, GroupPlan, GroupEvaluation]] = []
     unlisted = search.bound
@@ -75,11 +79,11 @@ def list_families(
         opened.context,
         cutoff=below,
         intervals=intervals,
-        families=_array(families),
+        families=np.array(families, np.int64),
         most_labels=MOST_LABELS,
     )
     complete = cutoff if found.exact else found.bound + part.constant
-    plans = []
+    plans: list[tuple[float, GroupPlan, GroupEvaluation]] = []
     for value, path in found.others:
         if len(plans) == top:
             complete = min(complete, value + part.constant)
@@ -122,9 +126,3 @@ def _shape(plan: GroupPlan) -> tuple[object, ...]:
         tuple((stage.tp, tuple(len(r.devices) for r in stage.replicas)) for stage in plan.stages),
         tuple(tuple(sorted(r.samples for r in stage.replicas)) for stage in plan.stages),
     )
-
-
-def _array(values: list[int]):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    return np.array(values, np.int64)

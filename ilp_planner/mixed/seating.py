@@ -1,10 +1,10 @@
 """In which order groups take devices, where links depend on nothing but device types.
 
-From the last stage to the first, each group takes the next devices of its types: in the node where the group
-behind it ended if it fits there as a whole, otherwise from the next node on that holds it; a group larger
-than a node takes whole nodes first. Tensor-parallel ranks stay inside a node. Devices that are passed over
-stay idle. All of this follows from how many devices of a type are taken, passed ones included, so labels can
-count it exactly.
+From the last stage to the first, each group takes the next devices of its types: in the node where
+the group behind it ended if it fits there as a whole, otherwise from the next node on that holds
+it; a group larger than a node takes whole nodes first. Tensor-parallel ranks stay inside a node.
+Devices that are passed over stay idle. All of this follows from how many devices of a type are
+taken, passed ones included, so labels can count it exactly.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Seating:
 
     @cached_property
     def rest(self) -> NDArray[np.int64]:
-        """Return [types, devices + 1]: devices left in the node once so many of its type are taken; 0
-        where the last one taken was the node's last."""
+        """Return [types, devices + 1]: devices left in the node once so many of its type are taken;
+        0 where the last one taken was the node's last."""
         table = np.zeros((len(self.devices), max(map(len, self.devices)) + 1), np.int64)
         for kind, name in enumerate(self.cluster.type_names):
             place = 0
@@ -49,7 +49,8 @@ class Seating:
         return table
 
     def seat(self, kind: int, tp: int, replicas: int, taken: int) -> list[list[int]] | None:
-        """Return the places of each replica among the type's devices, None when there are too few."""
+        """Return the places of each replica among the type's devices, None when there are too
+        few."""
         sizes = self.cluster.node_sizes(self.cluster.type_names[kind])
         need = tp * replicas
         ends = np.cumsum(sizes).tolist()
@@ -74,9 +75,9 @@ class Seating:
     def follow(
         self, demands: Sequence[tuple[int, int]]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return, for each (tensor degree, replicas), [demands, types, devices + 1]: how many devices of
-        a type are taken afterwards, -1 where it does not fit; and whether the group is in one node with
-        the last device taken before."""
+        """Return, for each (tensor degree, replicas), [demands, types, devices + 1]: how many
+        devices of a type are taken afterwards, -1 where it does not fit; and whether the group is
+        in one node with the last device taken before."""
         shape = (len(demands), *self.rest.shape)
         after, near = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
         for n, (tp, replicas) in enumerate(demands):

@@ -1,9 +1,9 @@
 """From a problem of layers on device groups to a plan with a proof.
 
-A plan space falls into parts. Each part is bounded by prices on devices (`bounds/resource_prices`) on a
-small outline of its stage graph; what that leaves open below the incumbent is a stage graph, which labels
-(`bounds/resource_paths`) or an integer program solve. A part's bound only rises, so an interrupt loses
-nothing.
+A plan space falls into parts. Each part is bounded by prices on devices (`bounds/resource_prices`)
+on a small outline of its stage graph; what that leaves open below the incumbent is a stage graph,
+which labels (`bounds/resource_paths`) or an integer program solve. A part's bound only rises, so an
+interrupt loses nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WIDTHS = (300, 3_000, 30_000, 2**62)  # labels per node, until nothing is left o
 PROVED = 1e-9  # a relative gap that is rounding
 CLAIM_ROUNDING = 1e-9  # relative: the same times added in another order
 SKETCH_SPLITS = 6
-SKETCH_WIDTHS = (20,)
+SKETCH_WIDTHS = (20, 200)
 STEP = 0.1  # relative: how far above its bound a part is searched next
 DIVE_WIDTH = 300
 DIVES = (
@@ -72,7 +72,8 @@ def solve_groups(
     Parameters
     ----------
     limits: time, gap, workers and seed.
-    solver: `auto` or `dp` (labels; `auto` gives to CP-SAT what they leave open), `cp-sat`, `milp`, `pulp`.
+    solver: `auto` or `dp` (labels; `auto` gives to CP-SAT what they leave open), `cp-sat`, `milp`,
+    `pulp`.
     progress: called with (incumbent seconds, bound seconds) as they improve.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
@@ -225,7 +226,8 @@ class GroupSearch:
         cutoff: float,
         width: int,
     ) -> bool:
-        """Look for a good plan at true times, without a proof; tell whether nothing was left out."""
+        """Look for a good plan at true times, without a proof; tell whether nothing was left
+        out."""
         found = search_resource_paths(
             opened.graph,
             opened.context if opened.seated is None else opened.seated,
@@ -268,9 +270,9 @@ class GroupSearch:
             self.accept(placed.plan.group_plan(problem.model, problem.global_batch))
             return
         for plan in rank_plans(costs, problem.cluster, problem.global_batch, max_tp=problem.max_tp):
-            state = states.get(amp_name(plan.degrees))
-            if state is not None:
-                state.raise_bound(plan.bound, "partition dp")
+            found = states.get(amp_name(plan.degrees))
+            if found is not None:
+                found.raise_bound(plan.bound, "partition dp")
                 self.accept(plan.group_plan(problem.model, problem.global_batch))
         for state in self.states:
             state.raise_bound(self.objective, "partition dp")
@@ -284,8 +286,8 @@ class GroupSearch:
         return state.done or state.bound >= min(self.objective, NEVER) * (1 - PROVED)
 
     def outline(self, state: PartState, guess: float) -> NDArray[np.int64] | None:
-        """Bound a part by its outline; return the stage candidates of plans below `guess` seconds, None
-        for all that there are."""
+        """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,
+        None for all that there are."""
         part = state.part
         cutoff = min(guess - part.constant, NEVER)
         outline = part.outline(cutoff)
@@ -308,7 +310,8 @@ class GroupSearch:
         return intervals
 
     def dive(self) -> None:
-        """Look for a good plan not far above the bounds of the parts, a little further each time."""
+        """Look for a good plan not far above the bounds of the parts, a little further each
+        time."""
         base = self.bound
         for slack in DIVES:
             guess = base * (1 + slack)
@@ -327,7 +330,7 @@ class GroupSearch:
         A search that finds nothing raises the bound. One that is not exact is tried again with more
         labels.
         """
-        # Without a plan there is nothing to be near to, and there may be none at all: look far soon.
+        # Without a plan there is nothing to be near to, and there may be none: look far soon.
         step = STEP if self.plan is not None else STEP * 2**state.climbs
         guess = state.bound * (1 + step)
         # A part without an outline has no bound yet, and ten percent above nothing is nothing.
@@ -402,7 +405,7 @@ class GroupSearch:
             families=opened.choice,
             most_labels=MOST_BETWEEN,
         )
-        # What the search did not look at costs at least the cutoff, or its bound, on the best links.
+        # What was not looked at costs at least the cutoff, or the bound, on the best links.
         least = cutoff if found.exact else found.bound
         for value, path in found.others:
             if value >= min(least, self.objective - constant):
@@ -418,8 +421,8 @@ class GroupSearch:
         state.raise_bound(min(least + constant, self.objective), "placement")
 
     def backend(self, state: PartState, opened: OpenGraph, guess: float) -> bool | None:
-        """Let an integer program solve what is open below `guess` seconds; tell whether it proved its
-        answer. None: labels must take over."""
+        """Let an integer program solve what is open below `guess` seconds; tell whether it proved
+        its answer. None: labels must take over."""
         constant = state.part.constant
         explicit = state.part.explicit(opened)
         if explicit is None:

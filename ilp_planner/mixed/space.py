@@ -24,9 +24,10 @@ NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
 class OpenGraph:
     """A stage graph, and what its arcs cost beyond their best case.
 
-    choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its graphs.
-    seated: the context in which labels give every group its devices, one after the other (`seating`):
-    every path is a plan at its true time; None where `context` has that already.
+    choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its
+    graphs.
+    seated: the context in which labels give every group its devices, one after the other
+    (`seating`): every path is a plan at its true time; None where `context` has that already.
     """
 
     graph: StageGraph
@@ -60,24 +61,25 @@ class SpacePart(Protocol):
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return a small graph, to bound the part and to tell which candidates matter: every plan
-        cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more. None
-        where `graph` is small already."""
+        cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more.
+        None where `graph` is small already."""
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that use
-        only these candidates, all of them when None."""
+        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that
+        use only these candidates, all of them when None."""
 
     def explicit(self, opened: OpenGraph) -> OpenGraph | None:
-        """Return an open graph as one without context, for solvers that know of none; None where that
-        would be too large."""
+        """Return an open graph as one without context, for solvers that know of none; None where
+        that would be too large."""
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
-        """Return the graph of all plans that the best links allow below `cutoff` seconds (without the
-        constant), also of candidates that others beat there. None where there is nothing to place."""
+        """Return the graph of all plans that the best links allow below `cutoff` seconds (without
+        the constant), also of candidates that others beat there. None where there is nothing to
+        place."""
 
     def placed(self, choices: Sequence[int]) -> Placed:
-        """Return the cheapest placement found of stage candidates in a row, and a bound on all of them
-        (without the constant)."""
+        """Return the cheapest placement found of stage candidates in a row, and a bound on all of
+        them (without the constant)."""
 
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of stage candidates in a row; None where it cannot be placed."""

@@ -1,4 +1,4 @@
-"""The labels on stage graphs with devices to share, extras and peaks: against every path, one by one."""
+"""Labels on stage graphs with devices to share, extras and peaks, against every path."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_any_width_bounds_the_optimum(graph: StageGraph, width: int, share: floa
 
 @FEW
 @given(graph=general_graphs(), share=st.floats(0.9, 2), splits=st.integers(0, 8))
-def test_intervals_and_open_arcs_lose_nothing(
-    graph: StageGraph, share: float, splits: int
-) -> None:
+def test_intervals_and_open_arcs_lose_nothing(graph: StageGraph, share: float, splits: int) -> None:
     best = optimum(graph)
     cutoff = share * best if np.isfinite(best) else np.inf
     priced = PricedGraph(graph)
@@ -138,7 +136,10 @@ class Chain:
             time, extra = self.time[s], self.extra[s]
             if after:
                 to = self.kind[path[place + 1]]
-                time, extra = time + self.send[0, self.row[s], to], extra + self.send[1, self.row[s], to]
+                time, extra = (
+                    time + self.send[0, self.row[s], to],
+                    extra + self.send[1, self.row[s], to],
+                )
             slowest, total = max(slowest, time), total + time + extra
         peaks = self.peaks[:, list(path)].max(axis=1).sum()
         return float((self.micro_batches - 1) * slowest + total + peaks)
@@ -246,7 +247,7 @@ def test_what_follows_and_how_much_follows_counts(case: Chain, begins: list[int]
 def test_prices_of_the_best_case_lose_nothing_in_context(
     case: Chain, begins: list[int], share: float, splits: int, width: int
 ) -> None:
-    """The graph's own times are best cases: a plan's slowest stage may be slower than any of them."""
+    """The graph's own times are best cases: a slowest stage may be slower than any of them."""
     best = case.optimum()
     cutoff = share * best
     graph, context, stage = case.graph(begins)

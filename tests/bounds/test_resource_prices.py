@@ -102,7 +102,7 @@ def test_peaks_are_at_least(graph: StageGraph) -> None:
 
 
 def test_prices_tell_what_the_devices_are_worth() -> None:
-    """Two types of eight devices, 3000 arcs: without prices every stage would take eight devices."""
+    """Two types of eight devices: without prices every stage would take eight of them."""
     graph = two_types(24, shared=True)
     priced = PricedGraph(graph)
     free, _ = priced.shortest(np.zeros(2), np.inf)

@@ -61,7 +61,8 @@ def test_every_option_once(counts, degrees, samples) -> None:
 def test_replicas_need_no_power_of_two() -> None:
     options = set(single_type_options([6], [(1, 2)], 12))
     assert options == {
-        GroupOption(tp, (dp,)) for tp, dp in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (2, 1), (2, 2), (2, 3)]
+        GroupOption(tp, (dp,))
+        for tp, dp in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (2, 1), (2, 2), (2, 3)]
     }
 
 

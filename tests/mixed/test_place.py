@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +40,7 @@ def drawn(seed: int, **options) -> tuple[GroupProblem, int, list[GroupChoice]]:
     cuts = sorted(random.choice(np.arange(1, layers), stages - 1, replace=False).tolist())
     ends = [0, *cuts, layers]
     choices = []
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in pairwise(ends):
         if not ways:
             return problem, batches, []
         option, samples, _ = ways[int(random.integers(len(ways)))]
@@ -217,7 +218,9 @@ def test_cp_sat_is_near_the_best_placement_and_mostly_beats_the_simple_ones() ->
         if not first:
             continue
         found = place_nodes(problem, batches, choices, seconds=2.0)
-        every = [cost(problem, batches, choices, s) for s in every_packing(problem.cluster, choices)]
+        every = [
+            cost(problem, batches, choices, s) for s in every_packing(problem.cluster, choices)
+        ]
         best.append(min(every))
         simple.append(min(first))
         both.append(min([*first, *(cost(problem, batches, choices, s) for s in found)]))
@@ -248,7 +251,7 @@ def test_place_never_does_worse_than_the_simple_packings(seed: int) -> None:
 
 
 def test_slow_links_are_left_alone() -> None:
-    """Two of four nodes have a fast link between them: two stages that fill a node each go there."""
+    """Two of four nodes have a fast link: two stages that fill a node each go there."""
     seed = next(
         s
         for s in range(500)

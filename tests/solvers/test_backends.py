@@ -48,7 +48,7 @@ ARC_FLOW: dict[str, GraphSolver] = {
 }
 BACKENDS = {name: make() for name, make in registry.backends().items()} | ARC_FLOW
 AVAILABLE = [name for name, backend in BACKENDS.items() if backend.available()]
-GENERAL = [name for name in AVAILABLE if name in ARC_FLOW or name == "brute-force"]
+GENERAL = [name for name in AVAILABLE if name in ARC_FLOW or name in ("dp", "brute-force")]
 WHOLE = [name for name in AVAILABLE if "whole" in name]
 
 every_backend = pytest.mark.parametrize("name", AVAILABLE)
