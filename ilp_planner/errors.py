@@ -3,6 +3,9 @@
 A message names the file, the key, what was found and what was expected, on one line.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class PlannerError(Exception):
     """Root of all errors that are reported as one line, without a traceback."""
@@ -40,3 +43,18 @@ class InfeasibleError(PlannerError):
 
 class SolverError(PlannerError, RuntimeError):
     """A solver failed, or claimed something that the evaluator refutes."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a Ctrl-C that comes while compiled code runs be a KeyboardInterrupt.
+
+    Numba hands the result over with the exception set, which Python makes a SystemError with that
+    cause.
+    """
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise

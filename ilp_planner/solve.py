@@ -15,7 +15,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from ilp_planner.errors import PlannerError, SolverError
+from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.result import Result, Status, Stop, relative_gap
 from ilp_planner.solvers import registry
@@ -69,7 +69,8 @@ def solve(
     """
     search = Search(problem, limits or Limits(), solver, progress)
     try:
-        stop = search.run()
+        with interruptible():
+            stop = search.run()
     except KeyboardInterrupt:
         stop = Stop.USER
     return search.result(stop)

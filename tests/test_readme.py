@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ilp_planner.specs.metis_cluster import write_metis_cluster
+from tests.metis_cases import SAMPLES, published_cluster, scaled_samples
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 CONSOLE = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
 DATABASE = ROOT.parent / "shared" / "data" / "aceso" / "eurosys"
+AMP = ROOT.parent / "shared" / "data" / "amp" / "profiles.json"
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -34,26 +38,57 @@ def settled(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line and "stopped by" not in line]
 
 
-def test_the_opening_transcript_is_what_the_command_prints():
-    command, _, shown = CONSOLE[0].partition("\n")
+@pytest.mark.parametrize("block", [0, 2], ids=["opening", "mixed clusters"])
+def test_transcripts_are_what_the_commands_print(block: int):
+    command, _, shown = CONSOLE[block].partition("\n")
     done = run(command.removeprefix("$ "), ROOT)
     assert done.returncode == 0, done.stderr
     assert settled(done.stdout) == settled(shown)
 
 
-@pytest.mark.skipif(not DATABASE.exists(), reason="Aceso's profiles are not in ../shared")
-def test_the_commands_run_as_written(tmp_path: Path):
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a folder with what the commands read, where they may write."""
+    folder = tmp_path / "main"
+    (folder / "solutions").mkdir(parents=True)
     for name in ("models", "clusters"):
-        (tmp_path / "main").mkdir(exist_ok=True)
-        (tmp_path / "main" / name).symlink_to(ROOT / name)
-    (tmp_path / "main" / "solutions").mkdir()
+        (folder / name).symlink_to(ROOT / name)
     (tmp_path / "shared").symlink_to(ROOT.parent / "shared")
-    commands = [line.removeprefix("$ ") for line in CONSOLE[1].splitlines()]
-    assert len(commands) == 6
-    for command in commands:
-        done = run(command, tmp_path / "main")
+    return folder
+
+
+def run_block(block: int, folder: Path) -> list[str]:
+    """Run the commands of a block, none of which may fail; return what they print."""
+    printed = []
+    for command in CONSOLE[block].splitlines():
+        done = run(command.removeprefix("$ "), folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert "Traceback" not in done.stderr
+        printed.append(done.stdout)
+    return printed
+
+
+@pytest.mark.skipif(not DATABASE.exists(), reason="Aceso's profiles are not in ../shared")
+def test_the_commands_run_as_written(checkout: Path):
+    assert len(run_block(1, checkout)) == 6
+
+
+@pytest.mark.skipif(
+    not (SAMPLES.is_dir() and AMP.exists()),
+    reason="Metis's and AMP's profiles are not in ../shared",
+)
+def test_the_commands_for_mixed_clusters_run_as_written(checkout: Path):
+    """The files of a Metis user are 4 A100 and 4 T4 with the published profiles, 8 x slower."""
+    scaled_samples(checkout / "profile", 8)
+    write_metis_cluster(
+        published_cluster([4], [4]), checkout / "hostfile", checkout / "clusterfile.json"
+    )
+    metis, top, checked, amp, free = run_block(3, checkout)
+    assert "9.293 s for 128 samples" in metis  # the optimum of its space by an exact search
+    assert len(re.findall(r"^ +(\d+) +\d\.\d{6} ", top, re.MULTILINE)) == 10
+    assert "proved by the certificate, derived again" in checked
+    assert "1.062 s for 32 samples" in amp
+    assert "placement free" in free
 
 
 def test_the_python_example_runs():

@@ -13,7 +13,7 @@ from ilp_planner.cli.export import export
 from ilp_planner.cli.import_ import import_plan
 from ilp_planner.cli.options import ManyNumbers
 from ilp_planner.cli.solve import solve
-from ilp_planner.errors import PlannerError
+from ilp_planner.errors import PlannerError, interruptible
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
 INTERRUPTED = 130
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line; return its exit code, with one line on stderr for an error."""
     try:
-        code = app(args=arguments, prog_name="ilp-plan", standalone_mode=False)
+        with interruptible():
+            code = app(args=arguments, prog_name="ilp-plan", standalone_mode=False)
         sys.stdout.flush()
     except (PlannerError, typer.TyperException) as error:
         return _fail(error, _text_of(error), error.exit_code)

@@ -132,6 +132,24 @@ class LayerCosts:
         curves = [self._curve(name, option.tp, samples) for name, _ in kinds]
         return share_samples(curves, [n for _, n in kinds], samples)
 
+    def with_limits(self, limits: Mapping[str, float]) -> LayerCosts:
+        """Return the same costs with other limits.
+
+        Parameters
+        ----------
+        limits: device type -> bytes per device.
+        """
+        return LayerCosts(self.profile, limits, rates=self.rates, calibration=self.calibration)
+
+    def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
+        """Return the bytes that every layer takes by itself on a device of a replica of one sample:
+        all that must be there while it runs. None where that is not profiled."""
+        if (device, tp) not in self._profiled:
+            return None
+        key = LayerKey(device, tp, 1)
+        pair = (device, tp)
+        return self.profile.state[pair] + self.profile.activation[pair] + self._workspace(key)
+
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:

@@ -13,7 +13,7 @@ nothing grows with the micro-batches in flight. `metis_formulas` has each term.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +22,7 @@ import numpy as np
 from ilp_planner.costs.groups import GroupStageCost, OptionTables, PlanCost
 from ilp_planner.costs.metis_formulas import MetisFormulas, MetisGroup
 from ilp_planner.errors import PlanError, ProfileError
+from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import layer_names, total
 
 if TYPE_CHECKING:
@@ -199,6 +200,26 @@ class MetisCosts:
         """Seconds per iteration that every plan with B micro-batches takes."""
         formulas = self.formulas
         return (formulas.profile.batch_generator + formulas.least_sync) * micro_batches / 1e3
+
+    def with_limits(self, limits: Mapping[str, float]) -> MetisCosts:
+        """Return the same costs with other limits.
+
+        Parameters
+        ----------
+        limits: device type -> bytes per device.
+        """
+        return replace(self, limits=limits)
+
+    def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
+        """Return the bytes that every layer takes by itself on a device, for whichever profiled
+        micro-batch is least. None where none is profiled."""
+        formulas = self.formulas
+        name = formulas.row_name(device)
+        rows = [
+            np.asarray(formulas.profile.rows[LayerKey(name, tp, samples)].memory)
+            for samples in formulas.profile.samples(name, tp)
+        ]
+        return MIB * np.min(rows, axis=0) if rows else None
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
         """Judge a plan on the devices that it names; all nan where it needs rows that are

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,18 +39,46 @@ def share_samples(
     if len(used) == 1:
         each, left = divmod(samples, len(kinds))
         return tuple(each + (i < left) for i in range(len(kinds)))
-    shares = [1] * len(kinds)
-    # Every kind's replicas rise together, so ties go to the earlier kind, then to the smaller
-    # share.
-    queue = [(float(rising[kind][2]), kind, 1, i) for i, kind in enumerate(kinds) if samples > 1]
-    heapq.heapify(queue)
-    for _ in range(samples - len(kinds)):
-        _, kind, share, i = heapq.heappop(queue)
-        shares[i] = share + 1
-        if share + 2 <= samples:
-            heapq.heappush(queue, (float(rising[kind][share + 2]), kind, share + 1, i))
-    return tuple(
-        share
-        for kind in used
-        for share in sorted((s for s, k in zip(shares, kinds, strict=True) if k == kind))[::-1]
-    )
+    # Seconds of every further sample of a replica of each kind, in the order of its samples.
+    further = [rising[kind][2 : samples + 1] for kind in used]
+    counts = [replicas[kind] for kind in used]
+    missing = samples - len(kinds)
+    if not missing:
+        return (1,) * len(kinds)
+    last = _least_ceiling(further, counts, missing)
+    given = [int(np.searchsorted(seconds, last, side="left")) for seconds in further]
+    missing -= sum(count * more for count, more in zip(counts, given, strict=True))
+    shares: list[int] = []
+    # Ties go to the earlier kind, then to the replica with the smaller share.
+    for seconds, count, more in zip(further, counts, given, strict=True):
+        equal = int(np.searchsorted(seconds, last, side="right")) - more
+        ties = min(missing, count * equal)
+        missing -= ties
+        shares += [1 + more + ties // count + (i < ties % count) for i in range(count)]
+    return tuple(shares)
+
+
+def _least_ceiling(
+    further: Sequence[NDArray[np.float64]], counts: Sequence[int], missing: int
+) -> float:
+    """Return the least seconds within which the replicas take that many samples more."""
+
+    def enough(ceiling: float) -> bool:
+        taken = (
+            count * np.searchsorted(seconds, ceiling, side="right")
+            for seconds, count in zip(further, counts, strict=True)
+        )
+        return int(sum(taken)) >= missing
+
+    least = np.inf
+    for seconds in further:
+        low, high = 0, seconds.size
+        while low < high:
+            middle = (low + high) // 2
+            if enough(float(seconds[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        if low < seconds.size:
+            least = min(least, float(seconds[low]))
+    return least

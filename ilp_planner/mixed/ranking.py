@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
 
 FIRST_SLACK = 0.01  # relative: how far above the best plan to list at first
-LAST_SLACK = 3.0
+LAST_SLACK = 1e3
 GROWTH = 2.5
 MOST_LABELS = 2_000_000
-OUTLINE_SPLITS = 8
 
 
 def rank(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
@@ -59,12 +58,8 @@ def list_families(
     """Return the families of a part below the cutoff as (seconds on the best links, plan, its
     evaluation), and the seconds below which these are all."""
     part, below = state.part, cutoff - state.part.constant
-    outline, choices = part.outline(below), None
-    if outline is not None:
-        priced = PricedGraph(outline.graph)
-        intervals = priced.sweep(below, OUTLINE_SPLITS, search.goon)
-        choices = outline.choice[priced.open_arcs(intervals, below)]
-    opened = part.graph(below, choices)
+    # also of candidates that others beat: they make the second best family
+    opened = part.unplaced(below) or part.graph(below, None)
     if not opened.graph.arcs:
         return [], cutoff
     priced = PricedGraph(opened.graph)
@@ -88,11 +83,14 @@ def list_families(
         if len(plans) == top:
             complete = min(complete, value + part.constant)
             break
-        plan = part.plan(opened.choice[list(path)].tolist())
+        choices = opened.choice[list(path)].tolist()
+        placed = part.placed(choices)
+        plan = placed.plan or part.plan(choices)
         if plan is not None:
             evaluation = evaluate_groups(search.problem, plan)
             if evaluation.legal:
-                plans.append((value + part.constant, plan, evaluation))
+                least = max(value, placed.bound) if placed.plan else value
+                plans.append((least + part.constant, plan, evaluation))
     return plans, complete
 
 

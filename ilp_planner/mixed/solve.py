@@ -17,7 +17,7 @@ import numpy as np
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
-from ilp_planner.errors import PlannerError, SolverError
+from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.mixed.evaluate import GroupEvaluation, evaluate_groups
 from ilp_planner.mixed.space import NEVER
 from ilp_planner.mixed.spaces import parts_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.space import OpenGraph, SpacePart
     from ilp_planner.plan import GroupPlan
 
-WIDTHS = (300, 3_000, 30_000, 2**62)  # labels per node, until nothing is left open
+WIDTHS = (300, 3_000, 10_000, 30_000, 2**62)  # labels per node, until nothing is left open
 PROVED = 1e-9  # a relative gap that is rounding
 CLAIM_ROUNDING = 1e-9  # relative: the same times added in another order
 SKETCH_SPLITS = 6
@@ -51,7 +51,7 @@ DIVES = (
     0.3,
     0.5,
 )  # relative: how far above the bound to look for a first plan
-EFFORT = 3e8  # comparisons of labels in a second
+EFFORT = 1.5e8  # comparisons of labels in a second
 NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
 OUTLINE_SPLITS = 8
@@ -85,11 +85,12 @@ def solve_groups(
     search = GroupSearch(problem, limits or Limits(), solver, progress)
     ranking: tuple[Ranked, ...] = ()
     try:
-        stop = search.run()
-        if top > 1 and search.plan is not None:
-            from ilp_planner.mixed.ranking import rank
+        with interruptible():
+            stop = search.run()
+            if top > 1 and search.plan is not None:
+                from ilp_planner.mixed.ranking import rank
 
-            ranking = rank(search, top)
+                ranking = rank(search, top)
     except KeyboardInterrupt:
         stop = Stop.USER
     return search.result(stop, ranking)

@@ -126,11 +126,18 @@ def ranking_table(problem: GroupProblem, ranking: Sequence[Ranked]) -> Table:
             f"{time:.6f}",
             "0 % (proved)" if gap == 0 else format_percent(gap),
             str(entry.plan.micro_batches),
-            " | ".join(describe_stage(problem.cluster, stage) for stage in entry.plan.stages),
+            describe_stages(problem, entry.plan),
             " ".join(str(stage.stop - stage.start) for stage in entry.plan.stages),
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def describe_stages(problem: GroupProblem, plan: GroupPlan) -> str:
+    """Return `4 x T4 tp1 dp4 | 2 of (8 x A100 tp4 dp2)`: equal stages in a row are told once."""
+    each = [describe_stage(problem.cluster, stage) for stage in plan.stages]
+    runs = [(text, len(list(run))) for text, run in groupby(each)]
+    return " | ".join(text if count == 1 else f"{count} of ({text})" for text, count in runs)
 
 
 def group_problem_lines(problem: GroupProblem) -> list[tuple[str, str]]:
@@ -162,7 +169,7 @@ def group_plan_lines(
     proved: no plan is faster.
     """
     count = f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''}"
-    batch = f"{plan.global_batch} samples in {count}"
+    batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
     time = exact_seconds(evaluation.iteration_time)
     lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch}")]
     if evaluation.cost is not None and evaluation.cost.terms:

@@ -138,7 +138,7 @@ def describe_bound(bound: float, source: str) -> str:
     if bound <= 0:
         return "none"
     if math.isinf(bound):
-        return f"no plan exists, proved by {source}"
+        return f"no plan exists, proved by {source}" if source else "no plan exists"
     return f"{exact_seconds(bound)}, proved by {source}" if source else exact_seconds(bound)
 
 

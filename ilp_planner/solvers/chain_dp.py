@@ -1,8 +1,8 @@
 """Exact dynamic programming over the stage graph: everything a chain can say, in milliseconds.
 
-Where arcs have nothing but a time, labels are (slowest stage, sum of stages). Where they share devices,
-have extras or peaks, labels hold these, too, and prices on devices prune them; more labels per node are
-kept each time, until none was dropped.
+Where arcs have nothing but a time, labels are (slowest stage, sum of stages). Where they share
+devices, have extras or peaks, labels hold these, too, and prices on devices prune them; more labels
+per node are kept each time, until none was dropped.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from ilp_planner.errors import interruptible
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
@@ -98,8 +99,9 @@ class _ResourceSearch:
         if hint and not self.graph.is_path(hint):
             raise ValueError("hint must be a path of the graph, within its capacities")
         try:
-            self.learn(hint, 0.0)
-            stop = self.close(PricedGraph(self.graph))
+            with interruptible():
+                self.learn(hint, 0.0)
+                stop = self.close(PricedGraph(self.graph))
         except KeyboardInterrupt:
             stop = Stop.USER
         proved = self.bound >= self.objective  # inf and inf: that there is no path

@@ -10,8 +10,9 @@ factor of 0.8 to 1.2 on its width: on arithmetic, parameters and activations ali
 Device types, called t0, t1 ...: the slowest sustains 20 to 40 TFLOP/s, the others 1 to 6 times
 that. Memory is one of 16, 24, 32, 40, 48, 80 GiB. At least one type has no more than 32 GiB, so
 that memory binds. Nodes hold 8 devices, or 4 with a chance of one third; links inside them reach
-20 to 300 GB/s (log-uniform), between nodes of two types 1 to 25 GB/s (log-uniform), with latencies
-of 5 to 50 us.
+20 to 300 GB/s (log-uniform), between nodes of two types `between` (log-uniform), with latencies
+of 5 to 50 us. SLOW, 1 to 25 GB/s, is what rented machines of mixed kinds have; FAST, 12.5 to
+50 GB/s, are the 100 to 400 Gbit/s cards of clusters with hundreds of devices.
 
 Time of a layer for x samples on tp devices, forward and backward:
 
@@ -38,16 +39,22 @@ SAMPLES = (1, 2, 4, 8, 16)
 NUMBER = 2  # bytes of an fp16 number
 STATES = 16  # bytes per parameter
 VOCAB = 51200
+SLOW, FAST = (1e9, 25e9), (12.5e9, 50e9)  # bytes/s between nodes, least and most
 
 
 def instance(
-    types: int, devices_per_type: int, layers: int, seed: int
+    types: int,
+    devices_per_type: int,
+    layers: int,
+    seed: int,
+    between: tuple[float, float] = SLOW,
 ) -> tuple[LayerProfile, ClusterSpec, int]:
     """Return an instance: its profile, its cluster and its global batch.
 
     Parameters
     ----------
     types: of devices. devices_per_type: a multiple of 4. layers: transformer layers.
+    between: bytes/s of links between nodes, least and most.
 
     Raises
     ------
@@ -62,12 +69,14 @@ def instance(
     hidden = int(draw.choice([3072, 4096, 5120, 6144]))
     tokens = int(draw.choice([1024, 2048]))
     factors = draw.uniform(0.8, 1.2, layers)
-    cluster = _cluster(draw, types, devices_per_type)
+    cluster = _cluster(draw, types, devices_per_type, between)
     profile = _profile(draw, cluster, hidden, tokens, factors)
     return profile, cluster, 512 if types * devices_per_type <= 256 else 1024
 
 
-def _cluster(draw: np.random.Generator, types: int, devices_per_type: int) -> ClusterSpec:
+def _cluster(
+    draw: np.random.Generator, types: int, devices_per_type: int, network: tuple[float, float]
+) -> ClusterSpec:
     names = [f"t{i}" for i in range(types)]
     slowest = draw.uniform(20e12, 40e12)
     rates = slowest * np.concatenate(([1.0], draw.uniform(1.0, 6.0, types - 1)))
@@ -85,7 +94,7 @@ def _cluster(draw: np.random.Generator, types: int, devices_per_type: int) -> Cl
 
     within = {name: link(20e9, 300e9) for name in names}
     between = {
-        (a, b): link(1e9, 25e9)
+        (a, b): link(*network)
         for a, b in ((a, b) for a in sorted(names) for b in sorted(names))
         if a <= b
     }

@@ -47,6 +47,7 @@ def scale(words: list[str]) -> dict[str, Any]:
         "bound_s": result.bound,
         "gap": result.gap if found else None,
         "stopped_by": str(result.stopped_by),
+        "search_s": result.wall,
         "wall_s": time.perf_counter() - started,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "notes": list(result.notes),

@@ -339,7 +339,19 @@ def test_another_number_of_layers(ilp_plan: Command, room: list[str]) -> None:
 def test_memory_in_which_nothing_fits(ilp_plan: Command, room: list[str], costs: list[str]) -> None:
     done = ilp_plan("solve", *room, *costs, "--memory-limit", "1MiB")
     assert done.code == 3
-    assert re.fullmatch(r"ilp-plan: infeasible: .+\n", done.err)
+    assert re.fullmatch(
+        r"ilp-plan: infeasible: layer \d \(.+\) fits no device: .+ on each (A100|T4) \(tp \d\), "
+        r".+ MiB more than the limit of 1.00 MiB\n",
+        done.err,
+    )
+
+
+def test_what_is_not_profiled_is_not_called_memory(ilp_plan: Command, room: list[str]) -> None:
+    size = ["--micro-batch-size", "64", "--global-batch-size", "64"]
+    done = ilp_plan("solve", *room, *METIS, *size)
+    assert done.code == 3
+    assert "is profiled for micro-batches of 64 samples, whatever its memory" in done.err
+    assert "more memory" not in done.err + done.out
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_a_published_configuration_through_a_backend(name: str) -> None:
     part = next(
         p for p in amp_parts(costs, found.cluster, found.global_batch, "m") if p.degrees == degrees
     )
-    solution = get("cp-sat").solve(part.graph(1e9), Limits(seconds=60, workers=2))
+    solution = get("cp-sat").solve(part.graph(1e9, None).graph, Limits(seconds=60, workers=2))
     assert round(solution.objective, 4) == BEST[name]
     plan = part.plan(solution.path)
     assert plan is not None

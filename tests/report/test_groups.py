@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ilp_planner.files import to_json
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.report.groups import (
     describe_samples,
+    describe_stages,
     group_certificate_table,
     group_evaluation_lines,
     group_result_lines,
@@ -116,6 +118,16 @@ def test_no_plan(problem: GroupProblem) -> None:
     lines = dict(group_result_lines(problem, result))
     assert lines["no plan"] == "proved infeasible: 1 GiB is missing"
     assert group_result_object(problem, result)["stages"] == []
+
+
+def test_what_nobody_proved_is_proved_by_nobody(problem: GroupProblem) -> None:
+    result = room_result(problem, None, status=Status.INFEASIBLE, bound=math.inf, bound_source="")
+    assert dict(group_result_lines(problem, result))["bound"] == "no plan exists"
+
+
+def test_equal_stages_in_a_row_are_told_once(problem: GroupProblem) -> None:
+    alike = room_plan(problem, [(0, 2, 1, (2, 3)), (2, 4, 1, (4, 5)), (4, 6, 1, (0, 1))])
+    assert describe_stages(problem, alike) == "2 of (2 x A100 tp1 dp2) | 2 x T4 tp1 dp2"
 
 
 def test_a_ranking_has_the_gap_of_each_to_its_own_bound(problem: GroupProblem) -> None:

@@ -1,0 +1,23 @@
+"""A Ctrl-C is a Ctrl-C, wherever it comes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ilp_planner.errors import interruptible
+
+
+def compiled(cause: BaseException | None) -> None:
+    """Fail as compiled code does that comes back with an exception set."""
+    raise SystemError("returned a result with an exception set") from cause
+
+
+def test_an_interrupt_of_compiled_code_is_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        compiled(KeyboardInterrupt())
+
+
+@pytest.mark.parametrize("cause", [None, ValueError("x")])
+def test_other_errors_stay_what_they_are(cause: BaseException | None) -> None:
+    with pytest.raises(SystemError), interruptible():
+        compiled(cause)
