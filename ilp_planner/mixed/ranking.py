@@ -79,10 +79,15 @@ def list_families(
     )
     complete = cutoff if found.exact else found.bound + part.constant
     plans: list[tuple[float, GroupPlan, GroupEvaluation]] = []
+    seen: set[tuple[int, ...]] = set()
     for value, path in found.others:
         if len(plans) == top:
             complete = min(complete, value + part.constant)
             break
+        own = tuple(families[arc] for arc in path)
+        if own in seen:  # the cheapest one of the family has been met
+            continue
+        seen.add(own)
         choices = opened.choice[list(path)].tolist()
         placed = part.placed(choices)
         plan = placed.plan or part.plan(choices)
@@ -102,9 +107,10 @@ def ranked(
     """Put the incumbent first and the others in the order of their true times."""
     assert search.plan is not None
     assert search.evaluation is not None
-    shape = _shape(search.plan)
+    types = search.problem.cluster.type_of
+    shape = _shape(search.plan, types)
     others = sorted(
-        (entry for entry in best if _shape(entry[1]) != shape),
+        (entry for entry in best if _shape(entry[1], types) != shape),
         key=lambda entry: entry[2].iteration_time,
     )
     # the r-th best family takes at least the r-th least time on the best links
@@ -117,10 +123,12 @@ def ranked(
     return tuple(entries)
 
 
-def _shape(plan: GroupPlan) -> tuple[object, ...]:
+def _shape(plan: GroupPlan, types: tuple[str, ...]) -> tuple[object, ...]:
     """Return what plans of one family have in common."""
     return (
         plan.micro_batches,
-        tuple((stage.tp, tuple(len(r.devices) for r in stage.replicas)) for stage in plan.stages),
-        tuple(tuple(sorted(r.samples for r in stage.replicas)) for stage in plan.stages),
+        tuple(
+            (stage.tp, tuple(sorted(types[replica.devices[0]] for replica in stage.replicas)))
+            for stage in plan.stages
+        ),
     )

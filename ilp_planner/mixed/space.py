@@ -27,7 +27,8 @@ class OpenGraph:
     choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its
     graphs.
     seated: the context in which labels give every group its devices, one after the other
-    (`seating`): every path is a plan at its true time; None where `context` has that already.
+    (`seating`): every path is a plan, at about its true time; None where `context` has that
+    already.
     """
 
     graph: StageGraph

@@ -61,19 +61,20 @@ def scale_table(rows: Sequence[Row]) -> str:
     """Return gaps on generated instances, with the limits asked for and given."""
     found = {(r["types"], r["devices_per_type"], r["layers"], r["seed"]): r for r in rows}
     lines = [
-        "| instance | seed | plan (s) | bound (s) | gap | asked gap | s | limit (s) "
+        "| instance | seed | plan (s) | bound (s) | gap | asked gap | s | stopped by | limit (s) "
         "| asked limit (s) | peak memory (MB) |",
-        "|---|" + "---:|" * 9,
+        "|---|" + "---:|" * 6 + "---|" + "---:|" * 3,
     ]
     for case in SCALE_CASES:
         for seed in SEEDS:
             row = found.get((case.types, case.devices_per_type, case.layers, seed))
-            cells = ["not measured"] + ["-"] * 3
+            cells = ["not measured"] + ["-"] * 4
             given = memory = "-"
             if row is not None:
                 plan = "none" if row["objective_s"] is None else f"{row['objective_s']:.4f}"
                 gap = "-" if row["gap"] is None else percent(row["gap"])
                 cells = [plan, f"{row['bound_s']:.4f}", gap, f"{row['wall_s']:.1f}"]
+                cells.append(row["stopped_by"])
                 given, memory = f"{row['limit_s']:.0f}", f"{row['peak_mb']:.0f}"
             cells.insert(3, percent(case.target))
             lines.append(line([case.name, f"{seed}", *cells, given, f"{case.limit:.0f}", memory]))
