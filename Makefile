@@ -7,8 +7,9 @@ READY_TEST := $(VENV)/.ready-test
 # pip adds the exact versions of what the pinned dependencies depend on themselves
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
 
-# One solve compiles the numerical kernels (half a minute), so that no later one waits for them.
-WARM := @echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null
+# Two solves compile the numerical kernels (a minute), so that no later one waits for them.
+WARM := @echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null; \
+	$(BIN)/ilp-plan solve --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null
 
 .PHONY: plan test test-all lint bench clean
 

@@ -28,6 +28,7 @@ class Stop(StrEnum):
     PROOF = "proof"
     GAP = "gap"
     TIME = "time"
+    EFFORT = "effort"
     USER = "user"
     ERROR = "error"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.layer_inputs import rebuild_layer_case
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.report.evaluation import GroupCheck
-
-CHECKER = "ilp_planner.mixed.certificate"
 
 
 def judge_layers(
@@ -55,18 +51,14 @@ def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> Gr
     ------
     PlanError: it has none, or a malformed one.
     """
+    from ilp_planner.mixed.certificate import check_group_certificate
+
     if not saved.certificate:
         raise PlanError(f"{file}: certificate: found null, expected the record of a proof")
-    if find_spec(CHECKER) is None:
-        raise PlanError(
-            f"{file}: certificate: found one of whole layers, expected one of operators"
-        )
     try:
-        checker = import_module(CHECKER)
-        check: GroupCheck = checker.check_group_certificate(problem, saved.certificate, saved.plan)
+        return check_group_certificate(problem, saved.certificate, saved.plan)
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from None
-    return check
 
 
 def show_verdict(

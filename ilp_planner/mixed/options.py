@@ -11,7 +11,13 @@ from ilp_planner.costs.groups import GroupOption
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-MOST_MIXED = 400  # groups of several types, per B; with more, only powers of two per type
+MOST_MIXED = 400  # groups of several types, per B, however many layers there are
+MOST_CANDIDATES = 1_000_000  # such groups times ranges of layers
+
+
+def most_mixed(layers: int) -> int:
+    """Return how many groups of several types can be tried on all ranges of so many layers."""
+    return max(MOST_MIXED, MOST_CANDIDATES * 2 // (layers * (layers + 1)))
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -40,20 +46,23 @@ def single_type_options(
 
 
 def mixed_options(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int
+    counts: Sequence[int],
+    degrees: Sequence[Sequence[int]],
+    samples: int,
+    most: int = MOST_MIXED,
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all.
 
     Replicas have equally many devices, each at least one sample. Where there are more than
-    `MOST_MIXED` of them, only those with a power of two of replicas of every type; where these are
+    `most` of them, only those with a power of two of replicas of every type; where these are
     still more, only groups of two types.
     """
     everything = tuple(_mixed(counts, degrees, samples, range(1, samples + 1)))
-    if len(everything) <= MOST_MIXED:
+    if len(everything) <= most:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
     fewer = tuple(_mixed(counts, degrees, samples, powers))
-    if len(fewer) > MOST_MIXED:
+    if len(fewer) > most:
         fewer = tuple(option for option in fewer if sum(map(bool, option.replicas)) == 2)
     return fewer, False
 

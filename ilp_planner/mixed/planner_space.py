@@ -18,7 +18,7 @@ from ilp_planner.bounds.resource_paths import Context, no_seats
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.costs.groups import GroupClass
 from ilp_planner.graph import StageGraph
-from ilp_planner.mixed.options import mixed_options, single_type_options
+from ilp_planner.mixed.options import mixed_options, most_mixed, single_type_options
 from ilp_planner.mixed.place import GroupChoice, Placed, place
 from ilp_planner.mixed.seating import Seating, seat_all
 from ilp_planner.mixed.space import OpenGraph
@@ -84,7 +84,9 @@ class PlannerPart:
             for name in cluster.type_names
         ]
         self.single = tuple(single_type_options(cluster.type_counts, degrees, samples))
-        self.mixed, self.complete = mixed_options(cluster.type_counts, degrees, samples)
+        self.mixed, self.complete = mixed_options(
+            cluster.type_counts, degrees, samples, most_mixed(self.layers)
+        )
         self.options: list[GroupOption] = []
         self.samples: list[tuple[int, ...]] = []
         self.candidates: Candidates | None = None

@@ -20,7 +20,7 @@ from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.mixed.evaluate import GroupEvaluation, evaluate_groups
 from ilp_planner.mixed.space import NEVER
-from ilp_planner.mixed.spaces import parts_of
+from ilp_planner.mixed.spaces import left_out, parts_of
 from ilp_planner.result import GroupResult, Ranked, Status, Stop, relative_gap
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
@@ -51,7 +51,7 @@ DIVES = (
     0.3,
     0.5,
 )  # relative: how far above the bound to look for a first plan
-EFFORT = 1.5e8  # comparisons of labels in a second
+EFFORT = 1e8  # comparisons of labels in a second
 NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
 OUTLINE_SPLITS = 8
@@ -150,7 +150,7 @@ class GroupSearch:
         self.plan: GroupPlan | None = None
         self.evaluation: GroupEvaluation | None = None
         self.objective = math.inf
-        self.notes = list(problem.notes)
+        self.notes = [*problem.notes, *left_out([state.part for state in self.states])]
 
     @property
     def bound(self) -> float:
@@ -197,7 +197,7 @@ class GroupSearch:
         proved = relative_gap(self.objective, self.bound) <= PROVED
         if proved or self.plan is None:
             return Stop.PROOF
-        return Stop.GAP
+        return Stop.GAP if self.gap_reached() else Stop.EFFORT
 
     def sketch(self, state: PartState) -> None:
         """Look for a first good plan in a part, and guess what its best plan takes."""
@@ -340,8 +340,7 @@ class GroupSearch:
         if self.look_below(state, guess, WIDTHS[state.steps]):
             state.climbs += 1
         else:
-            state.steps += 1
-            state.done = state.steps == len(WIDTHS)
+            state.steps = min(state.steps + 1, len(WIDTHS) - 1)
 
     def look_below(self, state: PartState, guess: float, width: int) -> bool:
         """Search a part for plans below `guess` seconds; tell whether the search was exact."""

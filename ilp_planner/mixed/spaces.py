@@ -30,6 +30,21 @@ def parts_of(problem: GroupProblem) -> list[SpacePart]:
     return [PlannerPart(problem, batches) for batches in problem.micro_batches]
 
 
+def left_out(parts: Sequence[SpacePart]) -> list[str]:
+    """Return a line for the user where the parts do not hold every group of devices."""
+    from ilp_planner.mixed.planner_space import PlannerPart
+
+    few = [p for p in parts if isinstance(p, PlannerPart) and not p.complete]
+    if not few:
+        return []
+    counts = ", ".join(str(part.micro_batches) for part in few)
+    return [
+        f"stages of several device types: with {counts} micro-batches there are too many to try "
+        "all, only some with powers of two of replicas were; the bound is for these and for all "
+        "stages of one type"
+    ]
+
+
 class MetisPart(FixedPlacement):
     """One order of device types and number of micro-batches of Metis's space (`SpacePart`)."""
 

@@ -27,6 +27,7 @@ STOPS = {
     Stop.PROOF: "proof",
     Stop.GAP: "gap reached that was asked for",
     Stop.TIME: "time limit",
+    Stop.EFFORT: "more placements than can be tried one by one",
     Stop.USER: "interrupted by the user",
     Stop.ERROR: "a solver failed",
 }

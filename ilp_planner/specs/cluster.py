@@ -29,6 +29,9 @@ def check_positive(**values: float) -> None:
             raise ValueError(f"{name} must be positive, found {value!r}")
 
 
+MOST_DEVICES = 65536  # in a cluster
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A device type.
@@ -172,6 +175,8 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         if not self.name.strip():
             raise ValueError("name must not be empty")
+        if self.device_count > MOST_DEVICES:
+            raise ValueError(f"devices must be at most {MOST_DEVICES}, found {self.device_count}")
         if not self.nodes:
             raise ValueError("nodes must have at least one entry, found none")
         for i, group in enumerate(self.nodes, 1):

@@ -40,7 +40,7 @@ KEYS = {
     "metis": ("case", "space"),
     "amp": ("experiment", "placement"),
     "accuracy": ("experiment", "model", "fitted_on"),
-    "scale": ("types", "devices_per_type", "layers", "seed"),
+    "scale": ("network", "types", "devices_per_type", "layers", "seed"),
 }
 
 
@@ -206,7 +206,7 @@ def scale_rows(only: str, seconds: float | None) -> Iterator[Row]:
     """Solve the generated instances of every size and seed."""
     cases = [case for case in SCALE_CASES if only in case.name]
     if cases:
-        one("scale", "2", "4", "4", "0", "10")  # compiles
+        one("scale", "fast", "2", "4", "4", "0", "10")  # compiles
     for case in cases:
         for seed in SEEDS:
             yield scale_row(case, seed, seconds or case.limit)
@@ -214,7 +214,7 @@ def scale_rows(only: str, seconds: float | None) -> Iterator[Row]:
 
 def scale_row(case: ScaleCase, seed: int, seconds: float) -> Row:
     """Solve one."""
-    words = (case.types, case.devices_per_type, case.layers, seed, seconds)
+    words = (case.network, case.types, case.devices_per_type, case.layers, seed, seconds)
     row: Row = one("scale", *map(str, words))
     return row
 

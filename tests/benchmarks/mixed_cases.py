@@ -27,9 +27,10 @@ class MetisCase:
 class ScaleCase:
     """Generated instances (`generated.py`) of one size.
 
-    target: the gap asked for. limit: seconds.
+    target: the gap asked for. limit: seconds. network: `fast` or `slow` links between nodes.
     """
 
+    network: str
     types: int
     devices_per_type: int
     layers: int
@@ -39,7 +40,8 @@ class ScaleCase:
     @property
     def name(self) -> str:
         """What tables call it."""
-        return f"{self.types} types x {self.devices_per_type} devices, {self.layers} layers"
+        size = f"{self.types} types x {self.devices_per_type} devices, {self.layers} layers"
+        return f"{size}, {self.network} network"
 
 
 METIS_CASES = (
@@ -92,10 +94,21 @@ AMP_PUBLISHED = {
     "het_model": (1.1502, 1.1444),
 }
 
-SCALE_CASES = (
-    ScaleCase(types=3, devices_per_type=64, layers=48, target=0.005, limit=60),
-    ScaleCase(types=3, devices_per_type=16, layers=96, target=0.01, limit=200),
-    ScaleCase(types=2, devices_per_type=256, layers=32, target=0.01, limit=200),
+SCALE_CASES = tuple(
+    ScaleCase(
+        network=network,
+        types=types,
+        devices_per_type=devices,
+        layers=layers,
+        target=target,
+        limit=limit,
+    )
+    for network in ("fast", "slow")
+    for types, devices, layers, target, limit in (
+        (3, 64, 48, 0.005, 60),
+        (3, 16, 96, 0.01, 200),
+        (2, 256, 32, 0.01, 200),
+    )
 )
 SEEDS = (0, 1, 2)
 MICRO_BATCHES = 64

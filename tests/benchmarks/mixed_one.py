@@ -19,15 +19,18 @@ from tests.benchmarks.mixed_cases import MICRO_BATCHES
 
 def scale(words: list[str]) -> dict[str, Any]:
     """Solve a generated instance, with the number of micro-batches fixed."""
-    types, devices, layers, seed = map(int, words[:4])
+    network = words[0]
+    types, devices, layers, seed = map(int, words[1:5])
     started = time.perf_counter()
 
     from ilp_planner.mixed.build import build_group_problem
     from ilp_planner.mixed.solve import solve_groups
     from ilp_planner.solvers.base import Limits
-    from tests.benchmarks.generated import instance
+    from tests.benchmarks.generated import FAST, SLOW, instance
 
-    profile, cluster, batch = instance(types, devices, layers, seed)
+    profile, cluster, batch = instance(
+        types, devices, layers, seed, {"fast": FAST, "slow": SLOW}[network]
+    )
     problem = build_group_problem(
         cluster,
         profile,
@@ -35,14 +38,15 @@ def scale(words: list[str]) -> dict[str, Any]:
         global_batch=batch,
         micro_batch_sizes=(batch // MICRO_BATCHES,),
     )
-    result = solve_groups(problem, limits=Limits(seconds=float(words[4])))
+    result = solve_groups(problem, limits=Limits(seconds=float(words[5])))
     found = math.isfinite(result.objective)
     return {
+        "network": network,
         "types": types,
         "devices_per_type": devices,
         "layers": layers,
         "seed": seed,
-        "limit_s": float(words[4]),
+        "limit_s": float(words[5]),
         "objective_s": result.objective if found else None,
         "bound_s": result.bound,
         "gap": result.gap if found else None,

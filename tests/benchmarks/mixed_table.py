@@ -59,7 +59,8 @@ def amp_table(rows: Sequence[Row]) -> str:
 
 def scale_table(rows: Sequence[Row]) -> str:
     """Return gaps on generated instances, with the limits asked for and given."""
-    found = {(r["types"], r["devices_per_type"], r["layers"], r["seed"]): r for r in rows}
+    keys = ("network", "types", "devices_per_type", "layers", "seed")
+    found = {tuple(row[key] for key in keys): row for row in rows}
     lines = [
         "| instance | seed | plan (s) | bound (s) | gap | asked gap | s | stopped by | limit (s) "
         "| asked limit (s) | peak memory (MB) |",
@@ -67,7 +68,8 @@ def scale_table(rows: Sequence[Row]) -> str:
     ]
     for case in SCALE_CASES:
         for seed in SEEDS:
-            row = found.get((case.types, case.devices_per_type, case.layers, seed))
+            size = (case.types, case.devices_per_type, case.layers)
+            row = found.get((case.network, *size, seed))
             cells = ["not measured"] + ["-"] * 4
             given = memory = "-"
             if row is not None:
