@@ -7,6 +7,10 @@ of devices that may differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,12 +127,15 @@ class GroupPlan:
     """A whole pipeline of layers on groups of devices; devices in no stage stay idle.
 
     micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each.
+    settings: how every rank trains, where the plan is for a runtime that has such settings; the
+    devices of a replica are then tp x cp.
     """
 
     model: str
     global_batch: int
     micro_batches: int
     stages: tuple[GroupStage, ...]
+    settings: Settings | None = None
 
     @property
     def micro_batch(self) -> int:

@@ -12,6 +12,7 @@ ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
     ("errors", "units", "files"),
     ("specs",),
+    ("anatomy",),
     ("profiles",),
     ("costs",),
     ("problem", "graph"),

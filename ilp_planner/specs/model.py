@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ilp_planner.specs.architecture import Architecture, Parameters, check_counts
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
@@ -16,17 +17,17 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.toml_reader import Scalar
 
-ARCHITECTURES: Mapping[str, type[Gpt] | type[T5] | type[WideResNet]] = {
-    kind.family: kind for kind in (Gpt, T5, WideResNet)
+ARCHITECTURES: Mapping[str, type[Gpt] | type[T5] | type[WideResNet] | type[Decoder]] = {
+    kind.family: kind for kind in (Gpt, T5, WideResNet, Decoder)
 }
-PRECISIONS: Mapping[str, int] = {"fp16": 2, "fp32": 4}  # bytes of a number
+PRECISIONS: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp32": 4}  # bytes of a number
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A model to train.
 
-    precision: of parameters and activations, `fp16` or `fp32`.
+    precision: of parameters and activations, `fp16`, `bf16` or `fp32`.
     architecture: the family and its dimensions.
     micro_batches: samples per replica to try; the family's when empty.
     profile: profile format -> the model's key there (`aceso` -> `gpt_1_3B`).
@@ -54,7 +55,7 @@ class ModelSpec:
 
     @property
     def family(self) -> str:
-        """Return `gpt`, `t5` or `resnet`."""
+        """Return `gpt`, `t5`, `resnet` or `decoder`."""
         return self.architecture.family
 
     @property

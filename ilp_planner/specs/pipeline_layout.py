@@ -1,0 +1,139 @@
+"""Which layers each (virtual) pipeline stage holds, as Megatron's layout text says it.
+
+E embedding, t a layer, m a multi-token-prediction layer, L loss, | between stages
+(`--pipeline-model-parallel-layout`).
+
+Stage k of the text is virtual stage k // pp of pipeline rank k % pp.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ilp_planner.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutStage:
+    """What one (virtual) stage holds."""
+
+    layers: int = 0
+    embedding: bool = False
+    prediction_layers: int = 0
+    loss: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLayout:
+    """All (virtual) stages in the order that a sample passes them."""
+
+    stages: tuple[LayoutStage, ...]
+
+    def __post_init__(self) -> None:
+        if not self.stages or not self.stages[0].embedding or not self.stages[-1].loss:
+            raise ValueError("a layout must begin with the embedding and end with the loss")
+        if sum(s.embedding for s in self.stages) > 1 or sum(s.loss for s in self.stages) > 1:
+            raise ValueError("a layout must have one embedding and one loss")
+
+    @property
+    def layers(self) -> int:
+        """Transformer layers of all stages."""
+        return sum(stage.layers for stage in self.stages)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Number of the first layer of every stage, from 0."""
+        found, done = [], 0
+        for stage in self.stages:
+            found.append(done)
+            done += stage.layers
+        return tuple(found)
+
+
+def even_layout(
+    layers: int, pp: int, virtual: int = 1, *, prediction_layers: int = 0
+) -> PipelineLayout:
+    """Return Megatron's own split: equally many layers everywhere.
+
+    Raises
+    ------
+    ValueError: pp x virtual does not divide the layers.
+    """
+    stages = pp * virtual
+    if layers % stages:
+        raise ValueError(f"{layers} layers are not divisible by {stages} pipeline stages")
+    each = layers // stages
+    return split_layout([each] * stages, prediction_layers=prediction_layers)
+
+
+def split_layout(layers: list[int], *, prediction_layers: int = 0) -> PipelineLayout:
+    """Return the layout with so many layers in each stage, embedding first and loss last."""
+    last = len(layers) - 1
+    return PipelineLayout(
+        tuple(
+            LayoutStage(
+                layers=count,
+                embedding=k == 0,
+                prediction_layers=prediction_layers if k == last else 0,
+                loss=k == last,
+            )
+            for k, count in enumerate(layers)
+        )
+    )
+
+
+def write_layout(layout: PipelineLayout) -> str:
+    """Return the text; runs of layers as `t*n`."""
+
+    def run(letter: str, count: int) -> str:
+        return letter * count if count < 2 else f"{letter}*{count}"
+
+    return "|".join(
+        "E" * stage.embedding
+        + run("t", stage.layers)
+        + run("m", stage.prediction_layers)
+        + "L" * stage.loss
+        for stage in layout.stages
+    )
+
+
+def read_layout(text: str) -> PipelineLayout:
+    """Read the text, `x*n` and `(..)*n` repeated, commas ignored.
+
+    Raises
+    ------
+    SpecError: what is wrong with it.
+    """
+    flat = text.replace(",", "").replace(" ", "")
+    group = re.compile(r"\(([^()]*)\)\*(\d+)|([Etm|L])\*(\d+)")
+    while match := group.search(flat):
+        part, times = (match[1], match[2]) if match[2] else (match[3], match[4])
+        if int(times) * len(part) > 1_000_000:
+            raise SpecError(f"pipeline layout {text!r}: {match[0]!r} is too long")
+        flat = flat[: match.start()] + part * int(times) + flat[match.end() :]
+    if unknown := re.sub(r"[Etm|L]", "", flat):
+        raise SpecError(
+            f"pipeline layout {text!r}: expected E, t, m, L, | and x*n or (..)*n, found "
+            f"{unknown[0]!r}"
+        )
+    stages = []
+    for part in flat.split("|"):
+        order = re.fullmatch(r"(E?)(t*)(m*)(L?)", part)
+        if order is None:
+            raise SpecError(
+                f"pipeline layout {text!r}: expected E, t, m and L in this order in a stage, "
+                f"found {part!r}"
+            )
+        stages.append(
+            LayoutStage(
+                layers=len(order[2]),
+                embedding=bool(order[1]),
+                prediction_layers=len(order[3]),
+                loss=bool(order[4]),
+            )
+        )
+    try:
+        return PipelineLayout(tuple(stages))
+    except ValueError as error:
+        raise SpecError(f"pipeline layout {text!r}: {error}") from None

@@ -1,0 +1,226 @@
+"""A training job: a model, how it is spread over ranks, and how each rank trains.
+
+Everything here is what a launch line of Megatron-LM can say. `anatomy` tells what such a job holds
+and sends; `formats` reads and writes it in other tools' words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ilp_planner.specs.architecture import check_counts
+from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.pipeline_layout import LayoutStage
+
+GRANULARITIES = ("none", "selective", "full")
+METHODS = ("uniform", "block")
+SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
+ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes of a parameter and of an activation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompute:
+    """Which activations are forgotten after the forward pass and computed again.
+
+    granularity: `none`, `selective` (parts of every layer: `modules`, in Megatron's names) or
+    `full` (whole layers). method: of full: `uniform` keeps the input of every `layers` layers,
+    `block` recomputes the first `layers` layers of each (virtual) stage one by one. distribute: the
+    kept inputs are divided among the tensor-parallel ranks.
+    """
+
+    granularity: str = "none"
+    modules: tuple[str, ...] = ()
+    method: str = ""
+    layers: int = 0
+    distribute: bool = False
+
+    def __post_init__(self) -> None:
+        if self.granularity not in GRANULARITIES:
+            raise ValueError(f"granularity must be one of {GRANULARITIES}, got {self.granularity}")
+        if self.granularity == "selective" and not self.modules:
+            object.__setattr__(self, "modules", ("core_attn",))
+        if self.granularity == "full" and self.method not in METHODS:
+            raise ValueError(f"method must be one of {METHODS}, got {self.method!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """What the optimiser keeps, in bytes per parameter, and how data-parallel ranks share it.
+
+    sharding: nothing, optimiser states (Megatron's distributed optimizer, ZeRO-1), gradients as
+    well (ZeRO-2), or parameters as well (ZeRO-3, FSDP). gradient: of the buffer that micro-batches
+    add up in. master: the 4-byte copy that is stepped, 0 where parameters have 4 bytes themselves.
+    moments: both of Adam's together (0 for plain SGD). instances: of the distributed optimizer.
+    offload: share of the states that lies in the host's memory.
+    """
+
+    name: str = "adam"
+    sharding: str = "none"
+    gradient: int = 4
+    master: int = 4
+    moments: int = 8
+    instances: int = 1
+    offload: float = 0.0
+    overlap_gradients: bool = False
+    overlap_parameters: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sharding not in SHARDINGS:
+            raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """How Megatron computes, as far as it changes what is kept.
+
+    implementation: `transformer_engine` or `local`. attention: `flash` (also TE's fused attention)
+    or `unfused` (keeps scores of every pair of tokens). fused_loss: cross-entropy as one kernel.
+    fused_dropout, fused_activation, fused_permute, grouped_experts: likewise for bias-dropout-add,
+    bias-SwiGLU, token permutation and experts. capacity: a routed expert takes at most this many
+    times its even share of tokens; 0: all that come (their imbalance is an assumption of
+    `anatomy`). pad_to_capacity: and always exactly so many. dispatcher: Megatron's name.
+    accumulation_fusion: weight gradients are added straight into the buffer.
+    """
+
+    implementation: str = "transformer_engine"
+    attention: str = "flash"
+    fused_loss: bool = False
+    fused_dropout: bool = True
+    fused_activation: bool = True
+    fused_permute: bool = False
+    grouped_experts: bool = False
+    capacity: float = 0.0
+    pad_to_capacity: bool = False
+    dispatcher: str = "allgather"
+    accumulation_fusion: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for all ranks alike, besides tp, dp and the pipeline.
+
+    cp, ep: context- and expert-parallel degrees. etp: tensor-parallel degree of experts; 0: tp.
+    order: of ranks, fastest first. vocab_multiple: the vocabulary is padded to a multiple of this
+    times tp.
+    """
+
+    cp: int = 1
+    ep: int = 1
+    etp: int = 0
+    sequence_parallel: bool = False
+    order: str = ORDERS[0]
+    precision: str = "bf16"
+    vocab_multiple: int = 128
+    recompute: Recompute = field(default_factory=Recompute)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    kernels: Kernels = field(default_factory=Kernels)
+
+    def __post_init__(self) -> None:
+        check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)
+        if self.order not in ORDERS:
+            raise ValueError(f"order must be one of {ORDERS}, got {self.order!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {tuple(PRECISIONS)}, got {self.precision}")
+
+    @property
+    def width(self) -> int:
+        """Bytes of a parameter and of an activation."""
+        return PRECISIONS[self.precision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """One training run, seen from all its ranks.
+
+    micro_batch: samples per data-parallel replica. layout: of the pipeline, pp x virtual stages;
+    None: equally many layers everywhere. devices_per_node: for links and group names.
+
+    Raises
+    ------
+    ValueError: the layout does not fit the model or pp. Rules of a runtime are not checked here.
+    """
+
+    model: Decoder
+    micro_batch: int
+    global_batch: int
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    layout: PipelineLayout | None = None
+    settings: Settings = field(default_factory=Settings)
+    devices_per_node: int = 8
+
+    def __post_init__(self) -> None:
+        check_counts(
+            micro_batch=self.micro_batch,
+            global_batch=self.global_batch,
+            tp=self.tp,
+            pp=self.pp,
+            dp=self.dp,
+            devices_per_node=self.devices_per_node,
+        )
+        if self.layout is None:
+            even = even_layout(
+                self.model.layers, self.pp, prediction_layers=self.model.prediction_layers
+            )
+            object.__setattr__(self, "layout", even)
+        if len(self.stages) % self.pp:
+            raise ValueError(
+                f"a layout of {len(self.stages)} stages is not divisible by pp {self.pp}"
+            )
+        if self.pipeline.layers != self.model.layers:
+            raise ValueError(
+                f"a layout must have the model's {self.model.layers} layers, "
+                f"found {self.pipeline.layers}"
+            )
+
+    @property
+    def pipeline(self) -> PipelineLayout:
+        """Return the layout, never None."""
+        assert self.layout is not None
+        return self.layout
+
+    @property
+    def stages(self) -> tuple[LayoutStage, ...]:
+        """Return all virtual stages in order."""
+        return self.pipeline.stages
+
+    @property
+    def virtual(self) -> int:
+        """Virtual stages per pipeline rank."""
+        return len(self.stages) // self.pp
+
+    @property
+    def world(self) -> int:
+        """Ranks."""
+        return self.tp * self.settings.cp * self.dp * self.pp
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor-parallel degree of experts."""
+        return self.settings.etp or self.tp
+
+    @property
+    def expert_dp(self) -> int:
+        """Replicas of each routed expert."""
+        return self.world // (self.pp * self.settings.ep * self.expert_tp)
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches per iteration and replica."""
+        return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def padded_vocab(self) -> int:
+        """Entries of the word embedding after padding."""
+        multiple = self.settings.vocab_multiple * self.tp
+        return -(-self.model.vocab // multiple) * multiple
+
+    def stages_of(self, pp_rank: int) -> tuple[int, ...]:
+        """Return the numbers of a pipeline rank's virtual stages."""
+        return tuple(range(pp_rank, len(self.stages), self.pp))
