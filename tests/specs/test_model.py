@@ -191,12 +191,12 @@ def test_optional_keys(write):
         (
             '"gpt"',
             '"gtp"',
-            "family must be one of gpt, t5, resnet, found 'gtp' (did you mean 'gpt'?)",
+            "family must be one of gpt, t5, resnet, decoder, found 'gtp' (did you mean 'gpt'?)",
         ),
         (
             '"fp16"',
             '"fp61"',
-            "precision must be one of fp16, fp32, found 'fp61' (did you mean 'fp16'?)",
+            "precision must be one of fp16, bf16, fp32, found 'fp61' (did you mean 'fp16'?)",
         ),
         ('name = "tiny"', "", "name is missing"),
         ('name = "tiny"', 'name = ""', "name must be a text, found ''"),
