@@ -22,6 +22,7 @@ LAYERS = (
     ("solvers",),
     ("solve", "certificate"),
     ("mixed",),
+    ("analysis",),
     ("formats",),
     ("report",),
     ("cli",),

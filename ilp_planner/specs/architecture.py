@@ -26,7 +26,7 @@ class Parameters(NamedTuple):
 class Architecture(Protocol):
     """A model family with its dimensions.
 
-    family: `gpt`, `t5` or `resnet`.
+    family: `gpt`, `t5`, `resnet` or `decoder`.
     micro_batches: samples per replica worth trying, unless the user says which.
     operators: names along the chain; equal names are equal operators.
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products

@@ -1,4 +1,4 @@
-"""Memory bandwidth of well-known GPUs, for clusters whose description leaves it out."""
+"""What is known of well-known GPUs, for clusters whose description leaves it out."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ MEMORY_BANDWIDTH = {
 }
 
 
+# Compute capability below 8.0: neither FlashAttention 2 nor the fused attention of Transformer Engine
+# runs on them (their installation guides).
+WITHOUT_FLASH = ("p100", "v100", "t4", "k80")
+
+
+def flash_attention(cluster: ClusterSpec) -> bool:
+    """Tell whether fused attention runs on every device type of a cluster."""
+    types = [cluster.device_types[name] for name in cluster.type_names]
+    return not any(_family(text) in WITHOUT_FLASH for d in types for text in (d.profile, d.name))
+
+
 def memory_rates(cluster: ClusterSpec) -> dict[str, float]:
     """Return device type -> sustained bytes/s of its memory, for the types where it is known.
 
@@ -40,7 +51,10 @@ def memory_rates(cluster: ClusterSpec) -> dict[str, float]:
 
 def _known(device: Device) -> float | None:
     for text in (device.profile, device.name):
-        first = re.split(r"[^a-z0-9]", text.casefold(), maxsplit=1)[0]
-        if first in MEMORY_BANDWIDTH:
-            return MEMORY_BANDWIDTH[first]
+        if _family(text) in MEMORY_BANDWIDTH:
+            return MEMORY_BANDWIDTH[_family(text)]
     return None
+
+
+def _family(text: str) -> str:
+    return re.split(r"[^a-z0-9]", text.casefold(), maxsplit=1)[0]

@@ -166,6 +166,12 @@ class Decoder:
         return tuple(i >= first and (i - first) % every == 0 for i in range(self.layers))
 
     @property
+    def _kinds(self) -> tuple[str, ...]:
+        """Return which kinds of layers there are."""
+        present = self.expert_layers
+        return ("mlp",) * (False in present) + ("experts",) * (True in present)
+
+    @property
     def query_width(self) -> int:
         """Return heads x channels of the queries (and keys)."""
         if self.latent:
@@ -199,7 +205,7 @@ class Decoder:
             "final-norm": Parameters(whole=norm),
             "output": Parameters(words),
         }
-        for kind in ("mlp", "experts"):
+        for kind in self._kinds:
             inner = self._mlp(self.ffn) if kind == "mlp" else self._routed()
             table[f"{kind}-1st-layernorm"] = Parameters(whole=norm)
             table[f"{kind}-layer"] = Parameters(split + inner[0], whole + inner[1] + norm)
@@ -240,7 +246,7 @@ class Decoder:
         if self.experts.shared_ffn:
             more, same = self._mlp(self.experts.shared_ffn)
             split, whole = split + more, whole + same
-        return split, whole + self.experts.count * self.hidden
+        return split, whole + self.experts.count * (self.hidden + self.bias)
 
     @property
     def tied_parameters(self) -> int:
@@ -256,11 +262,10 @@ class Decoder:
         products = split - (self.query_width * self.bias if self.latent is None else 0)
         attention = 2 * s * products + 2 * s * s * (self.query_width + self.value_width)
         each = 3 if self.gated else 2
-        table = {
-            "mlp-layer": attention + 2 * s * each * h * self.ffn,
-            "output": 2 * s * h * self.vocab,
-        }
-        if self.experts:
+        table = {"output": 2 * s * h * self.vocab}
+        if "mlp" in self._kinds:
+            table["mlp-layer"] = attention + 2 * s * each * h * self.ffn
+        if self.experts and "experts" in self._kinds:
             e = self.experts
             seen = e.top_k * e.ffn + e.shared_ffn
             table["experts-layer"] = attention + 2 * s * each * h * seen + 2 * s * h * e.count

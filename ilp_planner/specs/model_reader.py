@@ -6,12 +6,17 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ilp_planner.specs.architecture import Architecture
 
+TABLES = {"latent": LatentAttention, "experts": Experts}  # of a decoder's architecture
+MAY_BE_ZERO = ("dense_first", "query_rank", "shared_ffn", "prediction_layers")
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export")
 
 
@@ -40,10 +45,32 @@ def read_model(path: Path | str) -> ModelSpec:
 def _read_architecture(root: Table, family: str) -> Architecture:
     kind = ARCHITECTURES[family]
     table = root.table("architecture", [f.name for f in fields(kind)])
+    with table.blamed():
+        return kind(**_read_fields(table, kind))
+
+
+def _read_fields(table: Table, kind: type[Any]) -> dict[str, Any]:
+    """Return the values that a table has for the fields of a dataclass.
+
+    Fields without a default must be there. The kind of a value is that of its field: a table for a
+    dataclass, a list for a tuple.
+    """
     values: dict[str, Any] = {}
     for f in fields(kind):
-        if f.default is MISSING or f.name in table.values:
-            is_list = "tuple" in str(f.type)
-            values[f.name] = table.wholes(f.name) if is_list else table.whole(f.name)
-    with table.blamed():
-        return kind(**values)
+        if f.default is not MISSING and f.name not in table.values:
+            continue
+        readers: dict[str, Callable[[str], Any]] = {
+            "int": table.natural if f.name in MAY_BE_ZERO else table.whole,
+            "bool": table.flag,
+            "str": table.text,
+            "float": table.share,
+            "tuple[int, ...]": table.wholes,
+            "tuple[bool, ...]": table.flags,
+        }
+        if f.name in TABLES:
+            inner = table.table(f.name, [field.name for field in fields(TABLES[f.name])])
+            with inner.blamed():
+                values[f.name] = TABLES[f.name](**_read_fields(inner, TABLES[f.name]))
+        else:
+            values[f.name] = readers[str(f.type)](f.name)
+    return values

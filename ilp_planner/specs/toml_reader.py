@@ -84,6 +84,22 @@ class Table:
         """Return a whole number of at least 1."""
         return self._read(key, default, "a whole number of at least 1", _whole)
 
+    def natural(self, key: str, default: int | None = None) -> int:
+        """Return a whole number of at least 0."""
+        return self._read(key, default, "a whole number of at least 0", _natural)
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """Return true or false."""
+        return self._read(key, default, "true or false", _flag)
+
+    def flags(self, key: str, default: tuple[bool, ...] | None = None) -> tuple[bool, ...]:
+        """Return a list of true and false, not empty."""
+        return self._read(key, default, "a list of true and false", _flags)
+
+    def share(self, key: str, default: float | None = None) -> float:
+        """Return a number of at least 0 and below 1."""
+        return self._read(key, default, "a number of at least 0 and below 1", _share)
+
     def wholes(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Return a list of whole numbers of at least 1, not empty."""
         return self._read(key, default, "a list of whole numbers of at least 1", _wholes)
@@ -271,6 +287,26 @@ def _text(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def _natural(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _flags(value: object) -> tuple[bool, ...] | None:
+    if not isinstance(value, list) or not value:
+        return None
+    return tuple(value) if all(isinstance(v, bool) for v in value) else None
+
+
+def _share(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1 else None
 
 
 def _wholes(value: object) -> tuple[int, ...] | None:

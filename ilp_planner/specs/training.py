@@ -20,6 +20,7 @@ GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+CP_COMMUNICATIONS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes of a parameter and of an activation
 
 
@@ -79,23 +80,28 @@ class Kernels:
     """How Megatron computes, as far as it changes what is kept.
 
     implementation: `transformer_engine` or `local`. attention: `flash` (also TE's fused attention)
-    or `unfused` (keeps scores of every pair of tokens). fused_loss: cross-entropy as one kernel.
+    or `unfused` (keeps scores of every pair of tokens). `local` with `flash` is the model code of
+    before Megatron core. fused_loss: cross-entropy as one kernel; loss_kernel: whose, `te`
+    (Transformer Engine's, in place) or `native` (Megatron's default, with a copy in fp32).
     fused_dropout, fused_activation, fused_permute, grouped_experts: likewise for bias-dropout-add,
     bias-SwiGLU, token permutation and experts. capacity: a routed expert takes at most this many
-    times its even share of tokens; 0: all that come (their imbalance is an assumption of
-    `anatomy`). pad_to_capacity: and always exactly so many. dispatcher: Megatron's name.
+    times its even share of tokens; 0: all that come. pad_to_capacity: and always exactly so many.
+    imbalance: an assumption, for routing without a capacity: the fullest rank's tokens over the
+    average rank's; 1: routed evenly. dispatcher: Megatron's name.
     accumulation_fusion: weight gradients are added straight into the buffer.
     """
 
     implementation: str = "transformer_engine"
     attention: str = "flash"
     fused_loss: bool = False
+    loss_kernel: str = "te"
     fused_dropout: bool = True
     fused_activation: bool = True
     fused_permute: bool = False
     grouped_experts: bool = False
     capacity: float = 0.0
     pad_to_capacity: bool = False
+    imbalance: float = 1.0
     dispatcher: str = "allgather"
     accumulation_fusion: bool = True
 
@@ -105,6 +111,8 @@ class Settings:
     """What holds for all ranks alike, besides tp, dp and the pipeline.
 
     cp, ep: context- and expert-parallel degrees. etp: tensor-parallel degree of experts; 0: tp.
+    cp_comm: how attention communicates over cp, in Megatron's words. cp_inner: of `a2a+p2p`, the
+    ranks that exchange heads; the others pass keys and values on.
     order: of ranks, fastest first. vocab_multiple: the vocabulary is padded to a multiple of this
     times tp.
     """
@@ -112,6 +120,8 @@ class Settings:
     cp: int = 1
     ep: int = 1
     etp: int = 0
+    cp_comm: str = "p2p"
+    cp_inner: int = 0
     sequence_parallel: bool = False
     order: str = ORDERS[0]
     precision: str = "bf16"
@@ -122,6 +132,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)
+        if self.cp_comm not in CP_COMMUNICATIONS:
+            raise ValueError(f"cp_comm must be one of {CP_COMMUNICATIONS}, got {self.cp_comm!r}")
         if self.order not in ORDERS:
             raise ValueError(f"order must be one of {ORDERS}, got {self.order!r}")
         if self.precision not in PRECISIONS:

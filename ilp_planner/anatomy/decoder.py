@@ -1,0 +1,272 @@
+"""A decoder as one rank holds it: embedding, layers, output, with weights and kept activations.
+
+Names are those of Megatron core's modules. Sizes are those of one rank of the job; what a module
+keeps is for one micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.attention import MASK, attention_modules
+from ilp_planner.anatomy.experts import expert_modules
+from ilp_planner.anatomy.mlp import mlp_modules
+from ilp_planner.anatomy.modules import Kept, Module, Weight
+from ilp_planner.anatomy.norms import norm_kept, norm_module, norm_weights
+from ilp_planner.anatomy.products import product, product_input, with_kept
+from ilp_planner.anatomy.recompute import checkpoint, recomputed_layers, recomputes
+from ilp_planner.anatomy.shard import part, shard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.specs.training import TrainingJob
+
+SINGLE = 4  # bytes of a number in fp32
+IDENTIFIER = 8  # bytes of a token's number
+
+
+def embedding_module(job: TrainingJob) -> Module:
+    """Return the embedding of words and learnt positions.
+
+    The sum itself is the first layer's input and counted there.
+    """
+    model, sizes = job.model, shard_of(job)
+    children = [_words(job)]
+    if model.positions == "learned":
+        weight = Weight(name="weight", shape=(model.max_position_embeddings, sizes.hidden))
+        children.append(Module(name="position_embeddings", weights=(weight,)))
+    kept = _dropout_mask(job)
+    return Module(name="embedding", kept=kept, children=tuple(children))
+
+
+def _words(job: TrainingJob) -> Module:
+    sizes = shard_of(job)
+    weight = Weight(name="weight", shape=(part(job.padded_vocab, job.tp), sizes.hidden))
+    identifiers = Kept(
+        name="tokens",
+        shape=(sizes.batch, sizes.tokens),
+        width=IDENTIFIER,
+        why="whose rows the gradient goes to",
+    )
+    return Module(name="word_embeddings", weights=(weight,), kept=(identifiers,))
+
+
+def _dropout_mask(job: TrainingJob) -> tuple[Kept, ...]:
+    if not job.model.dropout:
+        return ()
+    shape = shard_of(job).narrow
+    return (Kept(name="dropout mask", shape=shape, width=MASK, why="one byte per element"),)
+
+
+def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -> Module:
+    """Return a transformer layer, with experts or a dense MLP.
+
+    recomputed: it keeps its input only.
+    """
+    children: list[Module] = []
+    for name, group in (
+        ("self_attn_bda", attention_modules(job)),
+        ("mlp_bda", expert_modules(job) if experts else mlp_modules(job)),
+    ):
+        children += group
+        if kept := _added(job):
+            children.append(Module(name=name, kept=kept))
+    if recomputes(job, "layernorm"):
+        children = list(_without_output(tuple(children)))
+    layer = Module(name="decoder.layers", children=tuple(children))
+    if recomputed:
+        return forget(layer, checkpoint(job))
+    return layer
+
+
+def _added(job: TrainingJob) -> tuple[Kept, ...]:
+    """Return what adding a bias, dropping out and adding the residual keep.
+
+    Only the mask: the sum is the next norm's input, and a sum needs nothing to be differentiated.
+    """
+    return _dropout_mask(job)
+
+
+def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:
+    """Return a layer's modules without the outputs of its norms, which are computed again.
+
+    Only of norms that stand alone: one merged into a product is not asked (`transformer_layer.py`).
+    What a norm puts out is kept either with it or with the product that alone reads it.
+    """
+    found: list[Module] = []
+    for child in children:
+        if child.name.endswith("_layernorm"):
+            found.append(_drop(child, "output"))
+        elif found and found[-1].name.endswith("_layernorm") and child.children:
+            first, *others = child.children
+            if first.name in ("linear_qkv", "linear_fc1"):
+                first = _drop(first, "input")
+            found.append(replace(child, children=(first, *others)))
+        else:
+            found.append(child)
+    return tuple(found)
+
+
+def _drop(module: Module, name: str) -> Module:
+    return replace(module, kept=tuple(kept for kept in module.kept if kept.name != name))
+
+
+def forget(module: Module, *kept: Kept) -> Module:
+    """Return the module with its weights, keeping only these activations."""
+    return replace(module, kept=kept, children=tuple(forget(child) for child in module.children))
+
+
+def output_module(job: TrainingJob) -> Module:
+    """Return the last norm, the product with the vocabulary and the loss.
+
+    Tied to the embedding, the product has no weight of its own on a single pipeline stage, and a
+    copy of the embedding's on the last of several.
+    """
+    model, sizes = job.model, shard_of(job)
+    norm = norm_module(
+        "final_layernorm", job, sizes.narrow, why="the last layer's output, residual added"
+    )
+    columns = part(job.padded_vocab, job.tp)
+    rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=False)
+    if model.tied and job.pp == 1:
+        rows = replace(rows, weights=())
+    rows = with_kept(rows, product_input(job, sizes.narrow, "the last norm's output"))
+    return Module(
+        name="output",
+        children=(
+            replace(norm, name="decoder.final_layernorm"),
+            rows,
+            Module(name="loss", kept=loss_kept(job)),
+        ),
+    )
+
+
+def loss_kept(job: TrainingJob) -> tuple[Kept, ...]:
+    """Return what the cross-entropy keeps until the backward pass, which starts right after it.
+
+    Unfused, the softmax in fp32 (`tensor_parallel/cross_entropy.py`). Transformer Engine's fused
+    kernel writes the gradient over the logits.
+    """
+    sizes = shard_of(job)
+    shape = sizes.columns(job.padded_vocab)
+    if in_place_loss(job):
+        why = "the gradient is written over the logits"
+        return (Kept(name="logits", shape=shape, width=sizes.width, why=why),)
+    return (
+        Kept(name="softmax", shape=shape, width=4, why="fp32; the gradient is written over it"),
+    )
+
+
+def in_place_loss(job: TrainingJob) -> bool:
+    """Return whether the loss is Transformer Engine's kernel, which needs no fp32 copy."""
+    kernels = job.settings.kernels
+    engine = kernels.implementation == "transformer_engine"
+    return engine and kernels.fused_loss and kernels.loss_kernel == "te"
+
+
+def prediction_module(job: TrainingJob) -> Module:
+    """Return one multi-token-prediction layer (`multi_token_prediction.py`).
+
+    Two norms, a product from twice the width, a layer like the last of the decoder, and a norm. Its
+    logits are computed with the output layer's weight.
+    """
+    model, sizes = job.model, shard_of(job)
+    eh = product("eh_proj", rows=part(sizes.hidden, job.tp), columns=2 * sizes.hidden, bias=False)
+    joined = (sizes.region, sizes.batch, 2 * sizes.hidden)
+    layer = layer_module(job, bool(model.experts) and model.expert_layers[-1])
+    logits = tuple(
+        replace(kept, why="its own loss is differentiated with the main one")
+        for kept in loss_kept(job)
+    )
+    return Module(
+        name="mtp.layers",
+        children=(
+            Module(
+                name="enorm",
+                weights=norm_weights(job, sizes.hidden),
+                kept=norm_kept(job, sizes.narrow, "embedding of the token to come"),
+            ),
+            Module(
+                name="hnorm",
+                weights=norm_weights(job, sizes.hidden),
+                kept=norm_kept(job, sizes.narrow, "state of the layer before"),
+            ),
+            with_kept(eh, product_input(job, joined, "both, side by side")),
+            replace(layer, name="transformer_layer"),
+            norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),
+            Module(
+                name="loss",
+                kept=(product_input(job, sizes.narrow, "of the output layer"), *logits),
+            ),
+        ),
+    )
+
+
+def rank_modules(job: TrainingJob, pp_rank: int) -> tuple[Module, ...]:
+    """Return everything that a rank of this pipeline stage holds, virtual stages one after another.
+
+    Equal layers in a row are one module that repeats.
+    """
+    found: list[Module] = []
+    for number in job.stages_of(pp_rank):
+        found += stage_modules(job, number)
+    return tuple(found)
+
+
+def stage_modules(job: TrainingJob, number: int) -> tuple[Module, ...]:
+    """Return what one (virtual) stage holds."""
+    stage = job.stages[number]
+    start = job.pipeline.starts[number]
+    kinds = job.model.expert_layers[start : start + stage.layers]
+    again = recomputed_layers(job, stage.layers)
+    found: list[Module] = []
+    if stage.embedding:
+        found.append(embedding_module(job))
+    marks = [(kind, i < again) for i, kind in enumerate(kinds)]
+    for (experts, recomputed), run in groupby(marks):
+        count = sum(1 for _ in run)
+        found.append(layer_module(job, experts, recomputed=recomputed).times(count))
+    if stage.prediction_layers:
+        if not stage.embedding and job.pp > 1:
+            # The embedding of the tokens to come is looked up here, in a copy of the first stage's.
+            found.append(Module(name="embedding", children=(_words(job),)))
+        found.append(prediction_module(job).times(stage.prediction_layers))
+    if stage.loss:
+        found.append(output_module(job))
+    return tuple(found)
+
+
+def parameter_names(job: TrainingJob, pp_rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield Megatron's name and shape of every parameter of a rank, layer by layer.
+
+    With virtual stages each has its own numbers from 0, as in Megatron.
+    """
+    for number in job.stages_of(pp_rank):
+        layer = 0
+        for module in stage_modules(job, number):
+            if module.name == "decoder.layers":
+                for _ in range(module.repeat):
+                    yield from _names(replace(module, repeat=1), f"decoder.layers.{layer}")
+                    layer += 1
+            elif module.name == "mtp.layers":
+                for i in range(module.repeat):
+                    yield from _names(replace(module, repeat=1), f"mtp.layers.{i}")
+            elif module.name == "output":
+                yield from _names(module, "")
+            else:
+                yield from _names(module, module.name)
+
+
+def _names(module: Module, prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for weight in module.weights:
+        yield f"{prefix}.{weight.name}", weight.shape
+    for child in module.children:
+        name = f"{prefix}.{child.name}" if prefix else child.name
+        if child.repeat == 1 and child.name != "local_experts":  # numbered even when alone
+            yield from _names(child, name)
+        else:
+            for i in range(child.repeat):
+                yield from _names(replace(child, repeat=1), f"{name}.{i}")

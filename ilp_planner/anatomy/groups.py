@@ -1,0 +1,203 @@
+"""Which ranks communicate with each other, by arithmetic on strides: no list of ranks is made.
+
+Megatron-LM numbers ranks twice (`megatron.core.parallel_state.RankGenerator`): the dense grid has
+the axes tp, cp, dp and pp, the grid of routed experts etp, ep, edp and pp. In the order
+`tp-cp-ep-dp-pp` the dense rank is tp + T (cp + C (dp + D pp)); `tp-cp-ep-pp-dp` swaps the last two.
+Both grids have the same pipeline groups.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.specs.training import TrainingJob
+
+DENSE, EXPERT = ("tp", "cp", "dp", "pp"), ("etp", "ep", "edp", "pp")
+
+# What a kind of group spans: one axis, or several of the same grid.
+KINDS: dict[str, tuple[str, ...]] = {
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "dp": ("dp",),
+    "dp-cp": ("cp", "dp"),
+    "pp": ("pp",),
+    "ep": ("ep",),
+    "etp": ("etp",),
+    "edp": ("edp",),
+    "etp-ep": ("etp", "ep"),
+    "tp-cp": ("tp", "cp"),
+}
+INSIDE, BETWEEN, MIXED = "inside a node", "between nodes", "inside or between nodes"
+NOBODY = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A degree of parallelism in the grid of ranks. stride: ranks from one member to the next."""
+
+    name: str
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """Ranks first + i1 * stride1 + i2 * stride2 + ... axes: fastest first."""
+
+    first: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def size(self) -> int:
+        """Members."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @property
+    def last(self) -> int:
+        """Highest rank."""
+        return self.first + sum(axis.stride * (axis.size - 1) for axis in self.axes)
+
+    @property
+    def ranks(self) -> Iterator[int]:
+        """Yield the members in order."""
+        spans = [range(0, a.stride * a.size, a.stride) for a in reversed(self.axes)]
+        for offsets in product(*spans):
+            yield self.first + sum(offsets)
+
+
+def grid(job: TrainingJob, *, experts: bool = False) -> dict[str, Axis]:
+    """Return the axes of the dense grid or of the experts', fastest first."""
+    last_two = job.settings.order.split("-")[-2:]
+    if experts:
+        sizes = {"etp": job.expert_tp, "ep": job.settings.ep, "edp": job.expert_dp, "pp": job.pp}
+        outer = {"dp": "edp", "pp": "pp"}
+        names = ["etp", "ep", *(outer[name] for name in last_two)]
+    else:
+        sizes = {"tp": job.tp, "cp": job.settings.cp, "dp": job.dp, "pp": job.pp}
+        names = ["tp", "cp", *last_two]
+    axes, stride = {}, 1
+    for name in names:
+        axes[name] = Axis(name=name, size=sizes[name], stride=stride)
+        stride *= sizes[name]
+    return axes
+
+
+def spanned(job: TrainingJob, kind: str) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Return the axes that a kind of group spans, and the other axes of its grid.
+
+    Raises
+    ------
+    ValueError: no such kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"a group must be one of {', '.join(KINDS)}, got {kind!r}")
+    inside = KINDS[kind]
+    axes = grid(job, experts=any(name not in DENSE for name in inside))
+    members = tuple(axis for axis in axes.values() if axis.name in inside)
+    return members, tuple(axis for axis in axes.values() if axis.name not in inside)
+
+
+def group_size(job: TrainingJob, kind: str) -> int:
+    """Return how many ranks a group of this kind has."""
+    return math.prod(axis.size for axis in spanned(job, kind)[0])
+
+
+def group_count(job: TrainingJob, kind: str) -> int:
+    """Return how many groups of this kind there are."""
+    return math.prod(axis.size for axis in spanned(job, kind)[1])
+
+
+def group_of(job: TrainingJob, kind: str, rank: int) -> RankGroup:
+    """Return the group of this kind that a rank is in.
+
+    Raises
+    ------
+    ValueError: no such kind or rank.
+    """
+    if not 0 <= rank < job.world:
+        raise ValueError(f"rank must be at least 0 and below {job.world}, got {rank}")
+    members, _ = spanned(job, kind)
+    first = rank - sum(rank // axis.stride % axis.size * axis.stride for axis in members)
+    return RankGroup(first, members)
+
+
+def groups(job: TrainingJob, kind: str) -> Iterator[RankGroup]:
+    """Yield all groups of this kind, lowest ranks first."""
+    members, others = spanned(job, kind)
+    spans = [range(0, axis.stride * axis.size, axis.stride) for axis in reversed(others)]
+    for offsets in product(*spans):
+        yield RankGroup(sum(offsets), members)
+
+
+def stage_ranks(job: TrainingJob, pp_rank: int) -> RankGroup:
+    """Return all ranks of a pipeline stage."""
+    axes = grid(job)
+    pipeline = axes.pop("pp")
+    return RankGroup(pp_rank * pipeline.stride, tuple(axes.values()))
+
+
+def embedding_groups(job: TrainingJob) -> Iterator[RankGroup]:
+    """Yield the pairs of a first and a last pipeline rank, which share a tied word embedding."""
+    axis = grid(job)["pp"]
+    pair = Axis(name="embedding", size=2, stride=axis.stride * (job.pp - 1))
+    for rank in stage_ranks(job, 0).ranks:
+        yield RankGroup(rank, (pair,))
+
+
+def pp_rank_of(job: TrainingJob, rank: int) -> int:
+    """Return the pipeline rank of a rank."""
+    axis = grid(job)["pp"]
+    return rank // axis.stride % axis.size
+
+
+def rank_name(job: TrainingJob, rank: int) -> str:
+    """Return `n0_g0`: node 0, device 0 of it."""
+    node, device = divmod(rank, job.devices_per_node)
+    return f"n{node}_g{device}"
+
+
+def kind_link(job: TrainingJob, kind: str, pp_rank: int | None = None) -> str:
+    """Return where the messages of all groups of a kind travel, or of those of a stage."""
+    members, others = spanned(job, kind)
+    start = 0
+    if pp_rank is not None:
+        start = sum(axis.stride * pp_rank for axis in others if axis.name == "pp")
+        others = tuple(axis for axis in others if axis.name != "pp")
+    return _link(job, RankGroup(start, members), others)
+
+
+def boundary_link(job: TrainingJob, pp_rank: int) -> str:
+    """Return where the messages from a pipeline rank to the next travel, the first after the
+    last."""
+    return stage_link(job, pp_rank, (pp_rank + 1) % job.pp)
+
+
+def stage_link(job: TrainingJob, one: int, other: int) -> str:
+    """Return where the messages between ranks of two pipeline stages travel."""
+    first, stride = stage_ranks(job, min(one, other)), grid(job)["pp"].stride
+    pair = Axis(name="pp", size=2, stride=stride * abs(one - other))
+    return _link(job, RankGroup(first.first, (pair,)), first.axes)
+
+
+def _link(job: TrainingJob, group: RankGroup, shifts: tuple[Axis, ...]) -> str:
+    """Return where the messages of a group and of all its shifts travel.
+
+    Only the place of a group's first rank in its node matters, of which there are few.
+    """
+    if group.size < 2:
+        return NOBODY
+    node, span = job.devices_per_node, group.last - group.first
+    places = {group.first % node}
+    for axis in shifts:
+        steps = {i * axis.stride % node for i in range(min(axis.size, node))}
+        places = {(place + step) % node for place in places for step in steps}
+    crossing = {place + span >= node for place in places}
+    if len(crossing) > 1:
+        return MIXED
+    return BETWEEN if crossing.pop() else INSIDE

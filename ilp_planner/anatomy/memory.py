@@ -1,0 +1,329 @@
+"""Memory of every rank of a training job: what it holds, what it keeps, and its peak.
+
+`peak` is what `torch.cuda.max_memory_allocated` gives. The parts of a model are measured once
+(`memory_parts`); a stage is a count of each (`stage_memory`, which takes arrays, for a planner that
+asks about all stages at once); a rank is a stage with its place in the pipeline (`rank_memory`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.anatomy.overheads import HOPPER, outside
+from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
+from ilp_planner.anatomy.schedule import held, in_flight
+from ilp_planner.anatomy.states import copies_parameters, gathers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.specs.training import TrainingJob
+
+__all__ = [
+    "KINDS",
+    "MOMENTS",
+    "MemoryParts",
+    "Part",
+    "RankMemory",
+    "StageMemory",
+    "kept_bytes",
+    "memory_parts",
+    "rank_memory",
+    "stage_memory",
+    "stage_of_rank",
+]
+
+Count = Any  # a number, or a numpy array with one per stage
+MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
+UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes by name; the peak is their sum. Arrays where the counts were arrays.
+
+    moment: number of the peak's moment in `MOMENTS`.
+    """
+
+    terms: Mapping[str, Count]
+    moment: Count
+    parameters: Count
+
+    @property
+    def peak(self) -> Count:
+        """Bytes."""
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """What one rank holds at its peak.
+
+    terms: bytes by name, their sum is the peak. moment: when that is, one of `MOMENTS`. in_flight:
+    micro-batches held at most, each counted once per virtual stage. outside: device memory beyond
+    PyTorch's tensors, by name; assumptions.
+    """
+
+    pp_rank: int
+    parameters: int
+    expert_parameters: int
+    in_flight: int
+    moment: str
+    terms: Mapping[str, float]
+    outside: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def peak(self) -> float:
+        """Bytes: `torch.cuda.max_memory_allocated`."""
+        return sum(self.terms.values())
+
+    @property
+    def needed(self) -> float:
+        """Bytes of a device on which it runs."""
+        return self.peak + sum(self.outside.values())
+
+
+def kept_bytes(
+    parts: MemoryParts, *, layers: Count, expert_layers: Count, prediction_layers: Count = 0
+) -> Count:
+    """Return what the layers of one (virtual) stage keep of one micro-batch.
+
+    layers: those without experts. They are taken to come first, as in every published model that
+    mixes them in one run.
+    """
+    dense, expert = parts.parts["layer"], parts.parts["expert layer"]
+    more = prediction_layers * parts.parts["prediction layer"].kept
+    if parts.method == "uniform":
+        return -(-(layers + expert_layers) // parts.size) * parts.checkpoint + more
+    again, expert_again = _again(parts, layers, expert_layers)
+    return (
+        (layers - again) * dense.kept
+        + (expert_layers - expert_again) * expert.kept
+        + (again + expert_again) * parts.checkpoint
+        + more
+    )
+
+
+def _again(parts: MemoryParts, layers: Count, expert_layers: Count) -> tuple[Count, Count]:
+    """Return how many layers of a stage are computed again, without and with experts."""
+    if parts.method == "uniform":
+        return layers, expert_layers
+    size = parts.size if parts.method == "block" else 0
+    again = np.minimum(layers, size)
+    return again, np.minimum(expert_layers, size - again)
+
+
+def stage_memory(
+    parts: MemoryParts,
+    *,
+    layers: Count,
+    expert_layers: Count = 0,
+    embedding: Count = False,
+    output: Count = False,
+    prediction_layers: Count = 0,
+    in_flight: Count = 1,
+    kept: Count | None = None,
+) -> StageMemory:
+    """Return the memory of one stage, or of many: arrays of counts are broadcast.
+
+    Parameters
+    ----------
+    layers: those without experts. in_flight: micro-batches held. kept: bytes of all micro-batches
+        held, where virtual stages hold different numbers of them.
+    """
+    counts = {
+        "layer": layers,
+        "expert layer": expert_layers,
+        "embedding": np.asarray(embedding) * 1,
+        "output": np.asarray(output) * 1,
+        "prediction layer": prediction_layers,
+    }
+    # Multi-token prediction looks words up where it is; only the first stage has them already.
+    elsewhere = np.asarray(prediction_layers) * (1 - counts["embedding"]) > 0
+    counts["copied words"] = elsewhere * (parts.job.pp > 1)
+    own = (
+        kept_bytes(
+            parts,
+            layers=layers,
+            expert_layers=expert_layers,
+            prediction_layers=prediction_layers,
+        )
+        + counts["embedding"] * parts.parts["embedding"].kept
+        + counts["copied words"] * parts.parts["copied words"].kept
+    )
+    before = in_flight * own if kept is None else kept
+    sums = {
+        name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in KINDS)
+        for name in ("parameters", "weights", "gradients", "optimizer")
+    }
+    held_always = {
+        "parameters": sums["weights"],
+        "gradients": sums["gradients"],
+        "optimizer": sums["optimizer"],
+        "gathered": _gathered(parts, counts),
+        "spare gradients": sum(_shared(counts, *spare) for spare in parts.spare),
+        **parts.fixed,
+    }
+    held_always["workspace"] += _shared(counts, *parts.handles)
+    if parts.job.virtual == 1:
+        # The first stage has none before it to send gradients to.
+        held_always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
+    moments = _moments(parts, counts, own, before)
+    moments.append(_start(parts, counts, held_always))
+    shape = np.broadcast_shapes(*(np.shape(x) for row in moments for x in row))
+    table = np.array([[np.broadcast_to(x, shape) for x in row] for row in moments], dtype=float)
+    moment = table.sum(axis=1).argmax(axis=0)
+    chosen = np.take_along_axis(table, moment[None, None], axis=0)[0]
+    started = moment == len(MOMENTS) - 1
+    terms = {
+        name: np.where(started & (name not in ("parameters", "gradients")), 0.0, size)
+        for name, size in held_always.items()
+    }
+    names = ("activations", "logits", "temporary")
+    at_start = np.where(started, sum(held_always.values()) - sum(terms.values()), 0.0)
+    terms |= dict(zip(names, chosen, strict=True))
+    terms["temporary"] = terms["temporary"] + at_start
+    return StageMemory(terms=terms, moment=moment, parameters=sums["parameters"])
+
+
+def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
+    """Return the size where there is any module of these kinds."""
+    return size * (sum((np.asarray(counts[kind]) > 0) * 1 for kind in users) > 0)
+
+
+def _gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return whole parameters and gradients of the layers in use, where they are sharded.
+
+    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile.
+    """
+    weights, gradients = gathers(parts.job)
+    if not gradients:
+        return 0.0
+    settings = parts.job.settings
+    width = settings.optimizer.gradient + settings.width * weights
+    most: Count = 0.0
+    for kind in KINDS:
+        size = parts.parts[kind].parameters * width
+        most = np.maximum(most, np.where(np.asarray(counts[kind]) > 0, size, 0.0))
+    return UNITS * most
+
+
+def _moments(
+    parts: MemoryParts, counts: Mapping[str, Count], own: Count, before: Count
+) -> list[tuple[Count, Count, Count]]:
+    """Return (activations, logits, temporary) at each of `MOMENTS` but the start.
+
+    own: kept of one micro-batch. before: of all that are held.
+    """
+    kinds = parts.parts
+
+    def most(present: Mapping[str, Count]) -> Count:
+        found: Count = 0.0
+        for kind, size in present.items():
+            found = np.maximum(found, np.where(np.asarray(counts[kind]) > 0, size, 0.0))
+        return found
+
+    layers, expert_layers = counts["layer"], counts["expert layer"]
+    again, expert_again = _again(parts, layers, expert_layers)
+    plain, expert_plain = layers - again, expert_layers - expert_again
+    layer = np.maximum(
+        np.where(np.asarray(plain) > 0, kinds["layer"].moment, 0.0),
+        np.where(np.asarray(expert_plain) > 0, kinds["expert layer"].moment, 0.0),
+    )
+    layer = np.maximum(layer, most({"prediction layer": kinds["prediction layer"].moment}))
+    # The layers that are computed again come first, so the others have been forgotten.
+    forgotten = plain * kinds["layer"].kept + expert_plain * kinds["expert layer"].kept
+    once: Count = 0.0
+    for count, kind in ((again, "layer"), (expert_again, "expert layer")):
+        extra = np.minimum(parts.size if parts.method == "uniform" else 1, np.maximum(count, 1)) - 1
+        size = kinds[kind].again + extra * kinds[kind].chunk
+        once = np.maximum(once, np.where(np.asarray(count) > 0, size, 0.0))
+    has_output = counts["output"]
+    stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
+    return [
+        (before, 0.0, layer),
+        (before - np.where(once > 0, forgotten, 0.0), 0.0, once),
+        (before, has_output * (kinds["output"].kept + kinds["output"].moment), 0.0),
+        (before - own, 0.0, counts["embedding"] * kinds["embedding"].moment),
+        (0.0, 0.0, stepped),
+    ]
+
+
+def _start(
+    parts: MemoryParts, counts: Mapping[str, Count], always: Mapping[str, Count]
+) -> tuple[Count, Count, Count]:
+    """Return what is there when a job starts, less what is always there afterwards.
+
+    The distributed optimizer moves parameters into buffers, those of experts after the others: old
+    and new ones are there, and gradients, but no states yet.
+    """
+    later = sum(always.values())
+    if not copies_parameters(parts.job):
+        return (0.0, 0.0, -later)
+    width = parts.job.settings.width
+    gradient = parts.job.settings.optimizer.gradient
+    total = sum(counts[kind] * parts.parts[kind].parameters for kind in KINDS)
+    experts = sum(counts[kind] * parts.parts[kind].expert_parameters for kind in KINDS)
+    first = width * total + (width + gradient) * (total - experts)
+    second = width * experts + (width + gradient) * total
+    now = np.maximum(first, second)
+    return (0.0, 0.0, now - later)
+
+
+def rank_memory(job: TrainingJob, pp_rank: int, *, generation: int = HOPPER) -> RankMemory:
+    """Return the memory of a rank of this pipeline stage at its peak.
+
+    generation: major compute capability of the device, for workspaces.
+    """
+    return stage_of_rank(memory_parts(job, generation=generation), pp_rank)
+
+
+def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
+    """Return the memory of a rank, from parts that were measured before."""
+    job = parts.job
+    numbers = job.stages_of(pp_rank)
+    stages = [job.stages[number] for number in numbers]
+    starts = [job.pipeline.starts[number] for number in numbers]
+    has_experts = job.model.expert_layers
+    experts = [sum(has_experts[a : a + s.layers]) for a, s in zip(starts, stages, strict=True)]
+    dense = [s.layers - n for s, n in zip(stages, experts, strict=True)]
+    kept = [
+        kept_bytes(parts, layers=a, expert_layers=b, prediction_layers=s.prediction_layers)
+        + s.embedding * parts.parts["embedding"].kept
+        for a, b, s in zip(dense, experts, stages, strict=True)
+    ]
+    stage = stage_memory(
+        parts,
+        layers=sum(dense),
+        expert_layers=sum(experts),
+        embedding=any(s.embedding for s in stages),
+        output=any(s.loss for s in stages),
+        prediction_layers=sum(s.prediction_layers for s in stages),
+        in_flight=in_flight(job, pp_rank),
+        kept=None if job.virtual == 1 else _interleaved(job, pp_rank, kept),
+    )
+    terms = {name: float(size) for name, size in stage.terms.items()}
+    routed = parts.parts["expert layer"].expert_parameters * sum(experts)
+    routed += parts.parts["prediction layer"].expert_parameters * sum(
+        s.prediction_layers for s in stages
+    )
+    return RankMemory(
+        pp_rank=pp_rank,
+        parameters=int(stage.parameters),
+        expert_parameters=routed,
+        in_flight=in_flight(job, pp_rank),
+        moment=MOMENTS[int(stage.moment)],
+        terms=terms,
+        outside=outside(job, sum(terms.values())),
+    )
+
+
+def _interleaved(job: TrainingJob, pp_rank: int, kept: list[Any]) -> float:
+    """Return the most bytes that virtual stages hold together, of all the mixes that come up."""
+    return max(
+        float(sum(count * size for count, size in zip(counts, kept, strict=True)))
+        for counts in held(job, pp_rank)
+    )

@@ -1,0 +1,250 @@
+"""What a rank holds for a moment on top of kept activations: each returns bytes.
+
+A peak falls on one of a few moments. Each function here follows the tensors of one of them in the
+order in which they are made and forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.attention import legacy
+from ilp_planner.anatomy.decoder import in_place_loss
+from ilp_planner.anatomy.experts import routed_tokens
+from ilp_planner.anatomy.mlp import fuses
+from ilp_planner.anatomy.shard import part, sequence_parallel, shard_of
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+SINGLE = 4  # bytes of a number in fp32
+
+
+@dataclass(slots=True)
+class Tally:
+    """Bytes above the kept activations: now, and at most so far."""
+
+    now: float = 0.0
+    most: float = 0.0
+
+    def take(self, size: float) -> None:
+        """Allocate."""
+        self.now += size
+        self.most = max(self.most, self.now)
+
+    def give(self, size: float) -> None:
+        """Free; what was kept counts as well, so the result may be negative."""
+        self.now -= size
+
+    def briefly(self, size: float) -> None:
+        """Allocate and free again."""
+        self.take(size)
+        self.give(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Bytes of the tensors that go through a layer on this rank.
+
+    whole: between products, of all tokens. narrow: of this rank's share of them. gathered: what
+    sequence parallelism puts together before a product, 0 without it.
+    """
+
+    whole: float
+    narrow: float
+    gathered: float
+
+
+def flow(job: TrainingJob) -> Flow:
+    """Return the sizes of a layer's inputs and outputs."""
+    sizes = shard_of(job)
+    whole = float(math.prod(sizes.wide) * sizes.width)
+    narrow = float(math.prod(sizes.narrow) * sizes.width)
+    return Flow(whole, narrow, whole if sequence_parallel(job) else 0.0)
+
+
+def _weight_gradient(job: TrainingJob, rows: int) -> float:
+    """Return the gradient of a product with so many rows, where it is not added up in place."""
+    if job.settings.kernels.accumulation_fusion:
+        return 0.0
+    return float(rows * job.model.hidden * job.settings.width)
+
+
+def mlp_backward(job: TrainingJob) -> float:
+    """Return what the backward pass of a dense layer's MLP holds, at most.
+
+    The gradient of the layer's output stays for the residual. The second product gives the gradient
+    of the activation and forgets its input; the activation gives the gradient of its input and
+    forgets that.
+    """
+    sizes, model = shard_of(job), job.model
+    through = flow(job)
+    column = float(math.prod(sizes.columns(model.ffn)) * sizes.width)
+    gates = 2 if model.gated else 1
+    tally = Tally()
+    tally.take(through.narrow * (2 if model.dropout else 1))
+    tally.take(through.gathered)
+    tally.take(column)
+    tally.briefly(_weight_gradient(job, part(model.ffn, job.tp)))
+    tally.give(through.gathered + column)
+    if fuses(job) or not model.gated:
+        tally.take(gates * column)
+        tally.give(column + gates * column)
+    else:
+        tally.take(2 * column)  # of the gate and of the value that it multiplies
+        tally.give(2 * column)
+        tally.take(column)  # through SiLU
+        tally.give(column)
+        tally.take(2 * column)  # side by side
+        tally.give(4 * column)
+    tally.take(through.gathered + through.whole)
+    tally.briefly(_weight_gradient(job, part(gates * model.ffn, job.tp)))
+    return tally.most
+
+
+def experts_moment(job: TrainingJob) -> float:
+    """Return what a layer's experts hold, at most, in their forward or their backward pass."""
+    return max(_experts_forward(job), _experts_backward(job))
+
+
+def _experts_forward(job: TrainingJob) -> float:
+    """Return what is there when the experts are done.
+
+    The tokens, in every order that they pass (`moe_layer.py`, `token_dispatcher.py`), because the
+    callers still refer to them: permuted, exchanged, gathered over the experts' tensor-parallel
+    ranks; and after the experts, before and after they are put back in order. The last of those on
+    the way in is what the first product keeps. The shared expert's output waits for them.
+    """
+    experts, settings = job.model.experts, job.settings
+    assert experts is not None
+    through = flow(job)
+    routed = float(routed_tokens(job) * job.model.hidden * settings.width)
+    here = routed / job.expert_tp
+    local = part(experts.count, settings.ep)
+    if settings.kernels.dispatcher == "allgather":
+        before = through.narrow * settings.ep * job.expert_tp
+        after = routed + before
+    else:
+        steps = [here]
+        if settings.ep > 1:
+            steps.append(here)
+        if job.expert_tp > 1:
+            steps.append(routed)
+        if local == 1:
+            steps.pop()
+        before, after = sum(steps), routed * (2 if local > 1 else 1)
+    if not settings.kernels.grouped_experts and local > 1:
+        after += routed  # one by one, then side by side
+    return before + after + through.narrow * (experts.shared_ffn > 0)
+
+
+def _experts_backward(job: TrainingJob) -> float:
+    """Return what the way back holds: each step's input and output, then the experts' gradients."""
+    model = job.model
+    assert model.experts is not None
+    through, w = flow(job), job.settings.width
+    tokens = routed_tokens(job)
+    routed = float(tokens * model.hidden * w)
+    column = float(tokens * part(model.experts.ffn, job.expert_tp) * w)
+    tally = Tally()
+    tally.take(through.narrow * (2 if model.dropout else 1))
+    tally.take(routed)
+    tally.briefly(routed)
+    tally.take(column)
+    tally.give(routed + column)
+    tally.take((2 if model.gated else 1) * column)
+    return tally.most
+
+
+def attention_backward(job: TrainingJob) -> float:
+    """Return what the backward pass of attention holds, at most; the MLP is forgotten by then.
+
+    Flash attention adds up the gradient of the queries in fp32 (Dao 2023, arXiv 2307.08691, section
+    3.1); the unfused one has the gradient of all scores, before and after dropout or softmax.
+    """
+    model, sizes, kernels = job.model, shard_of(job), job.settings.kernels
+    through = flow(job)
+    rows = sizes.tokens * sizes.batch
+    query = float(rows * part(model.query_width, job.tp) * sizes.width)
+    value = float(rows * part(model.value_width, job.tp) * sizes.width)
+    if model.latent:
+        inputs = 2 * query + value
+    else:
+        inputs = query + 2.0 * rows * sizes.kv_heads * model.head * sizes.width
+    tally = Tally()
+    tally.take(through.narrow * (2 if model.dropout else 1))
+    tally.take(through.gathered + value)
+    tally.give(through.gathered)
+    if kernels.attention == "flash":
+        tally.take(inputs)
+        tally.briefly(query / sizes.width * SINGLE)
+    else:
+        scores = float(rows * sizes.heads * model.sequence * sizes.width)
+        tally.take(2 * scores)
+        tally.give((3 if model.dropout else 2) * scores)
+        tally.take(inputs)
+    tally.give(value + inputs)
+    tally.take(inputs + through.gathered + through.whole)
+    return tally.most
+
+
+def ring_forward(job: TrainingJob) -> float:
+    """Return what attention holds in its forward pass when keys and values go around a ring.
+
+    Transformer Engine's `AttnFuncWithCPAndKVP2P` has the output of every step until all are done,
+    and the keys and values in use beside those that arrive.
+    """
+    settings, sizes = job.settings, shard_of(job)
+    if settings.cp == 1 or settings.cp_comm not in ("p2p", "a2a+p2p"):
+        return 0.0
+    rows = sizes.tokens * sizes.batch * settings.width
+    steps = settings.cp // (settings.cp_inner or 1) if settings.cp_comm != "p2p" else settings.cp
+    output = float(rows * part(job.model.value_width, job.tp))
+    return steps * output + 4.0 * rows * sizes.kv_heads * job.model.head
+
+
+def scores_buffer(job: TrainingJob) -> float:
+    """Return the buffer that Megatron core's unfused attention keeps for products of scores.
+
+    `dot_product_attention.py` takes it from the global memory buffer, once for all layers.
+    """
+    kernels, sizes = job.settings.kernels, shard_of(job)
+    if kernels.attention == "flash" or kernels.implementation != "local":
+        return 0.0
+    rows = sizes.tokens * sizes.batch * sizes.heads
+    return float(rows * job.model.sequence * sizes.width)
+
+
+def loss_moment(job: TrainingJob) -> float:
+    """Return what the last stage holds around the loss, besides what the output part keeps.
+
+    In place, the loss keeps its gradient where the logits were, and the moment is the product's
+    backward pass: the gradient of its input and, sequence parallel, the gathered input and the
+    share of the gradient that stays. Otherwise it is the softmax in fp32 with the logits, or with
+    their gradient.
+    """
+    sizes = shard_of(job)
+    through = flow(job)
+    numbers = math.prod(sizes.columns(job.padded_vocab))
+    logits = float(numbers * sizes.width)
+    product = through.whole + (through.gathered + through.narrow) * (through.gathered > 0)
+    product += _weight_gradient(job, part(job.padded_vocab, job.tp))
+    if in_place_loss(job):
+        return product
+    softmax = float(numbers * SINGLE)
+    if legacy(job):
+        # `output.float()`, and less the largest of each row in a third tensor, which is kept.
+        return logits + softmax
+    if sizes.width == SINGLE:
+        return product  # in place: the logits are in fp32 already
+    return max(logits + through.gathered, logits + product - softmax)
+
+
+def embedding_moment(job: TrainingJob) -> float:
+    """Return what the last step of a backward pass holds: the dense gradient of all words."""
+    sizes = shard_of(job)
+    through = flow(job)
+    table = float(part(job.padded_vocab, job.tp) * sizes.hidden * sizes.width)
+    return table + through.gathered + through.narrow

@@ -1,0 +1,106 @@
+"""Memory that is neither a model's states nor its activations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.anatomy.attention import legacy
+from ilp_planner.anatomy.moments import flow, scores_buffer
+from ilp_planner.anatomy.shard import shard_of
+
+if TYPE_CHECKING:
+    from ilp_planner.anatomy.modules import Module
+    from ilp_planner.specs.training import TrainingJob
+
+MIB = 2**20
+HOPPER = 9  # major compute capability of H100, H200, H800
+
+# Workspace of one cuBLAS handle, PyTorch's default (`CUDABlas.cpp`): 4096 KiB twice and 16 KiB
+# eight times, but 32 MiB on Hopper. The thread of the backward pass has a handle of its own.
+HANDLES = 2
+HANDLE, HANDLE_HOPPER = 8.125 * MIB, 32.0 * MIB
+# Transformer Engine's own (`get_cublas_workspace_size_bytes`): 32 MiB from Hopper on, 4 MiB before.
+ENGINE, ENGINE_BEFORE = 32.0 * MIB, 4.0 * MIB
+# It multiplies groups of experts on so many streams, each with a workspace.
+STREAMS = 4
+
+# Outside what PyTorch counts. Assumptions for "does it fit", no part of the peak.
+CONTEXT = 600 * MIB  # CUDA context and kernels
+COMMUNICATOR = 250 * MIB  # NCCL's buffers for one group of ranks
+FRAGMENTATION = 0.05  # of the peak: what the caching allocator holds and cannot use
+
+
+def workspace(job: TrainingJob, generation: int = HOPPER) -> float:
+    """Return bytes of the workspaces that every rank has, which PyTorch's allocator counts.
+
+    generation: major compute capability of the device.
+    """
+    kernels = job.settings.kernels
+    if kernels.implementation == "local":
+        return handles(generation) + scores_buffer(job)
+    streams = 1 + STREAMS * (job.model.experts is not None and kernels.grouped_experts)
+    return streams * (ENGINE if generation >= HOPPER else ENGINE_BEFORE)
+
+
+def handles(generation: int) -> float:
+    """Return bytes of PyTorch's own workspaces, on a rank that multiplies with it.
+
+    With Transformer Engine's layers only the output layer and routers do.
+    """
+    return HANDLES * (HANDLE_HOPPER if generation == HOPPER else HANDLE)
+
+
+def tables(job: TrainingJob) -> float:
+    """Return bytes of the angles of rotary embedding: one per position and channel here, fp32."""
+    model = job.model
+    if model.positions != "rope" or legacy(job):
+        return 0.0
+    channels = model.latent.rotary if model.latent else model.head
+    return 4.0 * shard_of(job).tokens * channels
+
+
+def between_stages(job: TrainingJob) -> float:
+    """Return what a rank holds for its neighbours, besides kept inputs.
+
+    1F1B: the gradient that it sent last, until the next one takes its name
+    (`forward_backward_pipelining_without_interleaving`). Interleaved, with the input and the
+    gradient that arrive in advance as well.
+    """
+    if job.pp == 1:
+        return 0.0
+    return flow(job).narrow * (1 if job.virtual == 1 else 3)
+
+
+def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], float]:
+    """Return the stand-ins for weight gradients, bytes by shape.
+
+    A gradient that is added straight into the buffer still needs a tensor for autograd:
+    `get_dummy_wgrad` of Transformer Engine, which Megatron core calls as well, makes one for each
+    shape of a product's weight and keeps it. The legacy model does without.
+    """
+    if not job.settings.kernels.accumulation_fusion or legacy(job):
+        return {}
+    if module.name in ("word_embeddings", "position_embeddings", "router"):
+        return {}
+    width = job.settings.width
+    found: dict[tuple[int, ...], float] = {}
+    for weight in module.weights:
+        if len(weight.shape) == 2:
+            found[weight.shape] = float(weight.count * width)
+    for child in module.children:
+        found |= spare_gradients(job, child)
+    return found
+
+
+def outside(job: TrainingJob, peak: Any) -> dict[str, Any]:
+    """Return device memory beyond what PyTorch's tensors have, bytes by name.
+
+    peak: bytes, a number or an array.
+    """
+    settings = job.settings
+    groups = (job.tp, job.pp, job.dp * settings.cp, settings.cp, settings.ep)
+    return {
+        "CUDA context": CONTEXT,
+        "NCCL": COMMUNICATOR * sum(size > 1 for size in groups),
+        "fragmentation": FRAGMENTATION * peak,
+    }

@@ -1,0 +1,211 @@
+"""A job's memory taken apart: what one layer, one embedding, one output costs a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.decoder import (
+    embedding_module,
+    layer_module,
+    output_module,
+    prediction_module,
+)
+from ilp_planner.anatomy.moments import (
+    attention_backward,
+    embedding_moment,
+    experts_moment,
+    flow,
+    loss_moment,
+    mlp_backward,
+    ring_forward,
+)
+from ilp_planner.anatomy.overheads import (
+    HOPPER,
+    between_stages,
+    handles,
+    spare_gradients,
+    tables,
+    workspace,
+)
+from ilp_planner.anatomy.recompute import checkpoint, remembering
+from ilp_planner.anatomy.states import state_widths, stepped_width
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.anatomy.modules import Module
+    from ilp_planner.specs.training import TrainingJob
+
+KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One module of a kind on one rank.
+
+    parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
+    optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. moment:
+    bytes above what is kept, for a moment. again: bytes above its checkpoint when it is computed
+    again as a whole; chunk: and of every further layer of the same chunk. stepped: bytes that the
+    optimizer's step needs for a moment. whole: bytes of weights and of gradients, not sharded.
+    """
+
+    parameters: int = 0
+    expert_parameters: int = 0
+    weights: float = 0.0
+    gradients: float = 0.0
+    optimizer: float = 0.0
+    kept: float = 0.0
+    moment: float = 0.0
+    again: float = 0.0
+    chunk: float = 0.0
+    stepped: float = 0.0
+    whole: float = 0.0
+
+    @property
+    def states(self) -> float:
+        """Bytes of parameters, gradients and optimizer."""
+        return self.weights + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """A job's memory: bytes that add up by part, and moments, of which the largest counts.
+
+    parts: by kind. spare: stand-ins for gradients: bytes, and the kinds that share them. handles:
+    bytes of workspace where there is any of these kinds. checkpoint: a layer's kept input where it
+    is computed again. fixed: bytes that every rank has, by name. method, size: of full
+    recomputation; "" and 0 for none.
+    """
+
+    job: TrainingJob
+    parts: Mapping[str, Part]
+    spare: tuple[tuple[float, frozenset[str]], ...]
+    handles: tuple[float, frozenset[str]]
+    checkpoint: float
+    fixed: Mapping[str, float]
+    method: str = ""
+    size: int = 0
+
+
+def memory_parts(job: TrainingJob, *, generation: int = HOPPER) -> MemoryParts:
+    """Return the memory of each part of a job's model on one rank.
+
+    generation: major compute capability of the device, for workspaces.
+    """
+    modules = _modules(job)
+    parts = dict.fromkeys(KINDS, Part())
+    users: dict[tuple[int, ...], set[str]] = {}
+    sizes: dict[tuple[int, ...], float] = {}
+    for kind, module in modules.items():
+        parts[kind] = _part(job, kind, module)
+        for shape, size in spare_gradients(job, module).items():
+            users.setdefault(shape, set()).add(kind)
+            sizes[shape] = size
+    recompute = job.settings.recompute
+    full = recompute.granularity == "full"
+    return MemoryParts(
+        job=job,
+        parts=parts,
+        spare=tuple((sizes[shape], frozenset(kinds)) for shape, kinds in users.items()),
+        handles=_handles(job, generation),
+        checkpoint=checkpoint(job).size,
+        fixed={
+            "between stages": between_stages(job),
+            "workspace": workspace(job, generation),
+            "rotary table": tables(job),
+        },
+        method=recompute.method if full else "",
+        size=max(1, recompute.layers) if full else 0,
+    )
+
+
+def _handles(job: TrainingJob, generation: int) -> tuple[float, frozenset[str]]:
+    """Return PyTorch's workspaces and the kinds that need them; `workspace` has them otherwise."""
+    if job.settings.kernels.implementation == "local":
+        return 0.0, frozenset()
+    return handles(generation), frozenset(("expert layer", "output", "prediction layer"))
+
+
+def _modules(job: TrainingJob) -> dict[str, Module]:
+    """Return a module of every kind that the model has."""
+    model = job.model
+    kinds = set(model.expert_layers)
+    found = {"embedding": embedding_module(job), "output": output_module(job)}
+    if False in kinds:
+        found["layer"] = layer_module(job, experts=False)
+    if True in kinds:
+        found["expert layer"] = layer_module(job, experts=True)
+    if model.prediction_layers:
+        found["prediction layer"] = prediction_module(job)
+        found["copied words"] = found["embedding"].children[0]
+    return found
+
+
+def _part(job: TrainingJob, kind: str, module: Module) -> Part:
+    routed = module.expert_parameters
+    others = module.parameters - routed
+    dense_width, expert_width = (state_widths(job, expert=flag) for flag in (False, True))
+    moment, again, chunk = _moments(job, kind, module)
+    settings = job.settings
+    return Part(
+        parameters=module.parameters,
+        expert_parameters=routed,
+        weights=others * dense_width.parameter + routed * expert_width.parameter,
+        gradients=others * dense_width.gradient + routed * expert_width.gradient,
+        optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
+        kept=module.activations,
+        moment=moment,
+        again=again,
+        chunk=chunk,
+        stepped=others * stepped_width(job, expert=False)
+        + routed * stepped_width(job, expert=True),
+        whole=module.parameters * (settings.width + settings.optimizer.gradient),
+    )
+
+
+def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float, float]:
+    """Return `moment`, `again` and `chunk` of a part."""
+    if kind == "embedding":
+        return embedding_moment(job), 0.0, 0.0
+    if kind == "output":
+        return loss_moment(job), 0.0, 0.0
+    if kind == "copied words":
+        return 0.0, 0.0, 0.0
+    experts = kind == "expert layer"
+    if kind == "prediction layer":
+        experts = job.model.expert_layers[-1]
+        module = next(child for child in module.children if child.name == "transformer_layer")
+    remembered = layer_module(remembering(job), experts)
+    largest = _layer_moment(job, module, remembered, experts)
+    whole = remembered.activations
+    restored = _layer_moment(job, remembered, remembered, experts)
+    own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
+    # Its output is held by the function that computes it again, beside what it keeps.
+    return largest, whole - own_input + flow(job).narrow + restored, whole
+
+
+def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: bool) -> float:
+    """Return what a layer holds above what it keeps, at most.
+
+    First its MLP or experts go back, then attention, when the others are forgotten; what either
+    side does not keep is there again in its turn. Attention around a ring may hold more before the
+    MLP has begun.
+    """
+    attention, inner = _sides(kept)
+    attention_whole, inner_whole = _sides(remembered)
+    first = experts_moment(job) if experts else mlp_backward(job)
+    return max(
+        first + inner_whole - inner,
+        attention_backward(job) - inner + attention_whole - attention,
+        ring_forward(job) - inner,
+    )
+
+
+def _sides(layer: Module) -> tuple[float, float]:
+    """Return what attention and what the rest of a layer keep."""
+    names = [child.name for child in layer.children]
+    cut = names.index("pre_mlp_layernorm" if "pre_mlp_layernorm" in names else "mlp")
+    before = sum(child.activations for child in layer.children[:cut])
+    return before, sum(child.activations for child in layer.children[cut:])

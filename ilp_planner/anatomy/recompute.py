@@ -1,0 +1,58 @@
+"""Which parts of which layers a job forgets and computes again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.modules import Kept
+from ilp_planner.anatomy.shard import part, shard_of
+from ilp_planner.specs.training import Recompute
+
+if TYPE_CHECKING:
+    from ilp_planner.anatomy.modules import Module
+    from ilp_planner.specs.training import TrainingJob
+
+
+def recomputes(job: TrainingJob, module: str) -> bool:
+    """Return whether selective recomputation covers this part of every layer."""
+    recompute = job.settings.recompute
+    return recompute.granularity == "selective" and module in recompute.modules
+
+
+def recomputed_layers(job: TrainingJob, layers: int) -> int:
+    """Return how many of the layers of one (virtual) stage are computed again."""
+    recompute = job.settings.recompute
+    if recompute.granularity != "full":
+        return 0
+    if recompute.method == "uniform":
+        return layers
+    return min(recompute.layers, layers)
+
+
+def checkpoint(job: TrainingJob) -> Kept:
+    """Return the input that a layer, or a chunk of them, is computed again from."""
+    sizes = shard_of(job)
+    shape = sizes.narrow
+    if job.settings.recompute.distribute:
+        shape = (part(shape[0], job.tp), *shape[1:])
+    return Kept(
+        name="input",
+        shape=shape,
+        width=sizes.width,
+        why="the layer is computed again from it",
+    )
+
+
+def remembering(job: TrainingJob) -> TrainingJob:
+    """Return the job without recomputation."""
+    return replace(job, settings=replace(job.settings, recompute=Recompute()))
+
+
+def keep_only(module: Module, names: tuple[str, ...]) -> Module:
+    """Return the module with its weights, keeping these of its own tensors and none below."""
+    return replace(
+        module,
+        kept=tuple(kept for kept in module.kept if kept.name in names),
+        children=tuple(keep_only(child, ()) for child in module.children),
+    )

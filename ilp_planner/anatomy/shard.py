@@ -1,0 +1,86 @@
+"""The sizes that one rank of a training job sees: tokens, heads and columns of its shard."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Dimensions of the tensors on one rank, for one micro-batch.
+
+    tokens: of a sample after context parallelism. region: of them that this rank has between
+    tensor-parallel products (all, or its share with sequence parallelism). heads, kv_heads: that
+    attention computes here. width: bytes of an activation.
+    """
+
+    tokens: int
+    region: int
+    batch: int
+    hidden: int
+    tp: int
+    heads: int
+    kv_heads: int
+    width: int
+
+    @property
+    def wide(self) -> tuple[int, int, int]:
+        """Shape of a tensor that every tensor-parallel rank has whole."""
+        return (self.tokens, self.batch, self.hidden)
+
+    @property
+    def narrow(self) -> tuple[int, int, int]:
+        """Shape of a tensor between tensor-parallel products."""
+        return (self.region, self.batch, self.hidden)
+
+    def columns(self, width: int) -> tuple[int, int, int]:
+        """Shape of what a column-parallel product of this total width gives."""
+        return (self.tokens, self.batch, part(width, self.tp))
+
+
+def part(whole: int, ways: int) -> int:
+    """Return the larger share of a whole that may not divide evenly."""
+    return -(-whole // ways)
+
+
+def shard_of(job: TrainingJob) -> Shard:
+    """Return the sizes on each rank of a job.
+
+    With fewer key-value heads than ranks, Megatron gives every rank one of them
+    (`Attention.num_query_groups_per_partition`), while the product's weight stays split evenly.
+    """
+    model, settings = job.model, job.settings
+    tokens = part(model.sequence, settings.cp)
+    return Shard(
+        tokens=tokens,
+        region=part(tokens, job.tp) if sequence_parallel(job) else tokens,
+        batch=job.micro_batch,
+        hidden=model.hidden,
+        tp=job.tp,
+        heads=part(model.heads, job.tp),
+        kv_heads=max(1, part(model.kv_heads, job.tp)),
+        width=settings.width,
+    )
+
+
+def sequence_parallel(job: TrainingJob) -> bool:
+    """Return whether activations between products are split; Megatron needs tp above 1 for it."""
+    return job.settings.sequence_parallel and job.tp > 1
+
+
+def capacity(job: TrainingJob) -> int:
+    """Return the tokens of a micro-batch that one routed expert takes from one rank, at most.
+
+    Megatron's `get_capacity`: ceil(tokens x top_k / experts x factor), of the tokens that the
+    router of one rank sees.
+    """
+    experts = job.model.experts
+    assert experts is not None
+    sizes = shard_of(job)
+    seen = sizes.region * sizes.batch * experts.top_k
+    return math.ceil(seen / experts.count * job.settings.kernels.capacity)

@@ -1,0 +1,82 @@
+"""What a parameter costs besides itself: gradient, master copy, moments, and who holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.specs.training import SHARDINGS
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+SINGLE = 4  # bytes of a number in fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateWidths:
+    """Bytes on a rank per parameter of its shard. optimizer: master copy and moments."""
+
+    parameter: float
+    gradient: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """Bytes per parameter."""
+        return self.parameter + self.gradient + self.optimizer
+
+
+def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
+    """Return what each parameter costs a rank.
+
+    Megatron's distributed optimizer divides states among the ranks that have the same parameters:
+    data- times context-parallel ones, or the replicas of a routed expert. Several instances of it
+    divide among fewer. ZeRO-2 and -3 divide gradients and parameters likewise (Rajbhandari et al.
+    2020, arXiv 1910.02054, section 5).
+    """
+    settings = job.settings
+    optimizer = settings.optimizer
+    ways, level = sharing(job, expert=expert), _level(job)
+    master = optimizer.master if settings.width < SINGLE else 0
+    states = (master + optimizer.moments) * (1 - optimizer.offload)
+    return StateWidths(
+        parameter=settings.width / (ways if level >= 3 else 1),
+        gradient=optimizer.gradient / (ways if level >= 2 else 1),
+        optimizer=states / (ways if level >= 1 else 1),
+    )
+
+
+def sharing(job: TrainingJob, *, expert: bool) -> int:
+    """Return among how many ranks the states of a parameter can be divided."""
+    replicas = job.expert_dp if expert else job.dp * job.settings.cp
+    return max(1, replicas // job.settings.optimizer.instances)
+
+
+def stepped_width(job: TrainingJob, *, expert: bool) -> float:
+    """Return bytes per parameter that a step needs for a moment.
+
+    Gradients that were added up in two bytes are copied to four before the step
+    (`distrib_optimizer.py`: `shard_model_grad.float()`).
+    """
+    optimizer = job.settings.optimizer
+    if optimizer.gradient >= SINGLE or not optimizer.master or job.settings.width >= SINGLE:
+        return 0.0
+    return SINGLE / (sharing(job, expert=expert) if _level(job) else 1)
+
+
+def copies_parameters(job: TrainingJob) -> bool:
+    """Return whether parameters move into a buffer of their own at the start.
+
+    With the distributed optimizer (`param_and_grad_buffer.py`), whose ranks gather them there.
+    """
+    return _level(job) == 1
+
+
+def gathers(job: TrainingJob) -> tuple[bool, bool]:
+    """Return whether whole parameters, and whole gradients, exist for a few layers only."""
+    return _level(job) >= 3, _level(job) >= 2
+
+
+def _level(job: TrainingJob) -> int:
+    return SHARDINGS.index(job.settings.optimizer.sharding)

@@ -1,0 +1,278 @@
+"""What each module of a rank computes for one micro-batch: arithmetic and memory traffic.
+
+A product of m x k and k x n matrices has 2 m k n FLOPs and reads and writes its three matrices; its
+backward pass has two such products (Narayanan et al. 2021, arXiv 2104.04473, appendix). Flash
+attention skips the half of the scores that causality hides, and makes them again in its backward
+pass: five products for the two forward (Dao 2023, arXiv 2307.08691, section 3.1). Everything else
+is memory traffic: bytes read and written once by a fused kernel. Tokens are assumed to be routed to
+all experts alike.
+
+All counts are of one rank of the tensor- and context-parallel group. What ranks send is in
+`messages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+SINGLE = 4  # bytes of a number in single precision
+FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass
+
+
+class Kernel(NamedTuple):
+    """One kernel, or a few small ones. flops: arithmetic; traffic: bytes read and written."""
+
+    flops: float
+    traffic: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleWork:
+    """What one module computes for a micro-batch. core: it is the attention's scores and their
+    product with the values, which Megatron's selective recomputation repeats."""
+
+    name: str
+    forward: tuple[Kernel, ...]
+    backward: tuple[Kernel, ...]
+    core: bool = False
+
+
+def layer_work(job: TrainingJob, *, experts: bool) -> tuple[ModuleWork, ...]:
+    """Return the modules of one transformer layer."""
+    share = _Share(job)
+    inner = share.experts() if experts else share.mlp("mlp", job.model.ffn)
+    latent = job.model.latent is not None
+    return (
+        share.norm("input_norm"),
+        *(share.latent_attention() if latent else share.attention()),
+        share.residual("attention_residual"),
+        share.norm("mlp_norm"),
+        *inner,
+        share.residual("mlp_residual"),
+    )
+
+
+def embedding_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
+    """Return the embedding: tokens are looked up, positions added, dropout applied.
+
+    The gradient of the table is dense: written once in full and added to the accumulated one.
+    """
+    share, model = _Share(job), job.model
+    row = share.tokens * model.hidden * share.width
+    after = row / share.sequence_parts
+    passes = 2 * row + 3 * after * (model.positions == "learned") + 2 * after * (model.dropout > 0)
+    table = job.padded_vocab * model.hidden / share.tp
+    gradient = table * (2 * share.width + 2 * job.settings.optimizer.gradient)
+    return (
+        ModuleWork(
+            name="embedding",
+            forward=(Kernel(0.0, passes),),
+            backward=(Kernel(0.0, 2 * row + gradient),),
+        ),
+    )
+
+
+def output_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
+    """Return the last norm, the logits and their loss.
+
+    Unfused, the loss converts the logits to single precision, searches, shifts, exponentiates, sums
+    and divides them one after the other; fused, it reads them twice and writes them once.
+    """
+    share = _Share(job)
+    logits = share.tokens * job.padded_vocab / share.tp
+    half, single = logits * share.width, logits * SINGLE
+    fused = job.settings.kernels.fused_loss
+    loss = ModuleWork(
+        name="loss",
+        forward=(Kernel(0.0, 3 * half if fused else half + 9 * single),),
+        backward=(Kernel(0.0, 2 * half if fused else half + 3 * single),),
+    )
+    width = job.model.hidden
+    return (
+        share.norm("final_norm"),
+        share.linear("output_layer", share.tokens, width, job.padded_vocab / share.tp),
+        loss,
+    )
+
+
+def prediction_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
+    """Return one layer of multi-token prediction: two norms, a product that joins two hidden
+    states, a transformer layer of the last kind, and the output again (DeepSeek-V3, arXiv
+    2412.19437, section 2.2)."""
+    share, hidden = _Share(job), job.model.hidden
+    return (
+        share.norm("embedding_norm"),
+        share.norm("hidden_norm"),
+        share.linear("join", share.tokens, 2 * hidden, hidden / share.tp),
+        *layer_work(job, experts=job.model.expert_layers[-1]),
+        *output_work(job),
+    )
+
+
+class _Share:
+    """One rank's share of a micro-batch."""
+
+    def __init__(self, job: TrainingJob) -> None:
+        settings = job.settings
+        self.job, self.model, self.kernels = job, job.model, settings.kernels
+        self.width = settings.width
+        self.tp = job.tp
+        self.tokens = job.micro_batch * job.model.sequence / settings.cp
+        self.sequence_parts = job.tp if settings.sequence_parallel else 1
+
+    def linear(
+        self, name: str, tokens: float, inner: float, outer: float, copies: float = 1.0
+    ) -> ModuleWork:
+        """Return a product with weights: its backward pass adds the weights' gradient to the
+        accumulated one. copies: of the weights, each for its share of the tokens."""
+        flops = 2.0 * tokens * inner * outer
+        weights = inner * outer * copies
+        moved = (tokens * (inner + outer) + weights) * self.width
+        gradient = tokens * (inner + outer) * self.width
+        gradient += 2 * weights * self.job.settings.optimizer.gradient
+        return ModuleWork(
+            name=name,
+            forward=(Kernel(flops, moved),),
+            backward=(Kernel(flops, moved), Kernel(flops, gradient)),
+        )
+
+    def streaming(self, name: str, forward: float, backward: float) -> ModuleWork:
+        """Return a kernel each way that only moves bytes."""
+        return ModuleWork(
+            name=name, forward=(Kernel(0.0, forward),), backward=(Kernel(0.0, backward),)
+        )
+
+    def hidden(self) -> float:
+        """Return the bytes of the hidden state that this rank holds."""
+        return self.tokens * self.model.hidden * self.width / self.sequence_parts
+
+    def norm(self, name: str) -> ModuleWork:
+        """Return a norm: reads and writes; backward it reads its input and two gradients."""
+        return self.streaming(name, 2 * self.hidden(), 4 * self.hidden())
+
+    def residual(self, name: str) -> ModuleWork:
+        """Return bias, dropout and residual addition."""
+        size = self.hidden()
+        passes = 3.0 if self.kernels.fused_dropout or not self.model.dropout else 7.0
+        return self.streaming(name, passes * size, 2 * size)
+
+    def attention(self) -> tuple[ModuleWork, ...]:
+        """Return the projections and the core of an attention with groups of queries."""
+        m, tokens = self.model, self.tokens
+        queries = m.query_width / self.tp
+        keys = max(m.kv_heads / self.tp, 1) * m.head  # fewer groups than ranks are repeated
+        modules = [self.linear("linear_qkv", tokens, m.hidden, queries + 2 * keys)]
+        turned = 2 * tokens * (queries + keys) * self.width
+        if m.qk_norm:
+            modules.append(self.streaming("qk_norm", turned, 2 * turned))
+        if m.positions == "rope":
+            modules.append(self.streaming("rope", turned, turned))
+        modules.append(self.core(queries, keys, queries))
+        modules.append(self.linear("linear_proj", tokens, queries, m.hidden))
+        return tuple(modules)
+
+    def latent_attention(self) -> tuple[ModuleWork, ...]:
+        """Return multi-head latent attention: every rank makes the compressed vectors of its tokens
+        with all of the first products' weights."""
+        m, tokens = self.model, self.tokens
+        a = m.latent
+        assert a is not None
+        own = tokens / self.sequence_parts
+        queries, values = m.query_width / self.tp, m.value_width / self.tp
+        modules = []
+        if a.query_rank:
+            modules.append(self.linear("linear_q_down_proj", own, m.hidden, a.query_rank))
+            modules.append(self.linear("linear_q_up_proj", tokens, a.query_rank, queries))
+        else:
+            modules.append(self.linear("linear_q_proj", tokens, m.hidden, queries))
+        down, up = a.key_value_rank + a.rotary, m.heads * (a.key + a.value) / self.tp
+        modules.append(self.linear("linear_kv_down_proj", own, m.hidden, down))
+        modules.append(self.linear("linear_kv_up_proj", tokens, a.key_value_rank, up))
+        turned = 2 * tokens * 2 * queries * self.width  # rotated, joined with the part without
+        modules.append(self.streaming("rope", turned, turned))
+        modules.append(self.core(queries, queries, values))
+        modules.append(self.linear("linear_proj", tokens, values, m.hidden))
+        return tuple(modules)
+
+    def core(self, queries: float, keys: float, values: float) -> ModuleWork:
+        """Return scores and their product with the values. Arguments: numbers per token."""
+        seen = self.model.sequence
+        flops = 2.0 * self.tokens * seen * (queries + values)
+        operands = self.tokens * (queries + 2 * keys + values) * self.width
+        if self.kernels.attention == "flash":
+            return ModuleWork(
+                name="core_attention",
+                forward=(Kernel(flops / 2, operands),),
+                backward=(Kernel(FLASH_BACKWARD * flops / 2, 2 * operands),),
+                core=True,
+            )
+        scores = self.tokens * seen * self.model.heads / self.tp * self.width
+        dropout = scores * (2 + 1 / self.width) if self.model.dropout else 0.0
+        product = Kernel(flops / 2, operands / 2 + scores)
+        forward = [product, Kernel(0.0, 2 * scores), product]
+        backward = [product, product, Kernel(0.0, 3 * scores), product, product]
+        if dropout:
+            forward.append(Kernel(0.0, dropout))
+            backward.append(Kernel(0.0, dropout))
+        return ModuleWork(
+            name="core_attention", forward=tuple(forward), backward=tuple(backward), core=True
+        )
+
+    def mlp(self, name: str, ffn: int) -> tuple[ModuleWork, ...]:
+        """Return two products with an activation between them."""
+        inner = ffn / self.tp
+        return self._mlp(name, self.tokens, inner)
+
+    def _mlp(
+        self, name: str, tokens: float, inner: float, copies: float = 1.0
+    ) -> tuple[ModuleWork, ...]:
+        hidden, wide = self.model.hidden, 2 if self.model.gated else 1
+        first = tokens * inner * wide * self.width
+        second = tokens * inner * self.width
+        return (
+            self.linear(f"{name}_fc1", tokens, hidden, wide * inner, copies),
+            self.streaming(f"{name}_activation", first + second, 2 * first + second),
+            self.linear(f"{name}_fc2", tokens, inner, hidden, copies),
+        )
+
+    def experts(self) -> tuple[ModuleWork, ...]:
+        """Return router, permutation, routed experts and the shared one.
+
+        A rank of the expert grid holds count / ep experts, each over etp ranks, and sees the
+        tokens of etp / tp replicas, each top_k times.
+        """
+        e, job = self.model.experts, self.job
+        assert e is not None
+        own = self.tokens / self.sequence_parts
+        held = e.count / job.settings.ep
+        seen = self.tokens * e.top_k * job.expert_tp / self.tp
+        if self.kernels.pad_to_capacity and self.kernels.capacity:
+            seen *= self.kernels.capacity
+        moved = 2 * own * e.top_k * self.model.hidden * self.width
+        permutations = 2 if self.kernels.fused_permute else 4
+        routed = self._mlp("experts", seen, e.ffn / job.expert_tp, held)
+        if not self.kernels.grouped_experts:
+            routed = tuple(_one_by_one(module, int(held)) for module in routed)
+        shared = self.mlp("shared_experts", e.shared_ffn) if e.shared_ffn else ()
+        return (
+            self.linear("router", own, self.model.hidden, e.count),
+            self.streaming("permute", permutations / 2 * moved, permutations / 2 * moved),
+            *routed,
+            *shared,
+            self.streaming("unpermute", permutations / 2 * moved, permutations / 2 * moved),
+        )
+
+
+def _one_by_one(module: ModuleWork, count: int) -> ModuleWork:
+    """Return the same work as so many equal modules, one after the other."""
+
+    def parts(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        return tuple(Kernel(k.flops / count, k.traffic / count) for k in kernels) * count
+
+    return ModuleWork(
+        name=module.name, forward=parts(module.forward), backward=parts(module.backward)
+    )

@@ -1,0 +1,134 @@
+"""Whether a model can be divided as asked; where it cannot, the nearest value that would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """A degree or size that does not fit. name: of the setting that one value would repair."""
+
+    name: str
+    found: int
+    rule: str
+    repair: int | None = None
+
+
+def nearest_divisor(whole: int, wanted: int) -> int:
+    """Return the divisor of a number that is nearest to the wanted one, the smaller of two."""
+    divisors = {
+        part for i in range(1, int(whole**0.5) + 1) if whole % i == 0 for part in (i, whole // i)
+    }
+    return min(divisors, key=lambda part: (abs(part - wanted), part))
+
+
+def nearest_multiple(unit: int, wanted: int) -> int:
+    """Return the positive multiple of a number that is nearest to the wanted one."""
+    return max(1, (2 * wanted + unit) // (2 * unit)) * unit
+
+
+def tensor_misfits(model: Decoder, tp: int) -> Iterator[Misfit]:
+    """Yield what tensor parallelism of this degree cannot divide."""
+    parts = {"heads": model.heads, "ffn": model.ffn}
+    fitting = [d for d in range(1, 2 * tp + 1) if _tensor_fits(model, d)]
+    nearest = min(fitting, key=lambda d: (abs(d - tp), d))
+    for name, whole in parts.items():
+        if whole % tp:
+            rule = f"a divisor of the model's {name} ({whole})"
+            yield Misfit(name="tp", found=tp, rule=rule, repair=nearest)
+    if model.latent is None and model.kv_heads % tp and tp % model.kv_heads:
+        rule = f"a divisor or a multiple of the model's kv_heads ({model.kv_heads})"
+        yield Misfit(name="tp", found=tp, rule=rule, repair=nearest)
+
+
+def _tensor_fits(model: Decoder, tp: int) -> bool:
+    shared = model.latent is None and model.kv_heads % tp and tp % model.kv_heads
+    return not (model.heads % tp or model.ffn % tp or shared)
+
+
+def expert_misfits(model: Decoder, ep: int, etp: int) -> Iterator[Misfit]:
+    """Yield what expert parallelism of these degrees cannot divide."""
+    if model.experts is None:
+        for name, degree in (("ep", ep), ("etp", etp)):
+            if degree > 1 and (name == "ep"):
+                yield Misfit(name=name, found=degree, rule="a model with experts", repair=1)
+        return
+    count, ffn = model.experts.count, model.experts.ffn
+    if count % ep:
+        repair = nearest_divisor(count, ep)
+        yield Misfit(name="ep", found=ep, rule=f"a divisor of {count} experts", repair=repair)
+    if ffn % etp:
+        rule = f"a divisor of the experts' ffn ({ffn})"
+        yield Misfit(name="etp", found=etp, rule=rule, repair=nearest_divisor(ffn, etp))
+
+
+def pipeline_misfits(layers: int, pp: int, virtual: int) -> Iterator[Misfit]:
+    """Yield whether layers do not split evenly over stages; a layout would split them unevenly."""
+    if layers % pp:
+        rule = f"a divisor of {layers} layers, or a layout"
+        yield Misfit(name="pp", found=pp, rule=rule, repair=nearest_divisor(layers, pp))
+    elif layers // pp % virtual:
+        rule = f"a divisor of the {layers // pp} layers of a stage, or a layout"
+        repair = nearest_divisor(layers // pp, virtual)
+        yield Misfit(name="virtual", found=virtual, rule=rule, repair=repair)
+    if virtual > 1 and pp == 1:
+        yield Misfit(name="virtual", found=virtual, rule="1 with pp 1", repair=1)
+
+
+def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:
+    """Yield everything of a job that does not divide, the most telling first."""
+    model, settings = job.model, job.settings
+    yield from tensor_misfits(model, job.tp)
+    yield from expert_misfits(model, settings.ep, job.expert_tp)
+    if world is not None and world != job.world:
+        rule = f"tp x pp x cp x dp = {job.tp} x {job.pp} x {settings.cp} x {job.dp}"
+        yield Misfit(name="world", found=world, rule=rule, repair=job.world)
+    yield from _token_misfits(job)
+    each = job.micro_batch * job.dp
+    if job.global_batch % each:
+        rule = f"a multiple of micro-batch size x dp = {job.micro_batch} x {job.dp} = {each}"
+        repair = nearest_multiple(each, job.global_batch)
+        yield Misfit(name="global_batch", found=job.global_batch, rule=rule, repair=repair)
+    elif job.virtual > 1 and 0 < job.micro_batches % job.pp < job.pp:
+        rule = f"a multiple of micro-batch size x dp x pp = {each * job.pp} with virtual stages"
+        repair = nearest_multiple(each * job.pp, job.global_batch)
+        yield Misfit(name="global_batch", found=job.global_batch, rule=rule, repair=repair)
+    experts = job.pp * settings.ep * job.expert_tp
+    if model.experts is not None and job.world % experts:
+        rule = f"a divisor of tp x cp x dp / etp = {job.world // job.pp // job.expert_tp}"
+        dense = job.world // job.pp // job.expert_tp
+        repair = _common_divisor(dense, model.experts.count, settings.ep)
+        yield Misfit(name="ep", found=settings.ep, rule=rule, repair=repair)
+
+
+def _token_misfits(job: TrainingJob) -> Iterator[Misfit]:
+    """Yield whether context and sequence parallelism can divide the tokens of a sample.
+
+    Context parallelism gives each rank two pieces, one early and one late, which makes the causal
+    halves equal.
+    """
+    sequence, cp = job.model.sequence, job.settings.cp
+    share = job.tp if job.settings.sequence_parallel else 1
+    if cp > 1 and sequence % (2 * cp * share):
+        times = f" and tp {share}" * (share > 1)
+        rule = f"a degree whose product with 2{times} divides {sequence} tokens"
+        fitting = [d for d in range(1, 2 * cp) if d == 1 or sequence % (2 * d * share) == 0]
+        repair = min(fitting, key=lambda d: (abs(d - cp), d))
+        yield Misfit(name="cp", found=cp, rule=rule, repair=repair)
+    elif sequence % share:
+        rule = f"a divisor of the model's {sequence} tokens with sequence parallelism"
+        yield Misfit(name="tp", found=share, rule=rule, repair=nearest_divisor(sequence, share))
+
+
+def _common_divisor(first: int, second: int, wanted: int) -> int:
+    """Return the divisor of both numbers that is nearest to the wanted one."""
+    both: Iterable[int] = (d for d in range(1, wanted + 1) if first % d == 0 and second % d == 0)
+    return max(both, default=1)

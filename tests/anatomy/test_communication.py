@@ -1,0 +1,529 @@
+"""What ranks send: counts and bytes against hand computation, and against each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.anatomy.communication import (
+    boundary_size,
+    sent_share,
+    stage_traffic,
+    traffic,
+)
+from ilp_planner.anatomy.messages import (
+    layer_messages,
+    output_messages,
+    prediction_messages,
+    recomputed_messages,
+    routed_rows,
+    unsplit_parameters,
+)
+from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.specs.pipeline_layout import even_layout, split_layout
+from ilp_planner.specs.training import (
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+
+if TYPE_CHECKING:
+    from ilp_planner.anatomy.communication import Traffic
+    from ilp_planner.anatomy.messages import Messages
+
+MIB, GIB = 2**20, 2**30
+SEED = Decoder(layers=32, hidden=4096, heads=32, sequence=2048, vocab=50257, gated=True)
+SMALL = Decoder(layers=4, hidden=512, heads=8, sequence=1024, vocab=1000)
+ROUTED = Decoder(
+    layers=4,
+    hidden=512,
+    heads=8,
+    kv_heads=4,
+    sequence=1024,
+    vocab=1000,
+    gated=True,
+    bias=False,
+    norm="rmsnorm",
+    positions="rope",
+    tied=False,
+    dropout=0,
+    experts=Experts(count=8, top_k=2, ffn=256),
+)
+
+
+def seed_job(
+    *, tp: int = 2, pp: int = 2, dp: int = 4, sharding: str = "optimizer", **changes: object
+) -> TrainingJob:
+    options = Settings(optimizer=OptimizerSettings(sharding=sharding))
+    return TrainingJob(
+        model=SEED,
+        micro_batch=4,
+        global_batch=512,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        settings=replace(options, **changes),  # type: ignore[arg-type]
+    )
+
+
+def routed_job(*, tp: int = 2, dp: int = 4, **changes: object) -> TrainingJob:
+    return TrainingJob(
+        model=ROUTED,
+        micro_batch=1,
+        global_batch=8,
+        tp=tp,
+        dp=dp,
+        settings=replace(Settings(ep=2, sequence_parallel=True), **changes),  # type: ignore[arg-type]
+    )
+
+
+def rows(job: TrainingJob, family: str, stage: int) -> list[Traffic]:
+    return [row for row in stage_traffic(job, stage) if row.family == family]
+
+
+def flat(messages: Messages) -> list[tuple[str, str, tuple[int, ...], int, str]]:
+    """Return (module, collective, shape, times, direction) of every message."""
+    return [
+        (name, message.collective, message.shape, message.times, direction)
+        for name, pair in messages.items()
+        for direction, found in zip(("forward", "backward"), pair, strict=True)
+        for message in found
+    ]
+
+
+# ---- the seed's example: what its tool counts, and what it leaves out ----------------------------
+
+
+def test_tensor_messages_of_the_example() -> None:
+    """4 all-reduces of 64 MiB in each of 16 layers, and the embedding's; the last stage has the
+    logits' and the loss's instead."""
+    first = rows(seed_job(), "tensor", 0)
+    layers = [row for row in first if row.what.startswith("layers")]
+    assert {row.collective for row in layers} == {"all_reduce"}
+    assert {row.size for row in layers} == {64 * MIB}
+    assert sum(row.per_micro_batch for row in layers) == 64
+    assert sum(row.volume_per_micro_batch for row in layers) == 4 * GIB
+    assert sum(row.per_iteration for row in layers) == 2048
+    assert sum(row.volume_per_iteration for row in layers) == 128 * GIB
+    others = {row.what: row for row in first if row not in layers}
+    assert set(others) == {"embedding, forward"}
+    assert others["embedding, forward"].size == 64 * MIB
+    last = {row.what: row for row in rows(seed_job(), "tensor", 1) if row.what[:6] != "layers"}
+    assert last["logits and loss, backward"].size == 64 * MIB
+    assert last["logits and loss, forward"].size == 4 * 2048 * 4
+    assert last["logits and loss, forward"].per_micro_batch == 3
+
+
+def test_cluster_totals_are_the_tools_where_it_is_right() -> None:
+    """Its 32768 messages and 2048 GB are those of the layers."""
+    found = [row for row in traffic(seed_job()) if row.what.startswith("layers")]
+    assert sum(row.cluster_messages for row in found) == 32768
+    assert sum(row.cluster_volume for row in found) == 2048 * GIB
+
+
+def test_pipeline_messages_of_the_example() -> None:
+    """Each of two stages sends once and receives once per micro-batch: half of the tool's four."""
+    for stage in (0, 1):
+        found = [row for row in rows(seed_job(), "pipeline", stage) if row.group == "pp"]
+        assert len(found) == 2
+        assert {row.size for row in found} == {64 * MIB}
+        assert {row.per_micro_batch for row in found} == {1}
+        assert {row.per_iteration for row in found} == {32}
+        assert [row.received for row in found] == [False, True]
+    sent = [row for row in traffic(seed_job()) if row.group == "pp" and not row.received]
+    assert sum(row.cluster_messages for row in sent) == 16 * 32
+
+
+def test_the_tied_embedding_is_reduced_between_first_and_last_stage() -> None:
+    (row,) = [row for row in traffic(seed_job()) if row.group == "embedding"]
+    assert row.stages == (0, 1)
+    assert row.size == 25216 * 4096 * 4
+    assert row.groups == 8
+    assert row.per_iteration == 1
+    assert not [r for r in traffic(seed_job(pp=1, dp=8)) if r.group == "embedding"]
+    untied = replace(seed_job(), model=replace(SEED, tied=False))
+    assert not [r for r in traffic(untied) if r.group == "embedding"]
+
+
+def test_data_parallel_messages_of_the_example() -> None:
+    """Gradients in 4 bytes, parameters in 2, of Megatron's own parameter counts."""
+    for stage, parameters in ((0, 1718757376), (1, 1710376960)):
+        reduced, gathered = rows(seed_job(), "data", stage)
+        assert (reduced.collective, reduced.size) == ("reduce_scatter", 4 * parameters)
+        assert (gathered.collective, gathered.size) == ("all_gather", 2 * parameters)
+        assert (reduced.members, reduced.groups, reduced.per_iteration) == (4, 2, 1)
+        assert math.isclose(reduced.sent, 3 / 4 * 4 * parameters)
+
+
+# ---- data parallelism ----------------------------------------------------------------------------
+
+
+def test_sharding_decides_when_replicas_talk() -> None:
+    (plain,) = rows(seed_job(sharding="none"), "data", 0)
+    assert (plain.collective, plain.per_iteration) == ("all_reduce", 1)
+    reduced, gathered = rows(seed_job(sharding="gradients"), "data", 0)
+    assert (reduced.per_micro_batch, reduced.per_iteration) == (1, 32)
+    assert (gathered.per_micro_batch, gathered.per_iteration) == (0, 1)
+    reduced, gathered = rows(seed_job(sharding="parameters"), "data", 0)
+    assert (reduced.per_micro_batch, gathered.per_micro_batch) == (1, 2)
+    assert (reduced.per_iteration, gathered.per_iteration) == (32, 64)
+
+
+def test_context_parallel_ranks_reduce_gradients_too() -> None:
+    (row,) = rows(seed_job(dp=2, cp=2, sharding="none"), "data", 0)
+    assert (row.group, row.members) == ("dp-cp", 4)
+
+
+def test_instances_of_the_optimizer_sum_their_shards() -> None:
+    job = seed_job(dp=8)
+    optimizer = OptimizerSettings(sharding="optimizer", instances=2)
+    job = replace(job, settings=replace(job.settings, optimizer=optimizer))
+    inner, across, gathered = rows(job, "data", 0)
+    assert (inner.members, across.members, gathered.members) == (4, 2, 4)
+    assert across.collective == "all_reduce"
+    assert across.size == inner.size / 4
+    assert (inner.groups, across.groups) == (4, 8)
+
+
+def test_routed_experts_are_reduced_over_their_own_replicas() -> None:
+    job = routed_job(optimizer=OptimizerSettings(sharding="none"))
+    dense, routed = rows(job, "data", 0)
+    assert (dense.group, dense.members) == ("dp-cp", 4)
+    assert (routed.group, routed.members) == ("edp", job.expert_dp)
+    each = 3 * 512 * 256 // 2 * 4  # of an expert divided over etp 2, 4 experts per rank
+    assert routed.size == 4 * 4 * each
+
+
+# ---- sequence parallelism ------------------------------------------------------------------------
+
+
+def test_sequence_parallelism_gathers_and_scatters() -> None:
+    """Korthikanti et al. 2022, section 4.2.2: two of each forward; backward the inputs of both
+    column-parallel products are gathered again."""
+    found = flat(layer_messages(seed_job(sequence_parallel=True), False))
+    assert {shape for _, _, shape, _, _ in found} == {(2048, 4, 4096)}
+
+    def count(direction: str, collective: str) -> int:
+        return sum(x[3] for x in found if x[4] == direction and x[1] == collective)
+
+    assert (count("forward", "all_gather"), count("forward", "reduce_scatter")) == (2, 2)
+    assert (count("backward", "all_gather"), count("backward", "reduce_scatter")) == (4, 2)
+    assert not [x for x in found if x[1] == "all_reduce"]
+
+
+def test_a_ring_sends_the_same_forward_with_and_without_sequence_parallelism() -> None:
+    """An all-reduce is a reduce-scatter and an all-gather."""
+
+    def sent(job: TrainingJob) -> float:
+        return sum(
+            row.sent * row.per_micro_batch
+            for row in rows(job, "tensor", 0)
+            if row.what == "layers, forward"
+        )
+
+    assert math.isclose(sent(seed_job()), sent(seed_job(sequence_parallel=True)))
+
+
+def test_boundaries_are_divided_by_tp_with_sequence_parallelism_only() -> None:
+    assert boundary_size(seed_job()) == 64 * MIB
+    assert boundary_size(seed_job(sequence_parallel=True)) == 32 * MIB
+    assert boundary_size(seed_job(dp=2, cp=2)) == 32 * MIB
+
+
+def test_gradients_of_whole_parameters_are_summed_over_tp() -> None:
+    """Two norms with biases and two biases of row-parallel products: 6 h per layer, and the last
+    norm."""
+    job = seed_job(sequence_parallel=True)
+    assert unsplit_parameters(job, False) == 6 * 4096
+    sizes = [
+        next(row.size for row in rows(job, "tensor", r) if row.what.startswith("gradients"))
+        for r in (0, 1)
+    ]
+    assert sizes == [16 * 6 * 4096 * 4, (16 * 6 + 2) * 4096 * 4]
+    assert unsplit_parameters(seed_job(), False) == 0
+
+
+# ---- pipelines -----------------------------------------------------------------------------------
+
+
+def test_virtual_stages_pass_every_boundary() -> None:
+    """Of 8 virtual stages on 4 ranks there are 7 boundaries, each passed forward and backward."""
+    job = replace(seed_job(tp=1, pp=4, dp=4), layout=even_layout(32, 4, 2))
+    each = [
+        sum(row.per_micro_batch for row in rows(job, "pipeline", r) if row.group == "pp")
+        for r in range(4)
+    ]
+    assert each == [6, 8, 8, 6]
+
+
+def sends(job: TrainingJob) -> int:
+    return sum(
+        row.per_micro_batch
+        for r in range(job.pp)
+        for row in rows(job, "pipeline", r)
+        if row.group == "pp" and not row.received
+    )
+
+
+def receives(job: TrainingJob) -> int:
+    return sum(
+        row.per_micro_batch
+        for r in range(job.pp)
+        for row in rows(job, "pipeline", r)
+        if row.group == "pp" and row.received
+    )
+
+
+@given(pp=st.sampled_from((1, 2, 4)), virtual=st.sampled_from((1, 2, 4)))
+def test_what_is_sent_is_received(pp: int, virtual: int) -> None:
+    job = replace(
+        seed_job(tp=1, pp=pp, dp=1),
+        layout=even_layout(32, pp, virtual if pp > 1 else 1),
+    )
+    boundaries = len(job.stages) - 1
+    assert sends(job) == receives(job) == 2 * boundaries
+
+
+def test_uneven_stages_have_rows_of_their_own() -> None:
+    job = replace(seed_job(tp=2, pp=4, dp=2), layout=split_layout([7, 9, 9, 7]))
+    layers = {row.stages: row for row in traffic(job) if row.what == "layers, forward"}
+    assert {stages: row.per_micro_batch for stages, row in layers.items()} == {
+        (0, 3): 14,
+        (1, 2): 18,
+    }
+
+
+# ---- recomputation -------------------------------------------------------------------------------
+
+
+def test_full_recomputation_sends_the_forward_pass_again() -> None:
+    job = seed_job(recompute=Recompute(granularity="full", method="uniform", layers=1))
+    again = [row for row in rows(job, "tensor", 0) if row.what == "layers, recomputed forward"]
+    assert sum(row.per_micro_batch for row in again) == 32
+    block = seed_job(recompute=Recompute(granularity="full", method="block", layers=3))
+    again = [row for row in rows(block, "tensor", 0) if row.what == "layers, recomputed forward"]
+    assert sum(row.per_micro_batch for row in again) == 6
+
+
+def test_selective_recomputation_repeats_only_what_is_in_its_modules() -> None:
+    def again(*modules: str, experts: bool = True, **changes: object) -> set[str]:
+        recompute = Recompute(granularity="selective", modules=modules)
+        return set(recomputed_messages(routed_job(recompute=recompute, **changes), experts))
+
+    assert again("core_attn") == set()
+    assert again("core_attn", cp=2) == {"self_attention.core_attention"}
+    assert again("moe") == {"mlp.dispatch", "mlp.combine"}
+    assert again("moe", experts=False) == set()
+    assert again("mlp") == set()
+    assert again("mlp", experts=False) == {"mlp.linear_fc1", "mlp.linear_fc2"}
+    assert again("layernorm", "moe_act") == set()
+
+
+# ---- context parallelism -------------------------------------------------------------------------
+
+
+def test_context_ring_passes_keys_and_values_on() -> None:
+    """3 steps of its own 512 tokens' keys and values forward; their gradients too backward."""
+    job = seed_job(tp=2, pp=1, dp=2, cp=4)
+    forward, backward = layer_messages(job, False)["self_attention.core_attention"]
+    assert [(m.shape, m.times) for m in forward] == [((512, 4, 4096), 3)]
+    assert [(m.shape, m.times) for m in backward] == [((512, 4, 4096), 6)]
+
+
+def test_context_gather_and_all_to_all() -> None:
+    job = seed_job(tp=2, pp=1, dp=2, cp=4, cp_comm="all_gather")
+    forward, backward = layer_messages(job, False)["self_attention.core_attention"]
+    assert [(m.collective, m.shape) for m in forward] == [("all_gather", (2048, 4, 4096))]
+    assert [m.collective for m in backward] == ["all_gather", "reduce_scatter"]
+    job = seed_job(tp=2, pp=1, dp=2, cp=4, cp_comm="a2a")
+    forward, backward = layer_messages(job, False)["self_attention.core_attention"]
+    assert [m.shape[-1] for m in forward] == [2048, 4096, 2048]
+    assert sum(m.times for m in backward) == 4
+
+
+def test_both_ways_together_split_the_ring() -> None:
+    job = seed_job(tp=2, pp=1, dp=2, cp=4, cp_comm="a2a+p2p", cp_inner=2)
+    forward, backward = layer_messages(job, False)["self_attention.core_attention"]
+    ring = [m for m in forward if m.collective == "send_recv"]
+    assert [(m.shape, m.times) for m in ring] == [((1024, 4, 2048), 1)]
+    assert [m.collective for m in forward] == ["all_to_all"] * 2 + ["send_recv", "all_to_all"]
+    assert backward[0].collective == "all_to_all"
+
+
+# ---- experts -------------------------------------------------------------------------------------
+
+
+def test_alltoall_dispatcher() -> None:
+    """Each of 512 local tokens goes to two experts; the experts' tensor parallelism gathers."""
+    job = routed_job(kernels=Kernels(dispatcher="alltoall"))
+    forward, backward = layer_messages(job, True)["mlp.dispatch"]
+    shapes = {(m.group, m.collective): m.shape for m in forward if len(m.shape) == 2}
+    assert shapes["ep", "all_to_all"] == (1024, 512)
+    assert shapes["etp", "all_gather"] == (2048, 512)
+    assert shapes["etp-ep", "all_gather"] == (4, 8)
+    assert [m.collective for m in backward] == [
+        "reduce_scatter",
+        "reduce_scatter",
+        "all_to_all",
+        "all_to_all",
+    ]
+    forward, backward = layer_messages(job, True)["mlp.combine"]
+    assert [m.collective for m in forward] == ["reduce_scatter", "all_to_all"]
+    assert [m.collective for m in backward] == ["all_to_all", "all_gather"]
+
+
+def test_experts_that_are_not_divided_themselves_only_exchange() -> None:
+    job = routed_job(kernels=Kernels(dispatcher="alltoall"), etp=1)
+    forward, _ = layer_messages(job, True)["mlp.dispatch"]
+    assert [m.group for m in forward] == ["etp-ep", "ep", "ep"]
+
+
+def test_padding_to_the_capacity_fixes_the_rows() -> None:
+    kernels = Kernels(dispatcher="alltoall", capacity=1.3, pad_to_capacity=True)
+    job = routed_job(kernels=kernels)
+    assert job.model.experts is not None
+    assert routed_rows(job, job.model.experts) == math.ceil(1024 / 8 * 1.3) * 8
+
+
+def test_allgather_dispatcher_shows_every_rank_all_tokens() -> None:
+    job = routed_job(kernels=Kernels(dispatcher="allgather"))
+    forward, backward = layer_messages(job, True)["mlp.dispatch"]
+    assert {(m.collective, m.shape, m.width) for m in forward} == {
+        ("all_gather", (2048, 512), 2),
+        ("all_gather", (2048, 8), 2),
+        ("all_gather", (2048, 8), 1),
+    }
+    assert {m.collective for m in backward} == {"reduce_scatter"}
+
+
+def test_flex_dispatcher_sends_a_token_once_to_a_rank() -> None:
+    """Of 8 experts on 2 ranks, both choices are on one rank with probability 2 C(4,2) / C(8,2)."""
+    job = routed_job(kernels=Kernels(dispatcher="flex"), etp=1)
+    (tokens,), _ = layer_messages(job, True)["mlp.dispatch"]
+    one = 2 * math.comb(4, 2) / math.comb(8, 2)
+    assert tokens.shape == (round(512 * (one + 2 * (1 - one))), 512)
+
+
+def test_one_rank_of_experts_sends_nothing() -> None:
+    job = routed_job(tp=1, ep=1, kernels=Kernels(dispatcher="alltoall"))
+    assert not layer_messages(job, True)
+
+
+# ---- latent attention and token prediction -------------------------------------------------------
+
+
+def latent_job(implementation: str) -> TrainingJob:
+    latent = LatentAttention(key_value_rank=128, key=64, rotary=32, value=64, query_rank=256)
+    return replace(
+        seed_job(pp=1, sequence_parallel=True, kernels=Kernels(implementation=implementation)),
+        model=replace(SEED, latent=latent, qk_norm=True, bias=False, norm="rmsnorm"),
+    )
+
+
+def test_latent_attention_gathers_compressed_vectors() -> None:
+    found = layer_messages(latent_job("transformer_engine"), False)
+    shapes = {name: pair[0][0].shape[-1] for name, pair in found.items() if "self" in name}
+    assert shapes == {
+        "self_attention.linear_kv_up_proj": 128,
+        "self_attention.linear_q_up_proj": 256,
+        "self_attention.linear_kv_down_proj": 32,
+        "self_attention.linear_proj": 4096,
+    }
+    whole = 2 * 4096 + 4096 * (128 + 32 + 256) + 128 + 256
+    assert unsplit_parameters(latent_job("transformer_engine"), False) == whole
+    assert unsplit_parameters(latent_job("local"), False) == 2 * 4096 + 128 + 256
+
+
+def test_token_prediction_has_its_own_embedding_and_logits() -> None:
+    job = replace(seed_job(pp=1), model=replace(SEED, prediction_layers=1), layout=None)
+    found = prediction_messages(job, False)
+    assert {"eh_proj", "output_layer", "loss", "embedding.word_embeddings"} <= set(found)
+    assert "transformer_layer.mlp.linear_fc1" in found
+
+
+def test_fused_loss_sums_two_numbers_at_once() -> None:
+    fused = output_messages(seed_job(kernels=Kernels(fused_loss=True)))["loss"][0]
+    assert [(m.shape, m.times) for m in fused] == [((2048, 4), 1), ((2048, 8), 1)]
+
+
+# ---- whatever the job ----------------------------------------------------------------------------
+
+
+@st.composite
+def any_job(draw: st.DrawFn) -> TrainingJob:
+    degree = st.sampled_from((1, 2, 4))
+    tp, pp, dp, cp = (draw(degree) for _ in range(4))
+    routed = draw(st.booleans())
+    model = ROUTED if routed else SMALL
+    return TrainingJob(
+        model=model,
+        micro_batch=draw(degree),
+        global_batch=16 * dp,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        settings=Settings(
+            cp=cp,
+            ep=draw(st.sampled_from([d for d in (1, 2, 4) if dp * cp % d == 0])) if routed else 1,
+            sequence_parallel=draw(st.booleans()),
+            cp_comm=draw(st.sampled_from(("p2p", "all_gather", "a2a"))),
+            optimizer=OptimizerSettings(
+                sharding=draw(st.sampled_from(("none", "optimizer", "gradients", "parameters")))
+            ),
+            kernels=Kernels(dispatcher=draw(st.sampled_from(("allgather", "alltoall", "flex")))),
+        ),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_job())
+def test_rows_add_up(job: TrainingJob) -> None:
+    """Grouping equal stages loses nothing, and every row is of a group that talks."""
+    grouped = traffic(job)
+    single = [row for r in range(job.pp) for row in stage_traffic(job, r)]
+    assert sum(row.cluster_messages for row in grouped) == sum(r.cluster_messages for r in single)
+    assert math.isclose(
+        sum(row.cluster_sent for row in grouped), sum(row.cluster_sent for row in single)
+    )
+    for row in grouped:
+        assert row.members > 1
+        assert row.size > 0
+        assert row.link != "none"
+        assert row.gpus == len(row.stages) * job.world // job.pp
+        if row.per_micro_batch:
+            assert row.per_iteration == row.per_micro_batch * job.micro_batches
+    if job.world == 1:
+        assert not grouped
+
+
+@settings(max_examples=30, deadline=None)
+@given(any_job(), st.integers(2, 4))
+def test_a_larger_micro_batch_sends_more_at_once(job: TrainingJob, factor: int) -> None:
+    wide = replace(job, micro_batch=factor * job.micro_batch)
+
+    def each(some: TrainingJob) -> float:
+        return sum(r.volume_per_micro_batch for r in traffic(some) if r.family == "tensor")
+
+    assert math.isclose(each(wide), factor * each(job))
+
+
+@pytest.mark.parametrize(
+    ("collective", "members", "share"),
+    [
+        ("all_reduce", 4, 1.5),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 2, 0.5),
+        ("all_to_all", 8, 0.875),
+        ("send_recv", 2, 1.0),
+        ("all_reduce", 1, 0.0),
+    ],
+)
+def test_ring_shares(collective: str, members: int, share: float) -> None:
+    assert sent_share(collective, members) == share

@@ -1,0 +1,59 @@
+"""Bytes per parameter, and how ranks share them."""
+
+from dataclasses import replace
+
+import pytest
+
+from ilp_planner.anatomy.states import state_widths, stepped_width
+from ilp_planner.specs.training import OptimizerSettings, Settings
+from tests.training_jobs import deepseek
+from tests.training_jobs import job as a_job
+
+
+def with_optimizer(job, **values):
+    return replace(job, settings=replace(job.settings, optimizer=OptimizerSettings(**values)))
+
+
+@pytest.mark.parametrize(
+    ("sharding", "expected"),
+    [
+        ("none", 18),
+        ("optimizer", 6 + 12 / 4),
+        ("gradients", 2 + 16 / 4),
+        ("parameters", 18 / 4),
+    ],
+)
+def test_zero_stages(sharding, expected):
+    """Rajbhandari et al. 2020 (arXiv 1910.02054), section 5, with gradients in four bytes."""
+    job = a_job(dp=2, settings=Settings(cp=2))
+    assert state_widths(with_optimizer(job, sharding=sharding), expert=False).total == expected
+
+
+def test_routed_experts_have_replicas_of_their_own():
+    job = a_job(deepseek(), tp=1, pp=1, dp=8, settings=Settings(ep=4))
+    job = with_optimizer(job, sharding="optimizer")
+    assert state_widths(job, expert=True).optimizer == 12 / 2
+    assert state_widths(job, expert=False).optimizer == 12 / 8
+
+
+def test_instances_share_among_fewer():
+    job = a_job(dp=8)
+    assert state_widths(
+        with_optimizer(job, sharding="optimizer", instances=2), expert=False
+    ).optimizer == pytest.approx(12 / 4)
+
+
+def test_single_precision_needs_no_master_copy():
+    job = a_job(settings=Settings(precision="fp32"))
+    assert state_widths(job, expert=False).total == 4 + 4 + 8
+
+
+def test_offloaded_states_are_elsewhere():
+    job = with_optimizer(a_job(), offload=0.75)
+    assert state_widths(job, expert=False).optimizer == 3
+
+
+def test_short_gradients_are_widened_for_the_step():
+    job = with_optimizer(a_job(dp=2), sharding="optimizer", gradient=2)
+    assert stepped_width(job, expert=False) == 2
+    assert stepped_width(with_optimizer(job), expert=False) == 0
