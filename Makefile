@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_TEST := $(VENV)/.ready-test
+# The extra with the training systems that exports are checked by (1 GB, most of it torch).
+RUNTIMES := runtimes
 # pip adds the exact versions of what the pinned dependencies depend on themselves
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
 
@@ -42,7 +44,10 @@ $(READY): pyproject.toml .constraints.txt | $(BIN)/python
 	$(WARM)
 	touch $@
 
+# torchtitan alone, without the packages that read text and draw charts: its reader and its models
+# need none of them. `make test RUNTIMES=` leaves all training systems out, and their tests.
 $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[test]'
+	$(PIP) --editable '.[test$(RUNTIMES:%=,%)]'
+	$(if $(RUNTIMES),$(PIP) --no-deps torchtitan==0.2.2)
 	$(WARM)
 	touch $(READY) $@

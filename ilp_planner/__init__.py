@@ -15,6 +15,14 @@ Devices that differ are planned layer by layer:
     problem = ilp_planner.build_group_problem(cluster, profile, model=model.name, global_batch=1024)
     result = ilp_planner.solve_groups(problem, limits=ilp_planner.Limits(seconds=60))
 
+What a training job holds and sends, GPU by GPU, without planning it:
+
+    job = ilp_planner.TrainingJob(
+        model=ilp_planner.as_decoder(model.architecture),
+        micro_batch=1, global_batch=64, tp=2, pp=2, dp=4,
+    )
+    ilp_planner.analyze(job).frame("memory")
+
 Names are imported when they are first used, so that importing the package costs nothing.
 """
 
@@ -26,6 +34,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ilp_planner.analysis.analyze import Analysis as Analysis
+    from ilp_planner.analysis.analyze import analyze as analyze
     from ilp_planner.certificate import CertificateCheck as CertificateCheck
     from ilp_planner.certificate import check_certificate as check_certificate
     from ilp_planner.errors import InfeasibleError as InfeasibleError
@@ -39,6 +49,9 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation as Evaluation
     from ilp_planner.evaluate import Violation as Violation
     from ilp_planner.evaluate import evaluate as evaluate
+    from ilp_planner.formats.megatron_arguments import job_of_arguments as job_of_arguments
+    from ilp_planner.formats.megatron_arguments import read_arguments as read_arguments
+    from ilp_planner.formats.megatron_script import read_script as read_script
     from ilp_planner.mixed.build import ModelSizes as ModelSizes
     from ilp_planner.mixed.build import build_group_problem as build_group_problem
     from ilp_planner.mixed.evaluate import GroupEvaluation as GroupEvaluation
@@ -68,14 +81,24 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import Limits as Limits
     from ilp_planner.specs.cluster import ClusterSpec as ClusterSpec
     from ilp_planner.specs.cluster_reader import read_cluster as read_cluster
+    from ilp_planner.specs.decoder import Decoder as Decoder
+    from ilp_planner.specs.decoder import as_decoder as as_decoder
     from ilp_planner.specs.metis_cluster import metis_cluster_spec as metis_cluster_spec
     from ilp_planner.specs.metis_cluster import read_metis_cluster as read_metis_cluster
     from ilp_planner.specs.model import ModelSpec as ModelSpec
     from ilp_planner.specs.model_reader import read_model as read_model
+    from ilp_planner.specs.pipeline_layout import PipelineLayout as PipelineLayout
+    from ilp_planner.specs.pipeline_layout import read_layout as read_layout
+    from ilp_planner.specs.training import Kernels as Kernels
+    from ilp_planner.specs.training import OptimizerSettings as OptimizerSettings
+    from ilp_planner.specs.training import Recompute as Recompute
+    from ilp_planner.specs.training import Settings as Settings
+    from ilp_planner.specs.training import TrainingJob as TrainingJob
 
     __version__: str
 
 _HOMES = {
+    "analysis.analyze": ("Analysis", "analyze"),
     "certificate": ("CertificateCheck", "check_certificate"),
     "errors": (
         "InfeasibleError",
@@ -88,6 +111,8 @@ _HOMES = {
         "UsageError",
     ),
     "evaluate": ("Evaluation", "Violation", "evaluate"),
+    "formats.megatron_arguments": ("job_of_arguments", "read_arguments"),
+    "formats.megatron_script": ("read_script",),
     "mixed.build": ("ModelSizes", "build_group_problem"),
     "mixed.evaluate": ("GroupEvaluation", "evaluate_groups"),
     "mixed.problem": ("GroupProblem",),
@@ -106,9 +131,12 @@ _HOMES = {
     "solvers.base": ("Limits",),
     "specs.cluster": ("ClusterSpec",),
     "specs.cluster_reader": ("read_cluster",),
+    "specs.decoder": ("Decoder", "as_decoder"),
     "specs.metis_cluster": ("metis_cluster_spec", "read_metis_cluster"),
     "specs.model": ("ModelSpec",),
     "specs.model_reader": ("read_model",),
+    "specs.pipeline_layout": ("PipelineLayout", "read_layout"),
+    "specs.training": ("Kernels", "OptimizerSettings", "Recompute", "Settings", "TrainingJob"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -129,6 +129,7 @@ class GroupPlan:
     micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each.
     settings: how every rank trains, where the plan is for a runtime that has such settings; the
     devices of a replica are then tp x cp.
+    virtual: stages on the same devices (interleaved 1F1B): stage k is on those of stage k % ranks.
     """
 
     model: str
@@ -136,6 +137,13 @@ class GroupPlan:
     micro_batches: int
     stages: tuple[GroupStage, ...]
     settings: Settings | None = None
+    virtual: int = 1
+
+    def __post_init__(self) -> None:
+        if self.virtual < 1 or len(self.stages) % self.virtual:
+            raise ValueError(
+                f"{len(self.stages)} stages are not divisible by virtual {self.virtual}"
+            )
 
     @property
     def micro_batch(self) -> int:
@@ -143,6 +151,11 @@ class GroupPlan:
         return self.global_batch // self.micro_batches
 
     @property
+    def ranks(self) -> int:
+        """Pipeline ranks: groups of devices, one after the other."""
+        return len(self.stages) // self.virtual
+
+    @property
     def devices(self) -> int:
         """Devices of all stages together."""
-        return sum(len(stage.devices) for stage in self.stages)
+        return sum(len(stage.devices) for stage in self.stages[: self.ranks])

@@ -40,7 +40,7 @@ def test_the_module_of_a_verb_can_still_be_reached() -> None:
 
 def test_every_name_exists() -> None:
     names = [name for name in dir(ilp_planner) if not name.startswith("_")]
-    assert {"solve", "build_problem", "Limits", "Result", "read_model"} <= set(names)
+    assert {"solve", "build_problem", "Limits", "Result", "read_model", "analyze"} <= set(names)
     for name in names:
         assert getattr(ilp_planner, name) is not None
 

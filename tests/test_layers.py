@@ -80,7 +80,7 @@ def test_the_check_sees_what_it_should(tmp_path: Path) -> None:
     module.write_text(
         "from typing import TYPE_CHECKING\n"
         "from ilp_planner.solve import solve\n"
-        "if TYPE_CHECKING:\n    from ilp_planner.cli.main import app\n"
+        "if TYPE_CHECKING:\n    from ilp_planner.cli.main import run\n"
         "def f():\n    import ilp_planner.report.tables\n"
     )
     assert imported(module) == {"solve", "report"}

@@ -20,11 +20,11 @@ from ilp_planner.anatomy.messages import (
     layer_messages,
     output_messages,
     prediction_messages,
-    recomputed_layers,
     recomputed_messages,
     tokens_shape,
     unsplit_parameters,
 )
+from ilp_planner.anatomy.recompute import recomputed_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,7 @@ FAMILY = {
     "etp": "expert",
     "etp-ep": "expert",
 }
+EMBEDDING = "embedding"  # the kind of group of first and last stage
 FORWARD, BACKWARD, AGAIN = "forward", "backward", "recomputed forward"
 
 
@@ -158,7 +159,9 @@ def stage_layers(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, bool, in
     starts, kinds = job.pipeline.starts, job.model.expert_layers
     for k in job.stages_of(pp_rank):
         held = kinds[starts[k] : starts[k] + job.stages[k].layers]
-        again = recomputed_layers(job, len(held))
+        # Selective recomputation repeats a part of every layer, full the whole of some.
+        selective = job.settings.recompute.granularity == "selective"
+        again = len(held) if selective else recomputed_layers(job, len(held))
         for experts in (False, True):
             count = held.count(experts)
             if count:
@@ -354,6 +357,11 @@ def _sharded_optimizer(job: TrainingJob, row: Traffic) -> Iterator[Traffic]:
         )
 
 
+def shares_embedding(job: TrainingJob) -> bool:
+    """Return whether the last stage has a copy of the word embedding: for logits or prediction."""
+    return job.model.tied or any(stage.prediction_layers for stage in job.stages)
+
+
 def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     """Yield the sums of gradients that are not those over replicas."""
     gradient = job.settings.optimizer.gradient
@@ -362,8 +370,12 @@ def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         for _, experts, layers, _ in stage_layers(job, pp_rank)
     )
     stages = [job.stages[k] for k in job.stages_of(pp_rank)]
-    if job.settings.sequence_parallel and job.tp > 1 and any(stage.loss for stage in stages):
-        count += job.model.hidden * (2 if job.model.norm == "layernorm" else 1)
+    if job.settings.sequence_parallel and job.tp > 1:
+        norm = job.model.hidden * (2 if job.model.norm == "layernorm" else 1)
+        last = job.model.expert_layers[-1]
+        predicted = sum(stage.prediction_layers for stage in stages)
+        count += norm * any(stage.loss for stage in stages)
+        count += predicted * (unsplit_parameters(job, last) + 3 * norm)
     if count:
         yield _row(
             job,
@@ -376,17 +388,19 @@ def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
             0,
             1,
         )
-    model = job.model
-    shared = model.tied or any(stage.prediction_layers for stage in job.stages)
-    if job.pp > 1 and shared and any(stage.embedding or stage.loss for stage in stages):
+    if (
+        job.pp > 1
+        and shares_embedding(job)
+        and any(stage.embedding or stage.loss for stage in stages)
+    ):
         yield Traffic(
             family="pipeline",
             what="gradients of the shared word embedding",
             collective="all_reduce",
-            group="embedding",
+            group=EMBEDDING,
             stages=(pp_rank,),
             gpus=job.world // job.pp,
-            size=job.padded_vocab // job.tp * model.hidden * gradient,
+            size=job.padded_vocab // job.tp * job.model.hidden * gradient,
             members=2,
             per_micro_batch=0,
             per_iteration=1,

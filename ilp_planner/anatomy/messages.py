@@ -123,16 +123,6 @@ def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
     return {name: pair for name, pair in again.items() if name.startswith(tuple(starts))}
 
 
-def recomputed_layers(job: TrainingJob, layers: int) -> int:
-    """Return how many of a virtual stage's layers are computed again, wholly or in part."""
-    recompute = job.settings.recompute
-    if recompute.granularity == "none":
-        return 0
-    if recompute.granularity == "full" and recompute.method == "block":
-        return min(recompute.layers, layers)
-    return layers
-
-
 def unsplit_parameters(job: TrainingJob, experts: bool) -> int:
     """Return a layer's parameters that every tensor-parallel rank holds whole and sees only a part
     of the tokens for: their gradients are summed over tp once per iteration."""
@@ -149,7 +139,7 @@ def unsplit_parameters(job: TrainingJob, experts: bool) -> int:
     if not experts or model.experts is None:
         return count + model.hidden * model.bias
     shared = model.hidden * model.bias * bool(model.experts.shared_ffn)
-    return count + model.experts.count * model.hidden + shared
+    return count + model.experts.count * (model.hidden + model.bias) + shared
 
 
 def _latent_unsplit(model: Decoder, scale: int, implementation: str) -> int:

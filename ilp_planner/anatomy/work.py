@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 SINGLE = 4  # bytes of a number in single precision
 FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass
@@ -111,6 +111,17 @@ def prediction_work(job: TrainingJob) -> tuple[ModuleWork, ...]:
         *layer_work(job, experts=job.model.expert_layers[-1]),
         *output_work(job),
     )
+
+
+def step_traffic(settings: Settings) -> float:
+    """Return the bytes per parameter that an optimiser step reads and writes.
+
+    Adam reads the gradient, reads and writes both moments and the master copy, and then copies this
+    one into the parameter; without one it steps the parameter itself.
+    """
+    optimizer = settings.optimizer
+    stepped = 3 * optimizer.master + settings.width if optimizer.master else 2 * settings.width
+    return optimizer.gradient + 2 * optimizer.moments + stepped
 
 
 class _Share:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.export_runtime import RUNTIMES, export_runtime
 from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders, rebuild_case
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
@@ -19,13 +20,25 @@ from ilp_planner.formats.saved_plan import Reference
 def export(
     plan_file: o.PlanFile,
     to: Annotated[
-        Literal["aceso", "lp", "mps"],
-        typer.Option("--to", help="Aceso's runtime, or the integer program that the plan solves."),
+        Literal["aceso", "megatron", "torchtitan", "deepspeed", "nemo", "lp", "mps"],
+        typer.Option(
+            "--to", help="A training system, or the integer program that the plan solves."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to write it.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Where to write it; what else a training system needs goes beside it.",
+        ),
+    ],
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
+    if to in RUNTIMES:
+        export_runtime(plan_file, to, output, accept_changed=accept_changed)
+        return
     check_writable(output)
     if isinstance(read_saved(plan_file), SavedGroups):
         raise PlanError(

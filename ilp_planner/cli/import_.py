@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.import_megatron import import_megatron
 from ilp_planner.cli.inputs import Request, build_case, find_model
 from ilp_planner.cli.values import memory_limit, micro_batch_sizes
 from ilp_planner.files import check_writable
@@ -18,8 +19,18 @@ from ilp_planner.report.tables import stage_table, summary
 
 
 def import_plan(
-    source: Annotated[Literal["aceso"], typer.Argument(metavar="FORMAT", help="aceso")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Somebody else's plan.")],
+    ctx: typer.Context,
+    source: Annotated[
+        Literal["aceso", "megatron"], typer.Argument(metavar="FORMAT", help="aceso | megatron")
+    ],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Somebody else's plan; of megatron, a launch script, an exported JSON or the "
+            "arguments as one text.",
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to save it.")],
     model: o.Model = o.DEFAULT_MODEL,
     cluster: o.Cluster = o.DEFAULT_CLUSTER,
@@ -34,8 +45,10 @@ def import_plan(
     from ilp_planner.evaluate import evaluate
 
     check_writable(output)
-    readers = {"aceso": read_aceso}
-    plan = readers[source](file, find_model(model)[0], global_batch=global_batch)
+    if source == "megatron":
+        import_megatron(ctx, file, output, cluster=cluster, memory=memory_limit(memory))
+        return
+    plan = read_aceso(Path(file), find_model(model)[0], global_batch=global_batch)
     request = Request(
         model=model,
         cluster=cluster,

@@ -35,6 +35,7 @@ LAYER_OPTIONS = {
     "placement": "--placement",
     "experiment": "--experiment",
     "max_tp": "--max-tp",
+    "max_cp": "--max-cp",
     "hidden": "--hidden-size",
     "sequence": "--sequence-length",
     "vocabulary": "--vocab-size",
@@ -50,7 +51,8 @@ class LayerCase:
 
 
 def plans_layers(asked: GroupInputs) -> bool:
-    """Tell whether to plan whole layers: when devices differ, or costs or profile are of layers.
+    """Tell whether to plan whole layers: when devices differ, when costs or profile are of layers,
+    or when the model's operators have no estimates (`family = "decoder"`).
 
     Raises
     ------
@@ -66,7 +68,10 @@ def plans_layers(asked: GroupInputs) -> bool:
     from ilp_planner.specs.cluster_reader import read_cluster
 
     name = asked.name("cluster") or DEFAULT_CLUSTER
-    return len(read_cluster(spec_candidates(name, "clusters")[0]).type_names) > 1
+    if len(read_cluster(spec_candidates(name, "clusters")[0]).type_names) > 1:
+        return True
+    named = asked.name("model")
+    return named is not None and kind == "analytic" and find_model(named)[0].family == "decoder"
 
 
 def build_layer_case(asked: GroupInputs, folders: tuple[Path, ...] = ()) -> LayerCase:
@@ -136,6 +141,8 @@ class _Reader:
 
         self.check()
         asked = self.asked
+        if asked.space == "megatron":
+            return self.megatron_case()
         if self.kind == "amp":
             self.refuse_model()
             experiment = self.amp_experiment()
@@ -173,6 +180,47 @@ class _Reader:
         )
         return LayerCase(problem=problem, inputs=inputs)
 
+    def megatron_case(self) -> LayerCase:
+        """Build the problem of planning for Megatron-LM."""
+        from ilp_planner.mixed.megatron_build import build_megatron_problem
+
+        asked = self.asked
+        others = {
+            "--profile": self.kind if self.kind != "analytic" else "",
+            "--cost-model": asked.cost_model if asked.cost_model != "native" else "",
+            "--hostfile": asked.name("hostfile") or "",
+            "--memory-rule": asked.memory_rule if asked.memory_rule != "device" else "",
+            "--placement": asked.placement if asked.placement != "default" else "",
+        }
+        for option, found in others.items():
+            if found:
+                raise UsageError(
+                    f"{option}: found {found} with --runtime megatron, whose times and memory are "
+                    "its own, expected none"
+                )
+        cluster, model = self.cluster_file(), self.model()
+        assert model is not None
+        self.keep("profile", "")
+        batch = asked.global_batch or DEFAULT_GLOBAL_BATCH
+        problem = build_megatron_problem(
+            cluster,
+            model,
+            global_batch=batch,
+            micro_batch_sizes=asked.micro_batch_sizes,
+            memory_limit=asked.memory_limit,
+            max_stages=asked.max_stages,
+            max_tp=asked.max_tp,
+            max_cp=asked.max_cp,
+        )
+        inputs = replace(
+            asked,
+            files=self.files,
+            global_batch=batch,
+            memory_rule=problem.memory_rule,
+            placement=problem.placement,
+        )
+        return LayerCase(problem=problem, inputs=inputs)
+
     def check(self) -> None:
         """Refuse options that do not go together."""
         asked, files = self.asked, self.asked.files
@@ -189,6 +237,8 @@ class _Reader:
             if "clusterfile" in files:
                 given, missing = missing, given
             raise UsageError(f"{given}: expected {missing} beside it, found none")
+        if asked.max_cp is not None and asked.space != "megatron":
+            raise UsageError(f"--max-cp: expected --runtime megatron, found {asked.max_cp}")
         if asked.experiment and self.kind != "amp":
             raise UsageError(f"--experiment: expected --profile amp:FILE, found {self.named}")
         if self.kind == "aceso":

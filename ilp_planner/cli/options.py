@@ -86,12 +86,31 @@ AnyGlobalBatch = Annotated[
     ),
 ]
 Space = Annotated[
-    Literal["planner", "metis", "amp"] | None,
+    Literal["planner", "metis", "amp", "megatron"] | None,
     typer.Option(
         "--space",
-        help="Which plans of whole layers: any groups of devices, or exactly those that Metis or "
-        "AMP can choose from.",
+        help="Which plans of whole layers: any groups of devices, exactly those that Metis or AMP "
+        "can choose from, or those that Megatron-LM can run.",
         show_default="planner; amp for --cost-model amp",
+    ),
+]
+Runtime = Annotated[
+    Literal["megatron"] | None,
+    typer.Option(
+        "--runtime",
+        help="Only plans that this system can run; the same as --space megatron.",
+        show_default=False,
+    ),
+]
+MaxCp = Annotated[
+    int | None,
+    typer.Option(
+        "--max-cp",
+        min=1,
+        metavar="N",
+        help="Context-parallel degree at most, for --runtime megatron; 1, or 8 for samples of more "
+        "than 8192 tokens.",
+        show_default=False,
     ),
 ]
 MemoryRule = Annotated[

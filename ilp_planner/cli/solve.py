@@ -41,6 +41,7 @@ def solve(
     experiment: o.Experiment = None,
     cost_model: o.AnyCostModel = "native",
     space: o.Space = None,
+    runtime: o.Runtime = None,
     memory_rule: o.MemoryRule = None,
     placement: o.Placement = None,
     global_batch: o.AnyGlobalBatch = None,
@@ -48,6 +49,7 @@ def solve(
     memory: o.MemoryLimit = None,
     max_stages: o.MaxStages = None,
     max_tp: o.MaxTp = None,
+    max_cp: o.MaxCp = None,
     hidden_size: o.HiddenSize = None,
     sequence_length: o.SequenceLength = None,
     vocab_size: o.VocabSize = None,
@@ -90,7 +92,7 @@ def solve(
     asked = GroupInputs(
         files={kind: Reference(name=name) for kind, name in named.items() if name is not None},
         cost_model=cost_model,
-        space=space or "",
+        space=chosen_space(space, runtime),
         memory_rule=memory_rule or "",
         placement=placement or "",
         experiment=experiment or "",
@@ -99,6 +101,7 @@ def solve(
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
         max_tp=max_tp,
+        max_cp=max_cp,
         hidden=hidden_size,
         sequence=sequence_length,
         vocabulary=vocab_size,
@@ -116,6 +119,20 @@ def solve(
         result = search(case, limits, solver)
         save_and_show(case, result, output, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
+
+
+def chosen_space(space: str | None, runtime: str | None) -> str:
+    """Return the plan space that two options ask for; empty when neither does.
+
+    Raises
+    ------
+    UsageError: they contradict each other.
+    """
+    if runtime and space not in (None, runtime):
+        raise UsageError(
+            f"--space: found {space} with --runtime {runtime}, expected none or {runtime}"
+        )
+    return runtime or space or ""
 
 
 def operator_request(asked: GroupInputs, **others: int | None) -> Request:

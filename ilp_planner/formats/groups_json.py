@@ -1,7 +1,9 @@
 """The saved layer-level plan as JSON: the schema of `plan_json`, of kind `groups`.
 
 A stage lists its devices, tensor-parallel rank fastest, and the samples of every micro-batch that
-each replica of tp devices takes. Inputs that were not given are null.
+each replica of tp devices takes. Inputs that were not given are null. A plan for a runtime with
+settings of its own has `settings`, and `virtual` where several stages share their devices; `tp` is
+then the number of devices of a replica, tp x cp.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from ilp_planner.formats.plan_json import (
     open_plan,
 )
 from ilp_planner.formats.saved_groups import FILES, GroupInputs, SavedGroups
+from ilp_planner.formats.settings_json import decode_settings, encode_settings
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 
 if TYPE_CHECKING:
@@ -32,10 +35,11 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import SavedPlan
 
 KIND = "groups"
-PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages")
+PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "virtual")
 STAGE_KEYS = ("start", "stop", "tp", "devices", "samples")
 TEXTS = ("cost_model", "space", "memory_rule", "placement", "experiment")
 LIMITS = ("max_stages", "max_tp")
+ADDED = ("max_cp",)  # since the first version: files without them are read as well
 SIZES = ("hidden", "sequence", "vocabulary")
 INPUT_KEYS = (
     *FILES,
@@ -45,6 +49,7 @@ INPUT_KEYS = (
     "memory_limit_bytes",
     *LIMITS,
     *SIZES,
+    *ADDED,
 )
 
 
@@ -74,6 +79,9 @@ def encode_groups(saved: SavedGroups) -> dict[str, Any]:
 
 def encode_group_plan(plan: GroupPlan) -> dict[str, Any]:
     """Return the decision as JSON-ready objects."""
+    runtime: dict[str, Any] = {}
+    if plan.settings is not None:
+        runtime = {"settings": encode_settings(plan.settings), "virtual": plan.virtual}
     return {
         "model": plan.model,
         "global_batch": plan.global_batch,
@@ -88,6 +96,7 @@ def encode_group_plan(plan: GroupPlan) -> dict[str, Any]:
             }
             for stage in plan.stages
         ],
+        **runtime,
     }
 
 
@@ -103,6 +112,7 @@ def _encode_inputs(inputs: GroupInputs) -> dict[str, Any]:
         "micro_batch_sizes": list(inputs.micro_batch_sizes),
         "memory_limit_bytes": limit if limit is None or limit % 1 else int(limit),
         **{key: getattr(inputs, key) for key in (*LIMITS, *SIZES)},
+        **{key: getattr(inputs, key) for key in ADDED if getattr(inputs, key) is not None},
     }
 
 
@@ -142,11 +152,17 @@ def _decode_plan(fields: Fields) -> GroupPlan:
     stages = tuple(map(_decode_stage, fields.each("stages")))
     if not stages:
         raise fields.error("stages", "at least one stage")
+    virtual = fields.whole("virtual", least=1) if "virtual" in fields.values else 1
+    if len(stages) % virtual:
+        raise fields.error("virtual", f"a divisor of the {len(stages)} stages")
+    has_settings = "settings" in fields.values and fields.optional("settings")
     return GroupPlan(
         model=fields.text("model"),
         global_batch=fields.whole("global_batch", least=1),
         micro_batches=fields.whole("micro_batches", least=1),
         stages=stages,
+        settings=decode_settings(fields.inside("settings")) if has_settings else None,
+        virtual=virtual,
     )
 
 
@@ -191,6 +207,7 @@ def _decode_inputs(fields: Fields) -> GroupInputs:
         hidden=_whole_or_none(fields, "hidden", 1),
         sequence=_whole_or_none(fields, "sequence", 1),
         vocabulary=_whole_or_none(fields, "vocabulary", 0),
+        **{key: _whole_or_none(fields, key, 1) if key in fields.values else None for key in ADDED},
     )
 
 

@@ -26,7 +26,8 @@ class GroupInputs:
     global_batch: samples; 0: the experiment's own. micro_batch_sizes: samples over all replicas to
     try; empty: all. memory_limit: bytes per device. max_stages, max_tp: at most. All None: not
     limited.
-    hidden, sequence, vocabulary: sizes of the model that its file would say.
+    hidden, sequence, vocabulary: sizes of the model that its file would say. max_cp: at most, for
+    `space` megatron; None: by the length of the samples.
     """
 
     files: Mapping[str, Reference]
@@ -43,6 +44,7 @@ class GroupInputs:
     hidden: int | None = None
     sequence: int | None = None
     vocabulary: int | None = None
+    max_cp: int | None = None
 
     def name(self, kind: str) -> str | None:
         """Return what the user called an input; None when it was not given."""

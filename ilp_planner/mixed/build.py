@@ -119,7 +119,7 @@ def build_group_problem(
     costs, notes = _costs(
         cost_model, cluster, profile, sizes, metis_cluster, limits, max_tp, placement, global_batch
     )
-    batches, remarks = _micro_batches(global_batch, micro_batch_sizes)
+    batches, remarks = micro_batch_counts(global_batch, micro_batch_sizes)
     top = max((tp for degrees in costs.degrees().values() for tp in degrees), default=0)
     if top < 1 or (max_tp is not None and max_tp < 1):
         raise ProfileError(f"{_source(profile)}: no rows of tp up to {max_tp}")
@@ -263,7 +263,9 @@ def _source(profile: LayerProfile | MetisProfile | AmpProfile) -> str:
     return f"{prefix}{profile.source}"
 
 
-def _micro_batches(global_batch: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
+def micro_batch_counts(
+    global_batch: int, sizes: Sequence[int]
+) -> tuple[tuple[int, ...], list[str]]:
     """Return the numbers of micro-batches to try, ascending, and what was left out."""
     if not sizes:
         return divisors(global_batch), []

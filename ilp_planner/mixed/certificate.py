@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ilp_planner.errors import PlanError
 from ilp_planner.mixed.solve import WIDTHS, GroupSearch, PartState
@@ -13,6 +13,9 @@ from ilp_planner.mixed.space import NEVER
 from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.mixed.megatron_parts import MegatronPart
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
 
@@ -71,6 +74,8 @@ def check_group_certificate(
             raise PlanError(f"certificate: {missing[0]!r} is missing from 'parts'")
         if problem.space == "amp":
             search.run_amp()
+        if problem.space == "megatron":
+            return GroupCertificateCheck(parts=tuple(_check_megatron(search, claims)))
         return GroupCertificateCheck(
             parts=tuple(_check(search, state, claims[state.part.name]) for state in search.states)
         )
@@ -79,9 +84,7 @@ def check_group_certificate(
 
 
 def _check(search: GroupSearch, state: PartState, record: dict[str, Any]) -> GroupPartCheck:
-    claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
-    if math.isnan(claimed):
-        raise ValueError("bound_s is not a number")
+    claimed = _claimed(record)
     for width in WIDTHS:
         if state.bound >= claimed * (1 - ROUNDING):
             break
@@ -95,3 +98,32 @@ def _check(search: GroupSearch, state: PartState, record: dict[str, Any]) -> Gro
         rederived=math.inf if found >= NEVER else float(min(found, max(claimed, 0.0))),
         by=str(record["by"]),
     )
+
+
+def _check_megatron(
+    search: GroupSearch, claims: dict[str, dict[str, Any]]
+) -> Iterator[GroupPartCheck]:
+    """Bound every part of Megatron's space up to what is claimed of it."""
+    from ilp_planner.mixed.megatron_search import MegatronSearch
+
+    engine = MegatronSearch(
+        cast("list[MegatronPart]", [state.part for state in search.states]), goon=lambda: True
+    )
+    for number, state in enumerate(search.states):
+        record = claims[state.part.name]
+        claimed = _claimed(record)
+        found = engine.prove(number, claimed)
+        yield GroupPartCheck(
+            name=state.part.name,
+            claimed=math.inf if claimed >= NEVER else claimed,
+            rederived=math.inf if found >= NEVER else float(min(found, max(claimed, 0.0))),
+            by=str(record["by"]),
+        )
+
+
+def _claimed(record: dict[str, Any]) -> float:
+    """Return the bound that a certificate claims of a part, in seconds."""
+    claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
+    if math.isnan(claimed):
+        raise ValueError("bound_s is not a number")
+    return claimed

@@ -7,8 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.costs.megatron import MegatronCosts
 from ilp_planner.costs.metis import MetisCosts
 from ilp_planner.evaluate import ROUNDING, Violation
+from ilp_planner.mixed.megatron_rules import check_megatron
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -52,6 +54,12 @@ def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:
         *check_devices_used_once(problem, plan),
         *check_samples(problem, plan),
     )
+    if isinstance(problem.costs, MegatronCosts) and not broken:
+        broken = tuple(check_megatron(problem, plan))
+    elif plan.settings is not None or plan.virtual > 1:
+        found = "settings of a runtime"
+        limit = "none, in a space without a runtime"
+        broken = (*broken, Violation("settings", "plan", found, limit))
     if broken:
         return GroupEvaluation(cost=None, violations=broken, idle=idle)
     cost = problem.costs.plan_cost(plan, problem.cluster)
@@ -92,9 +100,14 @@ def check_layers_covered_once(problem: GroupProblem, plan: GroupPlan) -> Iterato
 
 
 def check_devices_used_once(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
-    """Every device exists and is in one place of one stage."""
+    """Every device exists and is in one place of one stage; virtual stages share theirs."""
     seen: set[int] = set()
     for s, stage in enumerate(plan.stages):
+        if s >= plan.ranks:
+            if stage.replicas != plan.stages[s % plan.ranks].replicas:
+                limit = f"those of stage {s % plan.ranks}"
+                yield Violation("devices used once", f"stage {s}", "other devices", limit)
+            continue
         for device in stage.devices:
             if not 0 <= device < problem.cluster.device_count:
                 limit = f"0 to {problem.cluster.device_count - 1}"
@@ -116,8 +129,8 @@ def check_samples(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]
 
 def check_stage_count(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
     """No more stages than allowed."""
-    if len(plan.stages) > problem.max_stages:
-        yield Violation("stages", "plan", str(len(plan.stages)), f"at most {problem.max_stages}")
+    if plan.ranks > problem.max_stages:
+        yield Violation("stages", "plan", str(plan.ranks), f"at most {problem.max_stages}")
 
 
 def check_degrees(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
@@ -125,8 +138,9 @@ def check_degrees(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]
 
     Metis shares a micro-batch otherwise, and may leave a replica without samples.
     """
+    cp = 1 if plan.settings is None else plan.settings.cp
     for s, stage in enumerate(plan.stages):
-        if stage.tp > problem.max_tp:
+        if stage.tp > problem.max_tp * cp:
             limit = f"at most {problem.max_tp}"
             yield Violation("degrees", f"stage {s}", f"tp {stage.tp}", limit)
         if problem.space != "planner":

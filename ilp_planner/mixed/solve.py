@@ -179,6 +179,10 @@ class GroupSearch:
             if self.problem.space == "amp" and self.solver in LABELS:
                 self.run_amp()
                 return Stop.PROOF if self.gap_reached() else Stop.TIME
+            if self.problem.space == "megatron":
+                from ilp_planner.mixed.megatron_search import run_megatron
+
+                return run_megatron(self)
             for state in self.states:
                 self.check_time()
                 self.sketch(state)

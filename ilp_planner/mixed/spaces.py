@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -25,6 +25,8 @@ def parts_of(problem: GroupProblem) -> list[SpacePart]:
         return _metis_parts(problem)
     if problem.space == "amp":
         return _amp_parts(problem)
+    if problem.space == "megatron":
+        return _megatron_parts(problem)
     from ilp_planner.mixed.planner_space import PlannerPart
 
     return [PlannerPart(problem, batches) for batches in problem.micro_batches]
@@ -112,3 +114,11 @@ def _amp_parts(problem: GroupProblem) -> list[SpacePart]:
         costs, problem.cluster, problem.global_batch, problem.model, max_tp=problem.max_tp
     )
     return [part for part in parts if part.micro_batches in problem.micro_batches]
+
+
+def _megatron_parts(problem: GroupProblem) -> list[SpacePart]:
+    from ilp_planner.costs.megatron import MegatronCosts
+    from ilp_planner.mixed.megatron_parts import megatron_parts
+
+    assert isinstance(problem.costs, MegatronCosts)
+    return cast("list[SpacePart]", megatron_parts(problem, problem.costs))

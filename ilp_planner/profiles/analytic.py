@@ -96,7 +96,10 @@ def operator_work(model: ModelSpec, micro_batch: int, degree: int) -> dict[str, 
         return t5_work(architecture, micro_batch, degree, number)
     if isinstance(architecture, WideResNet):
         return resnet_work(architecture, micro_batch, degree, number)
-    raise SpecError(f"model {model.name!r}: no analytic profile for family {model.family!r}")
+    raise SpecError(
+        f"model {model.name!r}: family {model.family!r} has no estimates of single operators, "
+        "expected to plan whole layers: --space planner or --runtime megatron"
+    )
 
 
 def operator_weights(model: ModelSpec, degree: int) -> dict[str, float]:

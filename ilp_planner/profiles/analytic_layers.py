@@ -1,11 +1,13 @@
 """A layer profile without measurements, for clusters whose devices differ.
 
-The operators of `analytic.py`, added up over each layer. What an operator does is found once per
+The operators of `analytic.py`, added up over each layer; decoders (GPT and its kin) from the same
+anatomy as Megatron's training jobs (`analytic_decoder`). What a layer does is found once per
 (micro-batch, tensor-parallel degree) and timed on every device type.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,16 +20,21 @@ from ilp_planner.profiles.analytic import (
     operator_work,
     work_times,
 )
+from ilp_planner.profiles.analytic_decoder import chain_names, decoder_rows
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.chain_layers import segments
+from ilp_planner.specs.data_sheets import flash_attention
+from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from ilp_planner.profiles.analytic_decoder import DecoderRows
     from ilp_planner.profiles.work import Work
-    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
 
 # Bytes per parameter of parameters, gradients and Adam's states: 2 + 2 + 4 + 4 + 4 in mixed
@@ -59,7 +66,9 @@ def analytic_layers(
             _ = cluster.device_types[name].streaming
         except SpecError as error:
             raise SpecError(f"cluster {cluster.name!r}: {error}") from None
-    chain = _Chain(model)
+    decoder = as_decoder(model.architecture)
+    flash = flash_attention(cluster)
+    chain = _Chain(model) if decoder is None else _DecoderChain(decoder, model.precision, flash)
     room = {name: max(cluster.node_sizes(name)) for name in cluster.type_names}
     possible = [t for t in TENSOR_DEGREES if t <= max(room.values())]
     degrees = [t for t in possible if model.architecture.tensor_parts % t == 0]
@@ -71,13 +80,13 @@ def analytic_layers(
     optimizer: dict[tuple[str, int], NDArray[np.float64]] = {}
     boundary = np.zeros(len(chain.names) + 1)
     for degree in degrees:
-        works = {size: operator_work(model, size, degree) for size in sizes}
+        works = {size: chain.work(size, degree) for size in sizes}
         held = chain.states(degree)
         # One sample needs no transposed copy, several do: the largest covers both.
-        kept = np.max([chain.activations(work) / size for size, work in works.items()], axis=0)
-        base, slope = _line(sizes, [chain.workspace(works[size]) for size in sizes])
+        kept = np.max([work.activations / size for size, work in works.items()], axis=0)
+        base, slope = _line(sizes, [works[size].workspace for size in sizes])
         if degree == 1:
-            boundary[1:-1] = chain.inputs(works[sizes[0]])[1:] / sizes[0]
+            boundary[1:-1] = works[sizes[0]].inputs[1:] / sizes[0]
         for name in cluster.type_names:
             if degree > room[name]:
                 continue
@@ -85,13 +94,9 @@ def analytic_layers(
             link = cluster.within.get(name, cluster.intra_node)
             key = (name, degree)
             state[key], activation[key], fixed[key], growing[key] = held, kept, base, slope
-            optimizer[key] = 2 * held / device.streaming
+            optimizer[key] = chain.step(degree) / device.streaming
             for size, work in works.items():
-                seconds = {
-                    operator: sum(work_times(done, degree, device, link, model.precision))
-                    for operator, done in work.items()
-                }
-                time[LayerKey(name, degree, size)] = chain.added(seconds)
+                time[LayerKey(name, degree, size)] = work.seconds(device, link)
     left_out = [str(t) for t in possible if t not in degrees]
     return LayerProfile(
         source="analytic",
@@ -101,13 +106,59 @@ def analytic_layers(
         activation=activation,
         workspace=fixed,
         workspace_per_sample=growing,
-        gradients=chain.added(operator_weights(model, 1)),
+        gradients=chain.gradients(),
         boundary=boundary,
         optimizer=optimizer,
         notes=(f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
         if left_out
         else (),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _LayerWork:
+    """What every layer does for one micro-batch on one rank, in bytes; seconds: on a device with a
+    link to the tensor-parallel peers."""
+
+    activations: NDArray[np.float64]
+    workspace: NDArray[np.float64]
+    inputs: NDArray[np.float64]
+    seconds: Callable[[Device, Link], NDArray[np.float64]]
+
+
+class _DecoderChain:
+    """A decoder's layers."""
+
+    def __init__(self, decoder: Decoder, precision: str, flash: bool) -> None:
+        self.decoder, self.precision, self.flash = decoder, precision, flash
+        self.names = chain_names(decoder)
+
+    def rows(self, size: int, degree: int) -> DecoderRows:
+        """Return everything of a micro-batch."""
+        return decoder_rows(self.decoder, size, degree, self.precision, flash=self.flash)
+
+    def work(self, size: int, degree: int) -> _LayerWork:
+        """Return what a micro-batch does and keeps."""
+        rows = self.rows(size, degree)
+        sent = size * self.decoder.sequence * self.decoder.hidden * rows.job.settings.width
+        return _LayerWork(
+            activations=rows.activation,
+            workspace=rows.workspace,
+            inputs=np.full(len(self.names), float(sent)),
+            seconds=rows.seconds,
+        )
+
+    def states(self, degree: int) -> NDArray[np.float64]:
+        """Return bytes of parameters, gradients and optimiser states."""
+        return self.rows(1, degree).state
+
+    def step(self, degree: int) -> NDArray[np.float64]:
+        """Return the bytes that an optimiser step reads and writes."""
+        return self.rows(1, degree).step
+
+    def gradients(self) -> NDArray[np.float64]:
+        """Return the bytes of gradients, of all tensor-parallel ranks together."""
+        return self.rows(1, 1).gradients
 
 
 class _Chain:
@@ -129,6 +180,34 @@ class _Chain:
     def added(self, values: Mapping[str, float]) -> NDArray[np.float64]:
         """Return the sum over each layer."""
         return np.add.reduceat(self._along(values), self.starts)
+
+    def work(self, size: int, degree: int) -> _LayerWork:
+        """Return what a micro-batch does and keeps."""
+        works = operator_work(self.model, size, degree)
+
+        def seconds(device: Device, link: Link) -> NDArray[np.float64]:
+            precision = self.model.precision
+            return self.added(
+                {
+                    operator: sum(work_times(done, degree, device, link, precision))
+                    for operator, done in works.items()
+                }
+            )
+
+        return _LayerWork(
+            activations=self.activations(works),
+            workspace=self.workspace(works),
+            inputs=self.inputs(works),
+            seconds=seconds,
+        )
+
+    def step(self, degree: int) -> NDArray[np.float64]:
+        """Return the bytes that an optimiser step reads and writes."""
+        return 2 * self.states(degree)
+
+    def gradients(self) -> NDArray[np.float64]:
+        """Return the bytes of gradients, of all tensor-parallel ranks together."""
+        return self.added(operator_weights(self.model, 1))
 
     def states(self, degree: int) -> NDArray[np.float64]:
         """Return bytes of parameters, gradients and optimiser states."""

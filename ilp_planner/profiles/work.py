@@ -9,15 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.anatomy.work import Kernel as Kernel
+
 if TYPE_CHECKING:
     from ilp_planner.specs.cluster import Device, Link
-
-
-class Kernel(NamedTuple):
-    """One kernel, or a few small ones. flops: arithmetic; traffic: bytes read and written."""
-
-    flops: float
-    traffic: float
 
 
 class Exchange(NamedTuple):

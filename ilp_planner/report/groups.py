@@ -24,6 +24,7 @@ from ilp_planner.report.tables import (
     proved_gap,
 )
 from ilp_planner.result import Status
+from ilp_planner.specs.training import ORDERS
 from ilp_planner.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
@@ -109,14 +110,17 @@ def _tightest(problem: GroupProblem, stage: GroupStage, cost: GroupStageCost) ->
 
 def ranking_table(problem: GroupProblem, ranking: Sequence[Ranked]) -> Table:
     """Return a row per plan, best first; the gap of each is to its own bound."""
+    trained = any(entry.plan.settings is not None for entry in ranking)
+    more = ("training",) if trained else ()
     table = new_table(
         "rank",
         "iteration (s)",
         "gap",
         "micro-batches",
         "stages",
+        *more,
         "layers",
-        left=("stages", "layers"),
+        left=("stages", *more, "layers"),
     )
     for rank, entry in enumerate(ranking, 1):
         time = entry.evaluation.iteration_time
@@ -127,15 +131,45 @@ def ranking_table(problem: GroupProblem, ranking: Sequence[Ranked]) -> Table:
             "0 % (proved)" if gap == 0 else format_percent(gap),
             str(entry.plan.micro_batches),
             describe_stages(problem, entry.plan),
+            *([describe_training(entry.plan)] if trained else []),
             " ".join(str(stage.stop - stage.start) for stage in entry.plan.stages),
         )
         table.add_row(*map(Text, cells))
     return table
 
 
+def describe_training(plan: GroupPlan) -> str:
+    """Return `sequence parallel, recompute full block 2, 4 virtual stages per rank`."""
+    settings = plan.settings
+    if settings is None:
+        return ""
+    again, found = settings.recompute, []
+    if settings.cp > 1:
+        found.append(f"cp {settings.cp}")
+    if settings.ep > 1 or settings.etp:
+        found.append(f"ep {settings.ep}")
+    if settings.etp:
+        found.append(f"etp {settings.etp}")
+    if settings.sequence_parallel:
+        found.append("sequence parallel")
+    if again.granularity == "none":
+        found.append("no recomputation")
+    elif again.granularity == "selective":
+        found.append(f"recompute {', '.join(again.modules)}")
+    else:
+        found.append(f"recompute full {again.method} {again.layers}")
+    if plan.virtual > 1:
+        found.append(f"{plan.virtual} virtual stages per rank")
+    if settings.order != ORDERS[0]:
+        found.append(f"rank order {settings.order}")
+    if settings.optimizer.sharding != "none":
+        found.append(f"{settings.optimizer.sharding} sharded")
+    return ", ".join(found)
+
+
 def describe_stages(problem: GroupProblem, plan: GroupPlan) -> str:
     """Return `4 x T4 tp1 dp4 | 2 of (8 x A100 tp4 dp2)`: equal stages in a row are told once."""
-    each = [describe_stage(problem.cluster, stage) for stage in plan.stages]
+    each = [describe_stage(problem.cluster, stage) for stage in plan.stages[: plan.ranks]]
     runs = [(text, len(list(run))) for text, run in groupby(each)]
     return " | ".join(text if count == 1 else f"{count} of ({text})" for text, count in runs)
 
@@ -172,6 +206,8 @@ def group_plan_lines(
     batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
     time = exact_seconds(evaluation.iteration_time)
     lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch}")]
+    if plan.settings is not None:
+        lines.insert(0, ("training", describe_training(plan)))
     if evaluation.cost is not None and evaluation.cost.terms:
         terms = evaluation.cost.terms.items()
         each = [f"{name} {exact_seconds(value)}" for name, value in terms if value >= NANOSECOND]
@@ -221,8 +257,8 @@ def compute_shares(problem: GroupProblem, plan: GroupPlan) -> dict[str, float]:
 def hourly_price(problem: GroupProblem, plan: GroupPlan) -> float | None:
     """Return what the devices in use cost per hour; None where a price is not known."""
     total = 0.0
-    for stage in plan.stages:
-        for device in stage.devices:
+    for number, stage in enumerate(plan.stages):
+        for device in stage.devices if number < plan.ranks else ():
             price = problem.cluster.device_types[problem.cluster.type_of[device]].price
             if price is None:
                 return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.report.groups import compute_shares, fullest_device, hourly_price
@@ -96,9 +97,13 @@ def group_plan_object(
                 "memory_terms_bytes": dict(cost.stages[s].memory_terms),
             }
         stages.append(found)
+    runtime = {}
+    if plan.settings is not None:
+        runtime = {"settings": dataclasses.asdict(plan.settings), "virtual": plan.virtual}
     return {
         "micro_batch": plan.micro_batch,
         "micro_batches": plan.micro_batches,
+        **runtime,
         "stages": stages,
         "idle": [] if evaluation is None else list(evaluation.idle),
         "terms_s": {} if cost is None else dict(cost.terms),

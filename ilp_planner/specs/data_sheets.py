@@ -23,8 +23,8 @@ MEMORY_BANDWIDTH = {
 }
 
 
-# Compute capability below 8.0: neither FlashAttention 2 nor the fused attention of Transformer Engine
-# runs on them (their installation guides).
+# Compute capability below 8.0: neither FlashAttention 2 nor the fused attention of Transformer
+# Engine runs on them (their installation guides).
 WITHOUT_FLASH = ("p100", "v100", "t4", "k80")
 
 

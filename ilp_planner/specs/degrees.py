@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.specs.training import ORDERS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -17,9 +19,9 @@ class Misfit:
     """A degree or size that does not fit. name: of the setting that one value would repair."""
 
     name: str
-    found: int
+    found: int | str
     rule: str
-    repair: int | None = None
+    repair: int | str | None = None
 
 
 def nearest_divisor(whole: int, wanted: int) -> int:
@@ -101,6 +103,7 @@ def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:
         rule = f"a multiple of micro-batch size x dp x pp = {each * job.pp} with virtual stages"
         repair = nearest_multiple(each * job.pp, job.global_batch)
         yield Misfit(name="global_batch", found=job.global_batch, rule=rule, repair=repair)
+    yield from _setting_misfits(job)
     experts = job.pp * settings.ep * job.expert_tp
     if model.experts is not None and job.world % experts:
         rule = f"a divisor of tp x cp x dp / etp = {job.world // job.pp // job.expert_tp}"
@@ -126,6 +129,25 @@ def _token_misfits(job: TrainingJob) -> Iterator[Misfit]:
     elif sequence % share:
         rule = f"a divisor of the model's {sequence} tokens with sequence parallelism"
         yield Misfit(name="tp", found=share, rule=rule, repair=nearest_divisor(sequence, share))
+
+
+def _setting_misfits(job: TrainingJob) -> Iterator[Misfit]:
+    """Yield what Megatron finds late or not at all: the order of ranks, and layers to recompute.
+
+    With pp before dp, the ranks of experts and of everything else are in the same pipelines only
+    where both grids have equally many ranks before pp (`parallel_state.initialize_model_parallel`).
+    """
+    settings = job.settings
+    inner, experts = job.tp * settings.cp, job.expert_tp * settings.ep
+    if settings.order != ORDERS[0] and job.pp > 1 and inner != experts:
+        rule = f"{ORDERS[0]} where tp x cp = {inner} is not etp x ep = {experts}"
+        yield Misfit(name="rank-order", found=settings.order, rule=rule, repair=ORDERS[0])
+    most = max(stage.layers for stage in job.stages)
+    if settings.recompute.layers > most:
+        rule = f"at most the {most} layers of a stage"
+        yield Misfit(
+            name="recompute-layers", found=settings.recompute.layers, rule=rule, repair=most
+        )
 
 
 def _common_divisor(first: int, second: int, wanted: int) -> int:

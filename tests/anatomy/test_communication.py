@@ -16,6 +16,7 @@ from ilp_planner.anatomy.communication import (
     stage_traffic,
     traffic,
 )
+from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.messages import (
     layer_messages,
     output_messages,
@@ -248,6 +249,34 @@ def test_gradients_of_whole_parameters_are_summed_over_tp() -> None:
     ]
     assert sizes == [16 * 6 * 4096 * 4, (16 * 6 + 2) * 4096 * 4]
     assert unsplit_parameters(seed_job(), False) == 0
+
+
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("latent", [False, True])
+def test_undivided_parameters_are_those_that_a_second_rank_repeats(
+    experts: bool, bias: bool, qk_norm: bool, latent: bool
+) -> None:
+    """Two ranks hold a layer once, and what is not divided once more."""
+    model = replace(
+        ROUTED,
+        bias=bias,
+        qk_norm=qk_norm,
+        norm="layernorm" if bias else "rmsnorm",
+        latent=LatentAttention(key_value_rank=64, key=32, rotary=16, value=32, query_rank=128)
+        if latent
+        else None,
+        experts=Experts(count=8, top_k=2, ffn=256, shared_ffn=512),
+    )
+    one = replace(routed_job(tp=1, ep=1), model=model)
+    two = replace(routed_job(tp=2, ep=1), model=model)
+    repeated = 2 * layer_module(two, experts).parameters - layer_module(one, experts).parameters
+    if experts and bias:
+        # The bias of an expert's second product is whole on both ranks; its gradients are those
+        # of each rank's tokens, which are gathered, and need no sum.
+        repeated -= 8 * 512
+    assert unsplit_parameters(two, experts) == repeated
 
 
 # ---- pipelines -----------------------------------------------------------------------------------

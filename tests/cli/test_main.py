@@ -62,7 +62,7 @@ def test_a_traceback_on_request_only(
     def broken(**options: object) -> None:
         raise RuntimeError("a\nbug")
 
-    monkeypatch.setattr(main, "app", broken)
+    monkeypatch.setattr(main, "command_line", lambda arguments: broken)
     done = ilp_plan("solve")
     assert done.code == 1
     assert done.err.startswith("ilp-plan: this is a bug in ilp-plan: RuntimeError: a bug; ")
@@ -121,3 +121,15 @@ def test_a_closed_pipe_is_no_bug(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert b"Traceback" not in err
     assert b"bug" not in err
+
+
+def test_only_the_command_that_is_asked_for_is_imported() -> None:
+    """A quick command does not wait for the slow ones."""
+    code = (
+        "import sys; from ilp_planner.cli.main import run; run(['analyze', '--help']); "
+        "print(*(name for name in sys.modules if name.startswith('ilp_planner.cli.')), "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ilp_planner.cli.analyze" in done.stderr.split()
+    assert not {"ilp_planner.cli.solve", "ilp_planner.cli.compare"} & set(done.stderr.split())

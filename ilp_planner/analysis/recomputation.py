@@ -1,0 +1,124 @@
+"""What recomputation saves and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.anatomy.recompute import recomputed_layers
+from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.specs.training import Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.anatomy.memory import RankMemory
+    from ilp_planner.anatomy.work import ModuleWork
+    from ilp_planner.specs.training import TrainingJob
+
+OPTIONS = (
+    ("none", Recompute()),
+    ("selective: core_attn", Recompute(granularity="selective")),
+    ("full: every layer", Recompute(granularity="full", method="uniform", layers=1)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """What one way to recompute would do.
+
+    peaks: bytes of a GPU of every pipeline stage. flops: extra arithmetic of an iteration, as a
+    share of all of it without recomputation. chosen: the job does this.
+    """
+
+    name: str
+    peaks: tuple[float, ...]
+    flops: float
+    chosen: bool
+
+
+def savings(jobs: Sequence[TrainingJob]) -> Iterator[Saving]:
+    """Yield what no, selective and full recomputation would take, and the job's own way."""
+    own = jobs[0].settings.recompute
+    options = dict(OPTIONS)
+    if own not in options.values():
+        options[describe_recompute(own)] = own
+    for name, recompute in options.items():
+        changed = {job: with_recompute(job, recompute) for job in dict.fromkeys(jobs)}
+        others = [changed[job] for job in jobs]
+        yield Saving(
+            name=name,
+            peaks=tuple(memory.peak for memory in rank_memories(others)),
+            flops=extra_flops(others[0]),
+            chosen=recompute == own,
+        )
+
+
+def rank_memories(jobs: Sequence[TrainingJob]) -> Iterator[RankMemory]:
+    """Yield the memory of a GPU of every stage; equal jobs are measured once."""
+    parts = {job: memory_parts(job) for job in dict.fromkeys(jobs)}
+    for pp_rank, job in enumerate(jobs):
+        yield stage_of_rank(parts[job], pp_rank)
+
+
+def with_recompute(job: TrainingJob, recompute: Recompute) -> TrainingJob:
+    """Return the job with another way to recompute."""
+    return replace(job, settings=replace(job.settings, recompute=recompute))
+
+
+def describe_recompute(recompute: Recompute) -> str:
+    """Return `full: 4 layers of each stage` or the like."""
+    if recompute.granularity == "none":
+        return "none"
+    if recompute.granularity == "selective":
+        return f"selective: {', '.join(recompute.modules)}"
+    spread = ", inputs over tp" if recompute.distribute else ""
+    if recompute.method == "block":
+        return f"full: first {recompute.layers} layers of each stage{spread}"
+    if recompute.layers <= 1:
+        return f"full: every layer{spread}"
+    return f"full: in chunks of {recompute.layers} layers{spread}"
+
+
+# Kernels of a layer's work that selective recomputation makes again, by Megatron's module names.
+WORK_OF = {
+    "core_attn": ("core_attention",),
+    "mlp": ("mlp_",),
+    "moe": ("router", "permute", "experts_", "shared_experts_", "unpermute"),
+    "shared_experts": ("shared_experts_",),
+    "moe_act": ("experts_activation",),
+    "mla_up_proj": ("linear_q_up_proj", "linear_kv_up_proj"),
+    "layernorm": ("input_norm", "mlp_norm"),
+}
+
+
+def extra_flops(job: TrainingJob) -> float:
+    """Return what recomputation adds to the arithmetic of an iteration, as a share of it."""
+    recompute = job.settings.recompute
+    kinds = {experts: layer_work(job, experts=experts) for experts in set(job.model.expert_layers)}
+    base = sum(arithmetic(kinds[experts]) for experts in job.model.expert_layers)
+    base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
+    if job.model.prediction_layers:
+        base += job.model.prediction_layers * arithmetic(prediction_work(job))
+    extra = 0.0
+    for k, stage in enumerate(job.stages):
+        start, again = job.pipeline.starts[k], recomputed_layers(job, stage.layers)
+        for i, experts in enumerate(job.model.expert_layers[start : start + stage.layers]):
+            if i < again:
+                extra += arithmetic(kinds[experts], backward=False)
+            elif recompute.granularity == "selective":
+                names = tuple(n for module in recompute.modules for n in WORK_OF.get(module, ()))
+                parts = [work for work in kinds[experts] if work.name.startswith(names)]
+                extra += arithmetic(parts, backward=False)
+    return extra / base
+
+
+def arithmetic(work: Sequence[ModuleWork], *, backward: bool = True) -> float:
+    """Return FLOPs, forward and, if asked, backward."""
+    total = 0.0
+    for module in work:
+        total += sum(kernel.flops for kernel in module.forward)
+        if backward:
+            total += sum(kernel.flops for kernel in module.backward)
+    return total

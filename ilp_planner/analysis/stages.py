@@ -1,0 +1,115 @@
+"""One GPU's modules with what they send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.decoder import rank_modules
+from ilp_planner.anatomy.messages import (
+    embedding_messages,
+    layer_messages,
+    output_messages,
+    prediction_messages,
+)
+from ilp_planner.anatomy.modules import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.anatomy.messages import Messages
+    from ilp_planner.anatomy.modules import Message
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One GPU of a pipeline stage, and the stages whose GPUs hold and send exactly the same.
+
+    layers: (first, last) of every virtual stage, from 0; None where it has none.
+    """
+
+    pp_ranks: tuple[int, ...]
+    layers: tuple[tuple[int, int] | None, ...]
+    modules: tuple[Module, ...]
+
+
+def stage_views(jobs: Sequence[TrainingJob]) -> Iterator[StageView]:
+    """Yield one GPU of every stage; stages that hold and send the same are one."""
+    seen: dict[object, list[int]] = {}
+    for r, job in enumerate(jobs):
+        content = tuple(job.stages[k] for k in job.stages_of(r))
+        kinds = tuple(
+            job.model.expert_layers[job.pipeline.starts[k] :][: job.stages[k].layers]
+            for k in job.stages_of(r)
+        )
+        seen.setdefault((id(job), content, kinds), []).append(r)
+    for pp_ranks in seen.values():
+        r = pp_ranks[0]
+        job = jobs[r]
+        yield StageView(
+            pp_ranks=tuple(pp_ranks),
+            layers=tuple(layer_ranges(job, r)),
+            modules=tuple(with_messages(job, module) for module in rank_modules(job, r)),
+        )
+
+
+def layer_ranges(job: TrainingJob, pp_rank: int) -> Iterator[tuple[int, int] | None]:
+    """Yield the first and last layer of every virtual stage, from 0."""
+    for k in job.stages_of(pp_rank):
+        first, count = job.pipeline.starts[k], job.stages[k].layers
+        yield (first, first + count - 1) if count else None
+
+
+def with_messages(job: TrainingJob, module: Module) -> Module:
+    """Return a module of a rank with what it and its parts send for a micro-batch."""
+    if module.name == "embedding":
+        return attach(module, {"word_embeddings": embedding_messages(job)})
+    if module.name == "output":
+        return attach(module, output_messages(job))
+    if module.name == "decoder.layers":
+        return attach(module, layer_messages(job, has_experts(module)))
+    if module.name == "mtp.layers":
+        layer = next(child for child in module.children if child.name == "transformer_layer")
+        return attach(module, prediction_messages(job, has_experts(layer)))
+    return module
+
+
+def has_experts(layer: Module) -> bool:
+    """Return whether a layer has a router."""
+    return any(
+        part.name == "router"
+        for child in layer.children
+        if child.name == "mlp"
+        for part in child.children
+    )
+
+
+def attach(module: Module, messages: Messages) -> Module:
+    """Return a module with messages at the parts that they name.
+
+    A part that has neither weights nor activations (what sends tokens to experts) is added.
+    """
+    known = {child.name for child in module.children}
+    mine = dict.fromkeys(name.partition(".")[0] for name in messages)
+    children = [*module.children, *(Module(name=name) for name in mine if name not in known)]
+    found = []
+    for child in children:
+        forward, backward = messages.get(child.name, ((), ()))
+        lead = f"{child.name}."
+        inner = {
+            name.removeprefix(lead): pair
+            for name, pair in messages.items()
+            if name.startswith(lead)
+        }
+        child = replace(child, forward=forward, backward=backward)
+        found.append(attach(child, inner) if inner else child)
+    return replace(module, children=tuple(found))
+
+
+def messages_of(module: Module) -> Iterator[tuple[str, Message]]:
+    """Yield (`forward` or `backward`, message) of a module itself."""
+    for message in module.forward:
+        yield "forward", message
+    for message in module.backward:
+        yield "backward", message

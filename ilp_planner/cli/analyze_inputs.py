@@ -1,0 +1,217 @@
+"""From what `ilp-plan analyze` was given to training jobs: options, a launch line or a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.cli.analyze_options import JOB_OPTIONS, LAUNCH_OPTIONS, SOURCES
+from ilp_planner.cli.library import spec_candidates
+from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import typer
+
+    from ilp_planner.analysis.analyze import GroupKind
+    from ilp_planner.report.analysis_judged import Judged
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Where a job runs, as far as known. memory: bytes; count: 0 when not known."""
+
+    name: str = ""
+    memory: float | None = None
+    per_node: int = 8
+    count: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is to be analysed: for every pipeline stage the job whose rank it is.
+
+    name: of the model. limit: bytes of a device that may be used; device: its name. limits, placed,
+    links: as in `analyze_stages`. judged: instead of jobs, what the cost model of a plan says.
+    """
+
+    jobs: tuple[TrainingJob, ...]
+    name: str
+    limit: float | None = None
+    limits: tuple[float, ...] = ()
+    device: str = ""
+    notes: tuple[str, ...] = ()
+    placed: tuple[GroupKind, ...] = ()
+    links: Mapping[tuple[str, int], str] | None = None
+    judged: Judged | None = None
+
+
+def read_job(ctx: typer.Context) -> Found:
+    """Return what was asked for.
+
+    Raises
+    ------
+    PlannerError: what cannot be read or cannot be, and the value that would repair it.
+    """
+    asked = ctx.params
+    source = one_source(ctx)
+    spec = read_cluster_named(asked["cluster"])
+    devices = devices_of(spec, device_memory(asked["device_memory"]))
+    if source == "model":
+        from ilp_planner.cli.analyze_job import job_of_options
+
+        job, name, notes = job_of_options(asked, devices)
+        return _found(job, name, devices, notes)
+    if source == "plan_file":
+        from ilp_planner.cli.analyze_plan import jobs_of_plan
+
+        return jobs_of_plan(asked, spec, devices)
+    from ilp_planner.formats.megatron_arguments import job_of_arguments, read_arguments
+    from ilp_planner.formats.megatron_notes import unmodelled
+
+    world = asked["world_size"]
+    if source == "megatron_args":
+        arguments = read_arguments(asked["megatron_args"], world=world, source="--megatron-args")
+        name = "--megatron-args"
+    else:
+        from ilp_planner.formats.megatron_script import read_script
+
+        arguments = read_script(asked["megatron_script"], world=world)
+        name = asked["megatron_script"].name
+    job = job_of_arguments(arguments)
+    per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
+    return _found(
+        replace(job, devices_per_node=per_node),
+        f"the model of {name}",
+        devices,
+        unmodelled(arguments),
+    )
+
+
+def _found(job: TrainingJob, name: str, devices: Devices, notes: tuple[str, ...]) -> Found:
+    notes += devices.notes
+    if devices.count and job.world > devices.count:
+        notes += (f"the job needs {job.world} GPUs, the cluster has {devices.count}",)
+    return Found(
+        jobs=(job,) * job.pp,
+        name=name,
+        limit=devices.memory,
+        device=devices.name,
+        notes=notes,
+    )
+
+
+def one_source(ctx: typer.Context) -> str:
+    """Return the parameter that says what to analyse.
+
+    Raises
+    ------
+    UsageError: none does, several do, or an option that does not go with it.
+    """
+    given = [name for name in SOURCES if ctx.params[name] is not None]
+    if not given:
+        raise UsageError(f"expected one of {', '.join(SOURCES.values())}, found none")
+    if len(given) > 1:
+        raise UsageError(
+            f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
+        )
+    source = given[0]
+    wrong = {} if source == "model" else JOB_OPTIONS
+    if source == "plan_file":
+        wrong = wrong | LAUNCH_OPTIONS
+    for name, option in wrong.items():
+        if was_typed(ctx, name):
+            said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")
+            raise UsageError(
+                f"{option}: expected --model beside it, found {SOURCES[source]}: {said}"
+            )
+    return source
+
+
+def was_typed(ctx: typer.Context, name: str) -> bool:
+    """Return whether a parameter is not just its default."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def device_memory(text: str | None) -> float | None:
+    """Return bytes from `--device-memory`.
+
+    Raises
+    ------
+    UsageError: not a positive size with a unit.
+    """
+    if text is None:
+        return None
+    try:
+        return float(parse_size(text, what="--device-memory"))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def read_cluster_named(name: str | None) -> ClusterSpec | None:
+    """Return the cluster of `--cluster`."""
+    if name is None:
+        return None
+    from ilp_planner.specs.cluster_reader import read_cluster
+
+    return read_cluster(spec_candidates(name, "clusters")[0])
+
+
+def devices_of(spec: ClusterSpec | None, asked: float | None = None) -> Devices:
+    """Return what a cluster says of its devices; of several types, the one with least memory.
+
+    Parameters
+    ----------
+    asked: bytes of a device that may be used, where the user says so.
+    """
+    if spec is None:
+        return Devices(memory=asked)
+    least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
+    sizes = sorted({group.devices for group in spec.nodes})
+    notes = []
+    if len(spec.type_names) > 1:
+        notes.append(f"of the cluster's device types, {least.name} has the least memory")
+    if len(sizes) > 1:
+        every = ", ".join(map(str, sizes))
+        notes.append(f"nodes have {every} devices; groups are named as if all had {sizes[0]}")
+    return Devices(
+        name=least.name,
+        memory=float(least.memory) if asked is None else asked,
+        per_node=sizes[0],
+        count=spec.device_count,
+        notes=tuple(notes),
+    )
+
+
+def decoder_of(spec: ModelSpec, named: str | Path, sequence: int | None = None) -> Decoder:
+    """Return a model as a decoder, with another sequence length if asked.
+
+    Raises
+    ------
+    SpecError: it is of another family.
+    """
+    model = as_decoder(spec.architecture)
+    if model is None:
+        raise SpecError(
+            f"{named}: family: found {spec.family!r}, expected a decoder-only transformer "
+            "(gpt or decoder), which is what can be analysed"
+        )
+    if sequence is None or sequence == model.sequence:
+        return model
+    places = max(model.max_position_embeddings, sequence)
+    return replace(model, sequence=sequence, max_position_embeddings=places)
+
+
+def values_of(asked: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return some of what was asked for."""
+    return {name: asked[name] for name in names}

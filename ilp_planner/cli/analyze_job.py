@@ -1,0 +1,193 @@
+"""The training job that the options of `ilp-plan analyze` describe."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ilp_planner.cli.analyze_inputs import decoder_of, values_of
+from ilp_planner.cli.inputs import find_model
+from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.specs.degrees import job_misfits, nearest_multiple, pipeline_misfits
+from ilp_planner.specs.pipeline_layout import even_layout, read_layout
+from ilp_planner.specs.training import (
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+
+if TYPE_CHECKING:
+    from ilp_planner.cli.analyze_inputs import Devices
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.degrees import Misfit
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
+
+FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
+# What selective recomputation can name (`megatron.core.transformer.TransformerConfig`).
+SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+OPTION_OF = {
+    "virtual": "--virtual-stages",
+    "world": "--world-size",
+    "global_batch": "--global-batch-size",
+}
+
+
+def job_of_options(
+    asked: dict[str, Any], devices: Devices
+) -> tuple[TrainingJob, str, tuple[str, ...]]:
+    """Return the job, the name of its model, and remarks on what was assumed.
+
+    Raises
+    ------
+    SpecError, UsageError: what cannot be, and the value that would repair it.
+    """
+    spec, _ = find_model(asked["model"])
+    model = decoder_of(spec, asked["model"], asked["sequence_length"])
+    notes: tuple[str, ...] = ()
+    pp, micro_batch = asked["pp"], asked["micro_batch"]
+    dp = asked["dp"] or replicas(asked, devices)
+    batch = asked["global_batch"]
+    if batch is None:
+        batch = micro_batch * dp * (FILL * pp if pp > 1 else 1)
+        notes = (f"--global-batch-size is not given: {batch} is assumed",)
+    layout, settings = layout_of(asked, model), settings_of(asked, spec.precision)
+    try:
+        job = TrainingJob(
+            model=model,
+            micro_batch=micro_batch,
+            global_batch=batch,
+            tp=asked["tp"],
+            pp=pp,
+            dp=dp,
+            layout=layout,
+            settings=settings,
+            devices_per_node=asked["devices_per_node"] or devices.per_node,
+        )
+    except ValueError as error:
+        raise UsageError(f"--layout: {error}") from None
+    for misfit in job_misfits(job, asked["world_size"]):
+        refuse(misfit)
+    return job, spec.name, notes
+
+
+def replicas(asked: dict[str, Any], devices: Devices) -> int:
+    """Return dp: what the world or the cluster leaves for it, else 1.
+
+    Raises
+    ------
+    UsageError: it is not a multiple of the other degrees.
+    """
+    world, cluster = asked["world_size"], devices.count
+    degrees: dict[str, int] = values_of(asked, "tp", "pp", "cp")
+    each = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    if world is None:
+        return max(1, cluster // each)
+    if world % each:
+        text = " x ".join(f"{name} {size}" for name, size in degrees.items())
+        raise UsageError(
+            f"--world-size: found {world}, expected a multiple of {text} = {each}; "
+            f"{nearest_multiple(each, world)} would do"
+        )
+    return int(world // each)
+
+
+def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
+    """Return the layout that is asked for, or Megatron's even one.
+
+    Raises
+    ------
+    UsageError: it cannot be; names the degree that would do.
+    """
+    if asked["layout"] is not None:
+        if asked["virtual"] > 1:
+            raise UsageError("--virtual-stages: found --layout too, which says the stages itself")
+        try:
+            layout = read_layout(asked["layout"])
+        except SpecError as error:
+            raise UsageError(f"--layout: {error}") from None
+        found = sum(stage.prediction_layers for stage in layout.stages)
+        if found != model.prediction_layers:
+            raise UsageError(
+                f"--layout: found {found} layers of multi-token prediction (m), expected the "
+                f"model's {model.prediction_layers}"
+            )
+        return layout
+    for misfit in pipeline_misfits(model.layers, asked["pp"], asked["virtual"]):
+        refuse(misfit)
+    return even_layout(
+        model.layers,
+        asked["pp"],
+        asked["virtual"],
+        prediction_layers=model.prediction_layers,
+    )
+
+
+def settings_of(asked: dict[str, Any], precision: str) -> Settings:
+    """Return how every rank trains.
+
+    Raises
+    ------
+    UsageError: options that do not go together.
+    """
+    sharding = asked["sharding"]
+    if asked["distributed_optimizer"]:
+        if sharding not in ("none", "optimizer"):
+            raise UsageError(
+                f"--distributed-optimizer: found --sharding {sharding} too, expected one of them"
+            )
+        sharding = "optimizer"
+    return Settings(
+        **values_of(asked, "cp", "ep", "etp", "cp_comm", "sequence_parallel"),
+        order=asked["rank_order"],
+        precision=precision,
+        recompute=recompute_of(asked),
+        optimizer=OptimizerSettings(sharding=sharding, master=0 if precision == "fp32" else 4),
+        kernels=Kernels(
+            **values_of(asked, "attention", "dispatcher", "fused_loss", "imbalance"),
+            grouped_experts=asked["grouped_experts"],
+        ),
+    )
+
+
+def recompute_of(asked: dict[str, Any]) -> Recompute:
+    """Return what the recompute options say; `full` alone means every layer.
+
+    Raises
+    ------
+    UsageError: options that do not go together.
+    """
+    granularity = asked["recompute"]
+    names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
+    modules = tuple(name for name in names if name)
+    for name in modules:
+        if name not in SELECTIVE:
+            near = difflib.get_close_matches(name, SELECTIVE, n=1)
+            hint = f"; {near[0]} would do" if near else ""
+            raise UsageError(
+                f"--recompute-modules: found {name}, expected one of {', '.join(SELECTIVE)}{hint}"
+            )
+    method, layers = asked["recompute_method"], asked["recompute_layers"]
+    for option, value, expected in (
+        ("--recompute-modules", modules, "selective"),
+        ("--recompute-method", method, "full"),
+        ("--recompute-layers", layers, "full"),
+    ):
+        if value and granularity != expected:
+            raise UsageError(f"{option}: found --recompute {granularity}, expected {expected}")
+    if granularity != "full":
+        return Recompute(granularity=granularity, modules=modules)
+    return Recompute(granularity="full", method=method or "uniform", layers=layers or 1)
+
+
+def refuse(misfit: Misfit) -> NoReturn:
+    """Refuse a value, and name the one that would do.
+
+    Raises
+    ------
+    UsageError: always.
+    """
+    option = OPTION_OF.get(misfit.name, f"--{misfit.name}")
+    repair = "" if misfit.repair is None else f"; {misfit.repair} would do"
+    raise UsageError(f"{option}: found {misfit.found}, expected {misfit.rule}{repair}")

@@ -1,0 +1,118 @@
+"""Printing and saving what `ilp-plan analyze` found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ilp_planner.errors import UsageError
+from ilp_planner.files import check_writable, to_json, write_text
+
+if TYPE_CHECKING:
+    from ilp_planner.cli.analyze_inputs import Found
+
+
+PIPE_WIDTH = 200  # columns when nobody's terminal limits them
+
+
+def output_width() -> tuple[int, bool]:
+    """Return the columns of the terminal, and whether it takes styles."""
+    columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+    return columns, sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def emit(found: Found, asked: dict[str, Any]) -> None:
+    """Analyse and print, or save.
+
+    Raises
+    ------
+    UsageError: a stage that is not there, or what the analysis tool cannot say.
+    """
+    output = asked["output"]
+    if output is not None:
+        check_writable(output)
+    as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
+    stage, stages = asked["stage"], len(found.judged.stages if found.judged else found.jobs)
+    if stage is not None and stage >= stages:
+        raise UsageError(f"--stage: found {stage}, expected one of 0 to {stages - 1}")
+    text = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
+    if output is None:
+        typer.echo(text)
+        return
+    write_text(output, text + "\n")
+    typer.echo(f"{output}: analysis of {found.name}", err=True)
+
+
+def _compatible(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
+    """Return the analysis tool's report."""
+    from ilp_planner.report.analysis_tool import tool_object, tool_text
+
+    if found.judged or any(job is not found.jobs[0] for job in found.jobs):
+        raise UsageError(
+            "--compat analysis-tool: found a plan whose stages differ in tp or dp, expected one "
+            "that a launch line can say"
+        )
+    job = found.jobs[0]
+    if as_json:
+        return to_json(tool_object(job)).rstrip("\n")
+    return tool_text(job, all_groups=asked["all_groups"])
+
+
+def _tool_note(found: Found) -> tuple[str, ...]:
+    """Return what the analysis tool would say of a job that it knows, where it differs."""
+    from ilp_planner.report.analysis_tool_numbers import in_gb, tool_figures
+
+    if found.judged is not None or any(job is not found.jobs[0] for job in found.jobs):
+        return ()
+    try:
+        figures = tool_figures(found.jobs[0])
+    except UsageError:
+        return ()
+    peak = in_gb(figures.rank_memory["Memory Requirement"])
+    return (
+        f"Megatron-LM's analysis tool would say {figures.rank_parameters:,} parameters and "
+        f"{peak} GB of every GPU; --compat analysis-tool shows its report, and why it differs",
+    )
+
+
+def _own(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
+    """Return our report."""
+    found = replace(found, notes=(*found.notes, *_tool_note(found)))
+    width, styled = output_width() if asked["output"] is None else (PIPE_WIDTH, False)
+    if found.judged is not None:
+        from ilp_planner.report.analysis_judged import judged_object, judged_text
+
+        if as_json:
+            return to_json(judged_object(found.judged)).rstrip("\n")
+        return judged_text(found.judged, width=width, styled=styled)
+    from ilp_planner.analysis import analyze_stages
+
+    analysis = analyze_stages(
+        found.jobs,
+        name=found.name,
+        limit=found.limit,
+        limits=found.limits,
+        device=found.device,
+        notes=found.notes,
+        placed=found.placed,
+        links=found.links,
+    )
+    if as_json:
+        from ilp_planner.report.analysis_json import analysis_object
+
+        value = analysis_object(analysis, all_groups=asked["all_groups"], stage=asked["stage"])
+        return to_json(value).rstrip("\n")
+    from ilp_planner.report.analysis import analysis_text
+
+    return analysis_text(
+        analysis,
+        all_groups=asked["all_groups"],
+        stage=asked["stage"],
+        width=width,
+        styled=styled,
+    )

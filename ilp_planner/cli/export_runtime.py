@@ -1,0 +1,174 @@
+"""`ilp-plan export` to training systems that run one training job: a plan becomes their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from ilp_planner.cli.inputs import check_unchanged, choose, find_model, plan_folders
+from ilp_planner.cli.library import spec_candidates
+from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.files import check_writable, write_text
+from ilp_planner.formats.exported import file_name
+from ilp_planner.formats.groups_json import read_saved
+from ilp_planner.formats.saved_groups import SavedGroups
+from ilp_planner.formats.saved_plan import Reference
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.exported import Exported
+    from ilp_planner.formats.megatron_launch import Expected
+    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.plan import GroupPlan, Plan
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.training import TrainingJob
+
+RUNTIMES = ("megatron", "torchtitan", "deepspeed", "nemo")
+
+
+def export_runtime(plan_file: Path, to: str, output: Path, *, accept_changed: bool) -> None:
+    """Write the files that run a saved plan.
+
+    Parameters
+    ----------
+    output: the name that the files share, with the end of one of them or without.
+
+    Raises
+    ------
+    PlanError: the system cannot run the plan; with the plan's field and the system's limit.
+    """
+    from ilp_planner.formats.megatron_plan import job_of_plan
+
+    saved = read_saved(plan_file)
+    model, cluster = _inputs(saved, plan_file, accept_changed=accept_changed)
+    try:
+        job = job_of_plan(saved.plan, model, cluster)
+        exported = _exported(to, job, output.stem, saved, cluster)
+        name, asked = _stem(output, exported)
+        if name != output.stem:  # files that name each other need their own name
+            exported = _exported(to, job, name, saved, cluster)
+    except PlanError as error:
+        raise PlanError(f"{plan_file}: {error}") from None
+    files = {
+        output if suffix == asked else output.with_name(file_name(name, suffix)): text
+        for suffix, text in exported.files.items()
+    }
+    for file in files:
+        if file.resolve() == plan_file.resolve():
+            raise UsageError(f"--output: found {output}, which would write {file} over the plan")
+        check_writable(file)
+    for file, text in files.items():
+        write_text(file, text)
+    if saved.verdict is not None and not saved.verdict.legal:
+        typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
+    for note in exported.notes:
+        typer.echo(f"ilp-plan: note: {note}", err=True)
+    written = ", ".join(str(file) for file in files)
+    typer.echo(f"{written}: {job.pp} pipeline ranks of {model.name} for {to}", err=True)
+
+
+def _inputs(
+    saved: SavedPlan | SavedGroups, file: Path, *, accept_changed: bool
+) -> tuple[ModelSpec, ClusterSpec]:
+    """Return the model and the cluster that a plan is for.
+
+    Raises
+    ------
+    PlanError: it names none, or they have changed since.
+    """
+    from ilp_planner.specs.cluster_reader import read_cluster
+
+    if isinstance(saved, SavedGroups):
+        references = dict(saved.inputs.files)
+    else:
+        references = {"model": saved.inputs.model, "cluster": saved.inputs.cluster}
+    for kind in ("model", "cluster"):
+        if kind not in references:
+            raise PlanError(
+                f"{file}: inputs.{kind}: found none, expected the {kind} file of the plan, which "
+                "says the dimensions that a training system needs"
+            )
+    folders = plan_folders(file)
+    then = references["model"]
+    model, digest = find_model(then.name, then, folders)
+    place = references["cluster"]
+    path, cluster_digest = choose(spec_candidates(place.name, "clusters", folders), place)
+    if not accept_changed:
+        check_unchanged(file, "model", then, Reference(name=then.name, sha256=digest))
+        now = Reference(name=place.name, sha256=cluster_digest)
+        check_unchanged(file, "cluster", place, now)
+    return model, read_cluster(path)
+
+
+def _exported(
+    to: str,
+    job: TrainingJob,
+    name: str,
+    saved: SavedPlan | SavedGroups,
+    cluster: ClusterSpec,
+) -> Exported:
+    if to == "megatron":
+        from ilp_planner.formats.megatron_launch import export_megatron
+
+        return export_megatron(job, name, _expected(job, saved, cluster))
+    if to == "torchtitan":
+        from ilp_planner.formats.torchtitan import export_torchtitan
+
+        return export_torchtitan(job, name)
+    if to == "deepspeed":
+        from ilp_planner.formats.deepspeed import export_deepspeed
+
+        return export_deepspeed(job, name)
+    from ilp_planner.formats.nemo import export_nemo
+
+    return export_nemo(job, name)
+
+
+def _expected(job: TrainingJob, saved: SavedPlan | SavedGroups, cluster: ClusterSpec) -> Expected:
+    from ilp_planner.anatomy.memory import rank_memory
+    from ilp_planner.formats.megatron_launch import Expected
+
+    verdict = saved.verdict
+    return Expected(
+        iteration=verdict.iteration_time if verdict else None,
+        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
+        hosts=_hosts(saved.plan, job, cluster),
+    )
+
+
+def _hosts(plan: Plan | GroupPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
+    from ilp_planner.costs.megatron import node_order
+    from ilp_planner.plan import GroupPlan
+
+    order = node_order(plan, cluster) if isinstance(plan, GroupPlan) and plan.settings else None
+    names: list[str] = []
+    for group in cluster.nodes:
+        for copy in range(group.count):
+            own = f"{group.name} {copy}" if group.count > 1 else group.name
+            names.append(own if group.name else f"node {len(names)}")
+    nodes = max(1, -(-job.world // job.devices_per_node))
+    return tuple(names[k] for k in (order or range(nodes)))
+
+
+def _stem(output: Path, exported: Exported) -> tuple[str, str]:
+    """Return the name that the files share, and the end of the one that was asked for, if any.
+
+    Raises
+    ------
+    UsageError: the file's end is none of theirs.
+    """
+    for suffix in exported.files:
+        if output.name.endswith(suffix) and output.name != suffix:
+            return output.name.removesuffix(suffix), suffix
+    if not output.suffix:
+        return output.name, ""
+    for suffix in exported.files:
+        if Path(f"x{suffix}").suffix == output.suffix:
+            return output.stem, suffix
+    raise UsageError(
+        f"--output: found {output.name}, expected a name that ends in "
+        f"{', '.join(exported.files)}, or in nothing: the others are written beside it"
+    )

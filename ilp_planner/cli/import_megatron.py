@@ -1,0 +1,132 @@
+"""`ilp-plan import megatron`: a launch line becomes a plan of this planner."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from ilp_planner.cli.inputs import choose, find_model
+from ilp_planner.cli.layer_evaluate import show_verdict
+from ilp_planner.cli.layer_inputs import build_layer_case
+from ilp_planner.cli.library import library_folders, spec_candidates
+from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.files import check_writable, write_text
+from ilp_planner.formats.groups_json import write_groups
+from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
+from ilp_planner.formats.saved_plan import Reference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import TrainingJob
+
+# Options of `import` that a launch line says itself.
+SAID = {
+    "profile": "--profile",
+    "cost_model": "--cost-model",
+    "global_batch": "--global-batch-size",
+    "micro_batches": "--micro-batch-size",
+    "max_stages": "--max-stages",
+}
+
+
+def import_megatron(
+    ctx: typer.Context, launch: str, output: Path, *, cluster: str, memory: float | None
+) -> None:
+    """Save the plan of a launch line, judged, and its model beside it where it is a new one.
+
+    Parameters
+    ----------
+    memory: bytes of a device that may be used; None: all.
+
+    Raises
+    ------
+    SpecError: Megatron would not run the line, or it has another model than was named.
+    PlanError: the line is for another number of devices than the cluster has.
+    """
+    from ilp_planner.formats.megatron_arguments import job_of_arguments
+    from ilp_planner.formats.megatron_plan import plan_of_job
+    from ilp_planner.formats.megatron_script import read_launch
+    from ilp_planner.mixed.evaluate import evaluate_groups
+    from ilp_planner.specs.cluster_reader import read_cluster
+
+    for name, option in SAID.items():
+        if _typed(ctx, name):
+            raise UsageError(f"{option}: expected none with megatron: the launch line says it")
+    spec = read_cluster(choose(spec_candidates(cluster, "clusters"), None)[0])
+    args = read_launch(launch)
+    if not args.world_said:
+        args = replace(args, world=spec.device_count)
+    job = replace(job_of_arguments(args), devices_per_node=spec.nodes[0].devices)
+    plan = plan_of_job(job, spec)
+    named = ctx.params["model"] if _typed(ctx, "model") else None
+    reference = _model(job, named, output, source=args.source or "arguments")
+    plan = replace(plan, model=reference[1])
+    asked = GroupInputs(
+        files={
+            "model": Reference(name=reference[0]),
+            "cluster": Reference(name=cluster),
+            "profile": Reference(name="analytic"),
+        },
+        space="megatron",
+        global_batch=job.global_batch,
+        memory_limit=memory,
+        max_cp=job.settings.cp if job.settings.cp > 1 else None,
+    )
+    case = build_layer_case(asked, (output.resolve().parent,))
+    evaluation = evaluate_groups(case.problem, plan)
+    saved = SavedGroups(plan=plan, inputs=case.inputs, verdict=verdict_of_groups(evaluation))
+    write_groups(output, saved)
+    show_verdict(case.problem, saved, evaluation, None, as_json=False)
+
+
+def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) -> tuple[str, str]:
+    """Return the file of a job's model and its name, written beside the plan if there is none.
+
+    Raises
+    ------
+    SpecError: the model that was named is another one.
+    """
+    from ilp_planner.formats.model_toml import model_text
+    from ilp_planner.specs.decoder import as_decoder
+
+    precision = job.settings.precision
+    if named is not None:
+        spec, _ = find_model(named)
+        _same(as_decoder(spec.architecture), job.model, named)
+        if spec.precision != precision:
+            raise SpecError(
+                f"{named}: precision: found {spec.precision}, expected {precision} as the launch "
+                "line says"
+            )
+        return named, spec.name
+    for file in sorted(f for place in library_folders() for f in (place / "models").glob("*.toml")):
+        spec, _ = find_model(str(file))
+        if as_decoder(spec.architecture) == job.model and spec.precision == precision:
+            return file.stem, spec.name
+    name = f"{output.stem}-model"
+    beside = output.with_name(f"{name}.toml")
+    check_writable(beside)
+    write_text(beside, model_text(name, precision, job.model, source=f"From {source}."))
+    typer.echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
+    return beside.name, name
+
+
+def _same(found: Decoder | None, wanted: Decoder, name: str) -> None:
+    """Refuse another model than that of the launch line, naming the first difference."""
+    if found is None:
+        raise SpecError(f"{name}: family: expected gpt or decoder, which Megatron's arguments say")
+    for field in fields(wanted):
+        have, want = getattr(found, field.name), getattr(wanted, field.name)
+        if have != want:
+            raise SpecError(
+                f"{name}: {field.name}: found {have}, expected {want} as the launch line says"
+            )
+
+
+def _typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -1,0 +1,162 @@
+"""Between plans of whole layers and training jobs of Megatron-LM.
+
+A plan's chain is the word embedding, the transformer layers and the output (`chain_names`). Rank
+numbers follow the plan: stage after stage, replica after replica.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import PlanError
+from ilp_planner.specs.data_sheets import flash_attention
+from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
+from ilp_planner.specs.training import (
+    ORDERS,
+    Kernels,
+    OptimizerSettings,
+    Settings,
+    TrainingJob,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+
+
+def base_settings(model: Decoder, precision: str, cluster: ClusterSpec) -> Settings:
+    """Return what the planner decides for every plan alike.
+
+    The distributed optimizer; Transformer Engine's kernels, flash attention where every device type
+    has it; for experts the grouped products and the all-to-all that Megatron's own recipes use.
+    """
+    flash = flash_attention(cluster)
+    kernels = Kernels(attention="flash" if flash else "unfused")
+    if model.experts is not None:
+        kernels = replace(kernels, grouped_experts=True, dispatcher="alltoall")
+    master = 0 if precision == "fp32" else 4
+    return Settings(
+        precision=precision,
+        kernels=kernels,
+        optimizer=OptimizerSettings(sharding="optimizer", master=master),
+    )
+
+
+def layout_of(ends: Sequence[int], model: Decoder) -> PipelineLayout:
+    """Return the layout of a chain cut at `ends`, from 0 to the length of the chain."""
+    last = model.layers + 1
+    return PipelineLayout(
+        tuple(
+            LayoutStage(
+                layers=max(0, min(stop, last) - max(start, 1)),
+                embedding=start == 0,
+                prediction_layers=model.prediction_layers if stop == last + 1 else 0,
+                loss=stop == last + 1,
+            )
+            for start, stop in pairwise(ends)
+        )
+    )
+
+
+def ends_of(layout: PipelineLayout) -> tuple[int, ...]:
+    """Return where the (virtual) stages of a layout end on the chain, from 0 on."""
+    ends, done = [0], 0
+    for stage in layout.stages:
+        done += stage.layers + stage.embedding + stage.loss
+        ends.append(done)
+    return tuple(ends)
+
+
+def job_of_groups(plan: GroupPlan, model: Decoder, devices_per_node: int) -> TrainingJob:
+    """Return the job that a plan of equal stages describes.
+
+    Raises
+    ------
+    PlanError: the plan has no settings, or differs from stage to stage where a job cannot.
+    """
+    settings = plan.settings
+    if settings is None:
+        raise PlanError("plan: settings: found none, expected those of a training job")
+    first = plan.stages[0]
+    width = len(first.replicas[0].devices)
+    if width % settings.cp:
+        raise PlanError(
+            f"plan: stage 0: found {width} devices per replica, expected tp x cp with "
+            f"cp {settings.cp}"
+        )
+    for number, stage in enumerate(plan.stages):
+        if len(stage.replicas[0].devices) != width or stage.dp != first.dp:
+            raise PlanError(
+                f"plan: stage {number}: found {stage.dp} replicas of "
+                f"{len(stage.replicas[0].devices)} devices, expected {first.dp} of {width} as in "
+                "stage 0"
+            )
+        shares = {replica.samples for replica in stage.replicas}
+        if shares != {first.replicas[0].samples}:
+            raise PlanError(
+                f"plan: stage {number}: found replicas of {', '.join(map(str, sorted(shares)))} "
+                f"samples, expected {first.replicas[0].samples} each as in stage 0"
+            )
+    ends = (0, *(stage.stop for stage in plan.stages))
+    try:
+        return TrainingJob(
+            model=model,
+            micro_batch=first.replicas[0].samples,
+            global_batch=plan.global_batch,
+            tp=width // settings.cp,
+            pp=plan.ranks,
+            dp=first.dp,
+            layout=layout_of(ends, model),
+            settings=settings,
+            devices_per_node=devices_per_node,
+        )
+    except ValueError as error:
+        raise PlanError(f"plan: {error}") from None
+
+
+def rank_devices(plan: GroupPlan) -> tuple[int, ...]:
+    """Return the device of every rank of the job that the plan describes.
+
+    In the order `tp-cp-ep-pp-dp` the replicas of a stage lie a whole pipeline apart.
+    """
+    stages = plan.stages[: plan.ranks]
+    if plan.settings is None or plan.settings.order == ORDERS[0]:
+        return tuple(d for stage in stages for d in stage.devices)
+    return tuple(
+        d
+        for replica in range(stages[0].dp)
+        for stage in stages
+        for d in stage.replicas[replica].devices
+    )
+
+
+def base_layout(model: Decoder, stages: int) -> PipelineLayout:
+    """Return a layout of so many (virtual) stages for what does not depend on the layout."""
+    return split_layout(
+        [model.layers] + [0] * (stages - 1), prediction_layers=model.prediction_layers
+    )
+
+
+def spread(layers: int, virtual: int) -> tuple[int, ...]:
+    """Return how a rank's layers are spread over its virtual stages: as evenly as possible, the
+    first ones taking what is left over."""
+    each, extra = divmod(layers, virtual)
+    return tuple(each + (chunk < extra) for chunk in range(virtual))
+
+
+def virtual_sizes(ends: Sequence[int], virtual: int, layers: int) -> tuple[int, ...]:
+    """Return the elements of every virtual stage, where `ends` says how many each rank has."""
+    ranks = len(ends) - 1
+    held = [min(stop, layers + 1) - max(start, 1) for start, stop in pairwise(ends)]
+    sizes = [0] * (ranks * virtual)
+    for rank, count in enumerate(held):
+        for chunk, size in enumerate(spread(max(0, count), virtual)):
+            sizes[chunk * ranks + rank] = size
+    sizes[0] += 1
+    sizes[-1] += 1
+    return tuple(sizes)

@@ -1,0 +1,193 @@
+"""Which ranges of the chain fit the devices of which pipeline rank: `anatomy.memory`, for all
+stages at once.
+
+What counts is what a device needs (`RankMemory.needed`): the peak of PyTorch's tensors, and beside
+it the context, communication buffers and what the allocator cannot use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.anatomy.memory import kept_bytes, stage_memory
+from ilp_planner.anatomy.overheads import outside
+from ilp_planner.anatomy.schedule import held, in_flight
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.specs.training import TrainingJob
+
+ROUNDING = 1e-12  # relative: the judge adds up in another order
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """row: int64 [ranks]; possible: bool [rows, n + 1, n + 1], whether [start, stop) fits."""
+
+    row: NDArray[np.int64]
+    possible: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRanges:
+    """The different counts of what ranges of a chain hold; L layers, chain of n = L + 2.
+
+    number: int64 [n + 1, n + 1], of a range's counts. dense, expert, embedding, output: by number.
+    """
+
+    number: NDArray[np.int64]
+    dense: NDArray[np.int64]
+    expert: NDArray[np.int64]
+    embedding: NDArray[np.bool_]
+    output: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=8)
+def chain_ranges(expert_layers: tuple[bool, ...]) -> ChainRanges:
+    """Return the counts of all ranges; number 0 stands for those that are empty."""
+    flags = np.array(expert_layers, np.int64)
+    experts = np.concatenate(([0, 0], np.cumsum(flags), [flags.sum()]))
+    layers = np.concatenate(([0], np.arange(flags.size + 1), [flags.size]))
+    edge = np.arange(layers.size)
+    start, stop = np.triu_indices(edge.size, 1)
+    expert = experts[stop] - experts[start]
+    counts = np.stack(
+        [
+            layers[stop] - layers[start] - expert,
+            expert,
+            (start == 0) * 1,
+            (stop == edge[-1]) * 1,
+        ]
+    )
+    unique, inverse = np.unique(counts, axis=1, return_inverse=True)
+    number = np.zeros((edge.size, edge.size), np.int64)
+    number[start, stop] = np.asarray(inverse).reshape(-1)
+    return ChainRanges(
+        number=number,
+        dense=unique[0],
+        expert=unique[1],
+        embedding=unique[2] > 0,
+        output=unique[3] > 0,
+    )
+
+
+def fits(parts: MemoryParts, limits: Sequence[float]) -> Fits:
+    """Return what fits.
+
+    Parameters
+    ----------
+    parts: of a job with the right number of virtual stages per rank. limits: bytes on the devices
+        of each rank.
+    """
+    ranges = chain_ranges(parts.job.model.expert_layers)
+    row, good = _good(parts, ranges, limits)
+    return Fits(row=row, possible=good[0][:, ranges.number])
+
+
+def most_layers(
+    parts: MemoryParts, limits: Sequence[float], blocks: Sequence[int] = ()
+) -> NDArray[np.int64]:
+    """Return the layers that each rank can hold at most, [1, ranks]; far below 0 for none.
+
+    Parameters
+    ----------
+    blocks: where the parts are of a job that computes the first layers of every virtual stage
+        again: numbers of these layers to try instead, a row each.
+    """
+    job = parts.job
+    if blocks:
+        parts = replace(parts, size=np.array(blocks)[:, None, None])  # type: ignore[arg-type]
+    ranges = chain_ranges(job.model.expert_layers)
+    row, good = _good(parts, ranges, limits)
+    layers = ranges.dense + ranges.expert
+    found = np.empty((good.shape[0], job.pp), np.int64)
+    for rank in range(job.pp):
+        own = (ranges.embedding == (rank == 0)) & (ranges.output == (rank == job.pp - 1))
+        fitting = np.where(good[:, row[rank]] & own, layers, -(10**6))
+        found[:, rank] = fitting.max(axis=1)
+    return found
+
+
+def _good(
+    parts: MemoryParts, ranges: ChainRanges, limits: Sequence[float]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the row of each rank, and what fits: [sizes of recomputation, rows, counts]."""
+    job = parts.job
+    if job.virtual == 1:
+        rows: dict[tuple[int, float], int] = {}
+        flights = [in_flight(job, rank) for rank in range(job.pp)]
+        row = [rows.setdefault(pair, len(rows)) for pair in zip(flights, limits, strict=True)]
+        needed = _needed(parts, ranges, in_flight=np.array([[[n] for n, _ in rows]]))
+        most = np.array([[[limit] for _, limit in rows]])
+    else:
+        row = list(range(job.pp))
+        needed = _needed(parts, ranges, kept=_interleaved(parts, ranges))
+        most = np.array([[[limit] for limit in limits]])
+    return np.array(row, np.int64), needed <= most * (1 + ROUNDING)
+
+
+def _needed(
+    parts: MemoryParts, ranges: ChainRanges, **activations: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return bytes by (size of recomputation, row, counts)."""
+    stage = stage_memory(
+        parts,
+        layers=ranges.dense[None, None, :],
+        expert_layers=ranges.expert[None, None, :],
+        embedding=ranges.embedding[None, None, :],
+        output=ranges.output[None, None, :],
+        prediction_layers=ranges.output[None, None, :] * parts.job.model.prediction_layers,
+        **activations,
+    )
+    peak: NDArray[np.float64] = stage.peak
+    beside = outside(parts.job, peak)
+    total: NDArray[np.float64] = peak + sum(beside.values())
+    return total
+
+
+def _interleaved(parts: MemoryParts, ranges: ChainRanges) -> NDArray[np.float64]:
+    """Return the bytes that each rank keeps at most, [sizes, ranks, counts]: its layers, all of one
+    kind, are spread evenly over its virtual stages."""
+    job = parts.job
+    each, extra = np.divmod(ranges.dense + ranges.expert, job.virtual)
+    kept = []
+    for chunk in range(job.virtual):
+        count = (each + (chunk < extra))[None, :]
+        dense = np.where(ranges.expert[None, :] > 0, 0, count)
+        size = parts.size
+        flat = parts if np.ndim(size) == 0 else replace(parts, size=np.asarray(size)[:, 0])  # type: ignore[arg-type]
+        own = kept_bytes(flat, layers=dense, expert_layers=count - dense)
+        if chunk == 0:
+            own = own + ranges.embedding * parts.parts["embedding"].kept
+        if chunk == job.virtual - 1:
+            predictions = ranges.output * job.model.prediction_layers
+            own = own + predictions * parts.parts["prediction layer"].kept
+        kept.append(own)
+    chunks = np.stack(np.broadcast_arrays(*kept)).astype(np.float64)  # [virtual, sizes, counts]
+    return np.stack(
+        [np.tensordot(_held(job, rank), chunks, axes=1).max(axis=0) for rank in range(job.pp)],
+        axis=1,
+    )
+
+
+_HELD: dict[tuple[int, int, int, int], NDArray[np.float64]] = {}
+
+
+def _held(job: TrainingJob, rank: int) -> NDArray[np.float64]:
+    """Return the micro-batches held per virtual stage, a row for every combination that no other
+    one exceeds; they depend on the schedule only, so once for all jobs with the same one."""
+    key = (job.pp, job.virtual, job.micro_batches, rank)
+    if key not in _HELD:
+        states = np.unique(np.array(held(job, rank), np.float64), axis=0)
+        exceeded = np.all(states[:, None, :] <= states[None, :, :], axis=2)
+        np.fill_diagonal(exceeded, False)
+        _HELD[key] = states[~np.any(exceeded, axis=1)]
+    return _HELD[key]

@@ -1,0 +1,269 @@
+"""Seconds of Megatron's messages over the links of a cluster.
+
+Ranks fill nodes in order, equally many on each. A group inside one node uses its link: one latency,
+and a ring's share of the bytes (`profiles.work.exchange_time`). A group that crosses nodes forms a
+ring that passes the network card of each node once; the groups that share a card share its
+bandwidth, and every step takes a latency, as in `group_network`:
+
+    seconds = steps * latency + bytes that a rank sends * (rings on the fullest card / bandwidth)
+
+In an all-to-all every rank sends to the other nodes by itself. Between pipeline ranks all pairs
+send at the same time: the bytes of a node pass its card together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ilp_planner.anatomy.groups import grid, spanned
+from ilp_planner.specs.cluster import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.anatomy.groups import Axis
+    from ilp_planner.anatomy.modules import Message
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.training import TrainingJob
+
+# Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
+SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+
+
+class Route(NamedTuple):
+    """How fast a kind of group communicates.
+
+    size: ranks. latency: seconds of a step. ring, direct: seconds per byte that a rank sends around
+    a ring, or to every other one. crosses: the group is on several nodes.
+    """
+
+    size: int
+    latency: float
+    ring: float
+    direct: float
+    crosses: bool
+
+    def seconds(self, collective: str, size: float) -> float:
+        """Return the seconds of one message.
+
+        Parameters
+        ----------
+        size: bytes of the whole tensor; of an all-to-all, what a rank passes in; of a send, what it
+            sends.
+        """
+        if size <= 0:
+            return 0.0
+        latency, per_byte = self.line(collective)
+        return latency + per_byte * size
+
+    def line(self, collective: str) -> tuple[float, float]:
+        """Return (seconds, seconds per byte) of one message that is not empty."""
+        n = self.size
+        if n == 1:
+            return 0.0, 0.0
+        if collective == "send_recv":
+            return self.latency, self.ring
+        times = SHARES[collective]
+        steps = times * (n - 1) if self.crosses else 1
+        per_byte = self.direct if collective == "all_to_all" else self.ring * (n - 1) / n
+        return steps * self.latency, times * per_byte
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The links of a cluster under ranks in the order of its nodes.
+
+    cluster: its nodes have equally many devices. order: of its nodes, by number.
+    """
+
+    cluster: ClusterSpec
+    order: tuple[int, ...]
+
+    @cached_property
+    def routes(self) -> dict[object, Route]:
+        """What `route` has found."""
+        return {}
+
+    @cached_property
+    def transfers(self) -> dict[object, _Transfer]:
+        """What `transfer` has found."""
+        return {}
+
+    @cached_property
+    def per_node(self) -> int:
+        """Devices of a node."""
+        return self.cluster.nodes[0].devices
+
+    @cached_property
+    def node_types(self) -> tuple[str, ...]:
+        """Device types of the nodes in the order of ranks."""
+        return tuple(self.cluster.node_types[node] for node in self.order)
+
+    @cached_property
+    def between(self) -> dict[tuple[str, str], Link]:
+        """Link between nodes of two types; the slowest one where a matrix decides."""
+        names = self.cluster.type_names
+        found = {(a, b): self.cluster.type_link(a, b) for a in names for b in names}
+        if not self.cluster.symmetric:
+            links = [
+                link
+                for a, row in enumerate(self.cluster.matrix)
+                for b, link in enumerate(row)
+                if a != b
+            ]
+            slowest = Link(
+                bandwidth=min(link.bandwidth for link in links),
+                latency=max(link.latency for link in links),
+            )
+            found = dict.fromkeys(found, slowest)
+        return found
+
+    def types(self, ranks: NDArray[np.int64]) -> tuple[str, ...]:
+        """Return the device types of ranks, each once."""
+        nodes = np.unique(ranks // self.per_node).tolist()
+        return tuple(dict.fromkeys(self.node_types[node] for node in nodes))
+
+    def within(self, types: Iterable[str]) -> Link:
+        """Return the slowest of the links inside nodes of these types."""
+        links = [self.cluster.within.get(name, self.cluster.intra_node) for name in types]
+        return min(links, key=lambda link: link.bandwidth)
+
+    def outside(self, types: Iterable[str]) -> Link:
+        """Return the slowest link between nodes of these types."""
+        names = tuple(types)
+        links = [self.between[a, b] for a in names for b in names]
+        return Link(
+            bandwidth=min(link.bandwidth for link in links),
+            latency=max(link.latency for link in links),
+        )
+
+    def stage_types(self, job: TrainingJob, pp_rank: int) -> tuple[str, ...]:
+        """Return the device types of a pipeline rank, each once."""
+        names = self.cluster.type_names
+        return names if len(names) == 1 else self.types(stage_ranks(job, pp_rank))
+
+    def route(self, job: TrainingJob, kind: str, pp_rank: int) -> Route:
+        """Return how the groups of a kind communicate on a pipeline rank."""
+        members, others = spanned(job, kind)
+        inner = tuple(axis for axis in others if axis.name != "pp")
+        first = pp_rank * grid(job)["pp"].stride % self.per_node
+        types = self.stage_types(job, pp_rank)
+        key = (_sizes(members), _sizes(inner), first, types)
+        if key not in self.routes:
+            self.routes[key] = self._route(members, inner, first, types)
+        return self.routes[key]
+
+    def _route(
+        self,
+        members: tuple[Axis, ...],
+        others: tuple[Axis, ...],
+        first: int,
+        types: tuple[str, ...],
+    ) -> Route:
+        offsets = _offsets(members)
+        size = int(offsets.size)
+        link = self.within(types)
+        if size == 1:
+            return Route(1, 0.0, 0.0, 0.0, False)
+        nodes = (first + _offsets(others)[:, None] + offsets[None, :]) // self.per_node
+        crossing = nodes.min(axis=1) != nodes.max(axis=1)
+        inside = 1 / link.collective_bandwidth(size)
+        if not crossing.any():
+            return Route(size, link.latency, inside, (size - 1) / size * inside, False)
+        groups = np.flatnonzero(crossing)
+        pairs = np.unique(groups[:, None] * (int(nodes.max()) + 1) + nodes[groups])
+        rings = int(np.bincount(pairs % (int(nodes.max()) + 1)).max())
+        senders = int(np.bincount(nodes[groups].ravel()).max())
+        here = max(1, senders // rings)  # members of one group on one node
+        card = self.outside(types)
+        ring = max(rings / card.bandwidth, inside if here > 1 else 0.0)
+        direct = senders * (size - here) / size / card.bandwidth
+        return Route(size, card.latency, ring, direct, True)
+
+    def message_seconds(self, job: TrainingJob, messages: Iterable[Message], pp_rank: int) -> float:
+        """Return the seconds of messages, one after the other."""
+        return sum(
+            m.times * self.route(job, m.group, pp_rank).seconds(m.collective, m.size)
+            for m in messages
+        )
+
+    def transfer_seconds(self, job: TrainingJob, pp_rank: int, size: float) -> float:
+        """Return the seconds of sending from a pipeline rank to the next (from the last to the
+        first), one way.
+
+        Parameters
+        ----------
+        size: bytes that every device sends.
+        """
+        if job.pp == 1:
+            return 0.0
+        following = (pp_rank + 1) % job.pp
+        axes = grid(job)
+        stride = axes["pp"].stride
+        types = self.stage_types(job, pp_rank), self.stage_types(job, following)
+        shape = tuple((axis.size, axis.stride) for name, axis in axes.items() if name != "pp")
+        first = pp_rank * stride % self.per_node
+        key = (shape, (following - pp_rank) * stride, first, types)
+        if key not in self.transfers:
+            self.transfers[key] = self._transfer(job, pp_rank, following, types)
+        return self.transfers[key].seconds(size)
+
+    def _transfer(
+        self,
+        job: TrainingJob,
+        pp_rank: int,
+        following: int,
+        types: tuple[tuple[str, ...], tuple[str, ...]],
+    ) -> _Transfer:
+        from_node = stage_ranks(job, pp_rank) // self.per_node
+        to_node = stage_ranks(job, following) // self.per_node
+        crossing = from_node != to_node
+        inside = None if crossing.all() else self.within(types[0])
+        if not crossing.any():
+            return _Transfer(inside, None, 0)
+        card = self.outside((*types[0], *types[1]))
+        load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
+        return _Transfer(inside, card, load)
+
+
+class _Transfer(NamedTuple):
+    """Links that pipeline pairs use, and the devices that share a card."""
+
+    inside: Link | None
+    card: Link | None
+    load: int
+
+    def seconds(self, size: float) -> float:
+        """Return the seconds of so many bytes from each device."""
+        ways = []
+        if self.inside is not None:
+            ways.append(self.inside.latency + size / self.inside.bandwidth)
+        if self.card is not None:
+            ways.append(self.card.latency + self.load * size / self.card.bandwidth)
+        return max(ways)
+
+
+def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
+    """Return the ranks of a pipeline rank, fastest axis first."""
+    axes = grid(job)
+    pipeline = axes.pop("pp")
+    return pp_rank * pipeline.stride + _offsets(tuple(axes.values()))
+
+
+def _sizes(axes: tuple[Axis, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((axis.size, axis.stride) for axis in axes)
+
+
+def _offsets(axes: tuple[Axis, ...]) -> NDArray[np.int64]:
+    """Return the ranks of a group from its first one, fastest axis first."""
+    found = np.zeros(1, np.int64)
+    for axis in axes:
+        steps = np.arange(axis.size, dtype=np.int64) * axis.stride
+        found = (steps[:, None] + found[None, :]).ravel()
+    return found

@@ -1,0 +1,142 @@
+"""What an exporter gives: the files of a run, what they leave out, and why it can refuse."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import PlanError
+from ilp_planner.specs.pipeline_layout import LayoutStage, write_layout
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The files of one run in another tool's words.
+
+    files: text by what follows the run's name in the file's name, the main file first. notes: where
+    the tool does other than the plan, one line each.
+    """
+
+    files: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    def names(self, name: str) -> dict[str, str]:
+        """Return the texts by file name."""
+        return {file_name(name, suffix): text for suffix, text in self.files.items()}
+
+
+def file_name(name: str, suffix: str) -> str:
+    """Return the name of one of a run's files; that of Python can be imported."""
+    return (module_name(name) if suffix.endswith(".py") else name) + suffix
+
+
+def module_name(name: str) -> str:
+    """Return the name with nothing but letters, digits and underscores."""
+    return re.sub(r"\W", "_", name)
+
+
+def refusal(field: str, found: object, limit: str, nearest: str = "") -> PlanError:
+    """Return the error for what a tool cannot run.
+
+    Parameters
+    ----------
+    field: of `TrainingJob`. limit: the tool's, as a clause. nearest: what it can run instead.
+    """
+    end = f"; nearest it can run: {nearest}" if nearest else ""
+    return PlanError(f"{field}: found {found}, but {limit}{end}")
+
+
+def check_batch(job: TrainingJob) -> None:
+    """Refuse a global batch that the replicas cannot share.
+
+    Raises
+    ------
+    PlanError: with the next multiple.
+    """
+    step = job.micro_batch * job.dp
+    if job.global_batch % step:
+        above = -(-job.global_batch // step) * step
+        raise refusal(
+            "global_batch",
+            job.global_batch,
+            f"it must be a multiple of micro_batch x dp ({job.micro_batch} x {job.dp})",
+            f"global_batch = {above}",
+        )
+
+
+def check_heads(job: TrainingJob, *, whole_groups: bool) -> None:
+    """Refuse heads that the tensor-parallel ranks cannot share.
+
+    Parameters
+    ----------
+    whole_groups: every rank needs whole keys and values as well.
+
+    Raises
+    ------
+    PlanError: with the largest degree that can be shared.
+    """
+    model = job.model
+    groups = model.heads if model.latent or not whole_groups else model.kv_heads
+    what = "heads" if groups == model.heads else "kv_heads"
+    if groups % job.tp:
+        fits = max(t for t in range(1, job.tp) if not groups % t)
+        raise refusal("tp", job.tp, f"it must divide {what} ({groups})", f"tp = {fits}")
+
+
+def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
+    """Refuse an order of ranks that a tool does not have, unless it is all the same here.
+
+    Returns
+    -------
+    A note where GPUs of one node only change places.
+
+    Raises
+    ------
+    PlanError: data-parallel ranks are nearer in the plan than pipeline ranks, or the reverse.
+    """
+    usual = ORDERS[0]
+    if job.settings.order == usual or 1 in (job.pp, job.dp):
+        return ()
+    if job.world <= job.devices_per_node:
+        return (f"settings.order: {job.settings.order}; {tool} has {usual}, alike in one node",)
+    raise refusal(
+        "settings.order",
+        job.settings.order,
+        f"{tool} has one order of ranks",
+        f"order = {usual}",
+    )
+
+
+def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
+    """Refuse a stage without parameters where the tool's optimizer needs some on every rank."""
+    for number, stage in enumerate(job.stages):
+        if stage == LayoutStage():
+            raise refusal(
+                f"layout, stage {number}", "no layer", f"{tool} needs one on every stage", ""
+            )
+
+
+def describe(job: TrainingJob) -> tuple[str, ...]:
+    """Return what the run is, for the head of a file."""
+    s = job.settings
+    degrees = f"tp {job.tp}, cp {s.cp}, ep {s.ep}, dp {job.dp}, pp {job.pp}"
+    batches = f"{job.micro_batches} micro-batches of {job.micro_batch} per replica"
+    layout = write_layout(job.pipeline)
+    if len(layout) > 80:
+        counts = [stage.layers for stage in job.stages]
+        layout = f"{len(counts)} stages of {min(counts)} to {max(counts)} layers"
+    return (
+        f"{job.world} devices: {degrees}",
+        f"global batch {job.global_batch}: {batches}",
+        f"pipeline {layout}",
+    )
+
+
+def commented(lines: list[str]) -> list[str]:
+    """Return comment lines of TOML and YAML, whatever is in a name."""
+    return [f"# {' '.join(line.split())}" for line in lines]

@@ -1,0 +1,171 @@
+"""A launch line of Megatron-LM and the training job that it means, in both directions.
+
+`read_arguments` understands a line, `job_of_arguments` says what it trains, `arguments_of_job`
+writes the arguments of a job.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron_launcher import smallest_world, split_launch
+from ilp_planner.formats.megatron_model import decoder_of, layers_of, model_values
+from ilp_planner.formats.megatron_pipeline import layout_of, pipeline_values
+from ilp_planner.formats.megatron_settings import settings_of, settings_values
+from ilp_planner.formats.megatron_values import MegatronArguments, parse_values
+from ilp_planner.specs.training import TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ilp_planner.formats.megatron_flags import Value
+
+__all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]
+
+MAX_NODE = 8  # devices of a node, where nothing says
+
+
+def read_arguments(
+    words: Sequence[str] | str,
+    world: int | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    source: str = "",
+) -> MegatronArguments:
+    """Read a launch line: Megatron's arguments, alone or after torchrun, srun, mpirun or python.
+
+    Parameters
+    ----------
+    words: the line, or its words.
+    world: ranks; None: what the launcher says, else the fewest that these arguments can run on.
+    environment: variables that are set; None: unknown.
+    source: where the line stands, for messages.
+
+    Raises
+    ------
+    SpecError: what Megatron's argument parser would not accept, or another kind of model.
+    """
+    where = f"{source}: " if source else ""
+    try:
+        launch = split_launch(shlex.split(words) if isinstance(words, str) else words)
+        values = parse_values(launch.words)
+    except SpecError as error:
+        raise SpecError(f"{where}{error}") from None
+    except ValueError as error:
+        raise SpecError(f"{where}not a command line: {error}") from None
+    args = MegatronArguments(
+        values=values,
+        program=launch.program,
+        source=source,
+        environment=_merged(environment, launch.environment),
+    )
+    said = world or launch.world
+    ranks = said or _smallest(args)
+    return MegatronArguments(
+        values=values,
+        world=ranks,
+        world_said=bool(said),
+        devices_per_node=launch.devices_per_node or min(MAX_NODE, ranks),
+        environment=args.environment,
+        program=launch.program,
+        source=source,
+    )
+
+
+def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> TrainingJob:
+    """Return what arguments train.
+
+    Parameters
+    ----------
+    checked: ask all of Megatron's rules first; otherwise only what makes a job.
+
+    Raises
+    ------
+    SpecError: Megatron would refuse them or fail later, or the model is not supported.
+    """
+    from ilp_planner.formats.megatron_rules import check_arguments
+
+    where = f"{args.source}: " if args.source else ""
+    findings = check_arguments(args) if checked else ()
+    if findings:
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        raise SpecError(f"{where}{findings[0]}{more}")
+    try:
+        model = decoder_of(args)
+        dp = data_parallel_of(args)
+        pp = args.whole("pipeline_model_parallel_size")
+        micro_batch = args.whole("micro_batch_size")
+        return TrainingJob(
+            model=model,
+            micro_batch=micro_batch,
+            global_batch=args.whole("global_batch_size") or micro_batch * dp,
+            tp=args.whole("tensor_model_parallel_size"),
+            pp=pp,
+            dp=dp,
+            layout=layout_of(args, layers_of(args), pp, model.prediction_layers),
+            settings=settings_of(args),
+            devices_per_node=args.devices_per_node,
+        )
+    except ValueError as error:
+        raise SpecError(f"{where}{error}") from None
+
+
+def arguments_of_job(job: TrainingJob) -> MegatronArguments:
+    """Return the arguments that train a job.
+
+    Raises
+    ------
+    SpecError: Megatron has no arguments for it.
+    """
+    values: dict[str, Value] = model_values(job.model, job.settings.vocab_multiple)
+    values |= {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch}
+    values["tensor_model_parallel_size"] = job.tp
+    values |= pipeline_values(job.pipeline, job.pp)
+    values |= settings_values(job.settings, gated=job.model.gated)
+    return MegatronArguments(
+        values=values,
+        world=job.world,
+        devices_per_node=job.devices_per_node,
+        environment=environment_of(job),
+    )
+
+
+def environment_of(job: TrainingJob) -> dict[str, str]:
+    """Return the variables that a job needs set.
+
+    With tensor or context parallelism the order of kernels on a stream of GPUs before Blackwell
+    depends on one hardware queue; FSDP needs several.
+    """
+    if job.settings.optimizer.sharding in ("gradients", "parameters"):
+        return {}
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if job.tp * job.settings.cp > 1 else {}
+
+
+def data_parallel_of(args: MegatronArguments) -> int:
+    """Return the replicas; expert parallelism does not count."""
+    model = (
+        args.whole("tensor_model_parallel_size")
+        * args.whole("pipeline_model_parallel_size")
+        * args.whole("context_parallel_size")
+    )
+    return max(1, args.world // max(1, model))
+
+
+def _smallest(args: MegatronArguments) -> int:
+    return smallest_world(
+        args.whole("tensor_model_parallel_size"),
+        args.whole("pipeline_model_parallel_size"),
+        args.whole("context_parallel_size"),
+        args.whole("expert_model_parallel_size"),
+        args.whole("expert_tensor_parallel_size"),
+    )
+
+
+def _merged(
+    environment: Mapping[str, str] | None, before: Mapping[str, str]
+) -> Mapping[str, str] | None:
+    if environment is None and not before:
+        return None
+    return {**(environment or {}), **before}

@@ -1,0 +1,57 @@
+"""What is wrong with arguments, and where Megatron-LM would notice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# Where: Megatron's own checks before anything is built, in their order, and what comes after.
+PARSE, VALIDATE, CONFIG = "parse_args", "validate_args", "TransformerConfig"
+BUILD, RUN, NEVER = "build", "run", "never"
+STAGES = (PARSE, VALIDATE, CONFIG, BUILD, RUN, NEVER)
+LATE = {
+    BUILD: "Megatron accepts it and fails when it builds the groups or the model",
+    RUN: "Megatron accepts it and fails in the first iteration",
+    NEVER: "Megatron accepts it and does something else without a word",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One rule that arguments break.
+
+    flag: the argument, as it is typed. found: of what its parser refuses, all there is to say.
+    stage: one of STAGES. fix: what would repair it, where one
+    value does.
+    """
+
+    flag: str
+    found: str
+    expected: str = ""
+    stage: str = VALIDATE
+    fix: str = ""
+
+    @property
+    def rejected(self) -> bool:
+        """Whether Megatron itself refuses the arguments for this."""
+        return self.stage not in LATE
+
+    def __str__(self) -> str:
+        if self.stage == PARSE:
+            return f"{self.flag}: {self.found}"
+        line = f"{self.flag}: found {self.found}, expected {self.expected}"
+        if self.fix and self.fix not in self.expected:
+            line += f"; {self.fix} would do"
+        return line if self.rejected else f"{line} ({LATE[self.stage]})"
+
+
+def nearest_multiple(value: int, step: int) -> int:
+    """Return the positive multiple of a step that is nearest to a value."""
+    return max(1, math.floor(value / step + 0.5)) * step
+
+
+def nearest_divisor(value: int, *wholes: int) -> int:
+    """Return the divisor of all the wholes that is nearest to a value, the smaller of two."""
+    whole = math.gcd(*wholes)
+    divisors = [d for d in range(1, whole + 1) if whole % d == 0]
+    return min(divisors, key=lambda d: (abs(d - value), d))

@@ -1,0 +1,290 @@
+"""The model in Megatron-LM's arguments: `Decoder` from values, and values from `Decoder`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.megatron_flags import Value
+    from ilp_planner.formats.megatron_values import MegatronArguments
+
+NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
+POSITIONS = {
+    "learned_absolute": "learned",
+    "rope": "rope",
+    "yarn": "rope",
+    "mrope": "rope",
+    "none": "none",
+}
+# Vocabularies of the tokenizers that Megatron brings along.
+VOCABULARIES = {
+    "GPT2BPETokenizer": 50257,
+    "BertWordPieceLowerCase": 30522,
+    "BertWordPieceCase": 28996,
+}
+DEFAULT_TOKENIZER = "GPT2BPETokenizer"
+# What makes another model of it: key -> what it is.
+UNSUPPORTED = {
+    "hybrid_layer_pattern": "hybrids of attention and other layers",
+    "hybrid_override_pattern": "hybrids of attention and other layers",
+    "mtp_hybrid_override_pattern": "hybrids of attention and other layers",
+    "is_hybrid_model": "hybrids of attention and other layers",
+    "heterogeneous_layers_config_path": "layers of different sizes",
+    "heterogeneous_layers_config_encoded_json": "layers of different sizes",
+    "experimental_attention_variant": "experimental attention",
+    "linear_attention_freq": "linear attention",
+    "csa_compress_ratios": "compressed sparse attention",
+    "enable_hyper_connections": "hyper-connections",
+    "attention_output_gate": "gated attention",
+    "moe_latent_size": "experts in a latent space",
+    "moe_shortcut_connection": "shortcut connections around experts",
+    "mtp_use_repeated_layer": "a repeated prediction layer",
+    "decoder_num_layers": "encoder-decoder models",
+    "decoder_seq_length": "encoder-decoder models",
+    "vision_pretraining": "vision models",
+    "yaml_cfg": "arguments in a YAML file",
+}
+
+
+def check_supported(args: MegatronArguments) -> None:
+    """Refuse what changes the model in a way that is not modelled.
+
+    Raises
+    ------
+    SpecError: the argument, and what it makes.
+    """
+    from ilp_planner.formats.megatron_flags import flag_of
+
+    for key, what in UNSUPPORTED.items():
+        if args[key]:
+            raise SpecError(f"{flag_of(key)}: found {what}, expected a decoder-only transformer")
+    if args.words("spec") and args.words("spec")[0] != "local":
+        raise SpecError("--spec: found a model of its own, expected Megatron's own or `local`")
+    if args.text("position_embedding_type") == "relative":
+        raise SpecError(
+            "--position-embedding-type: found relative, expected learned_absolute, rope or none"
+        )
+    tp = args.whole("tensor_model_parallel_size")
+    if args.whole("tensor_parallel_num_weight_shards") > tp:
+        raise SpecError(
+            "--tensor-parallel-num-weight-shards: found weights that are gathered before use, "
+            f"expected --tensor-model-parallel-size ({tp}) or none"
+        )
+
+
+def decoder_of(args: MegatronArguments) -> Decoder:
+    """Return the model of checked arguments.
+
+    Raises
+    ------
+    SpecError: the model is not supported, or its vocabulary is in a file.
+    """
+    check_supported(args)
+    grouped = args.on("group_query_attention")
+    positions = args.text("position_embedding_type")
+    gated = args.on("swiglu") or args.on("quick_geglu")
+    hidden = args.whole("hidden_size")
+    # Megatron's own default; `Decoder` has the same for SwiGLU, not for quick GeGLU.
+    ffn = args.whole("ffn_hidden_size") or (0 if args.on("swiglu") else 4 * hidden)
+    experts, experts_in = _experts(args)
+    return Decoder(
+        layers=layers_of(args),
+        hidden=hidden,
+        heads=args.whole("num_attention_heads"),
+        sequence=sequence_of(args),
+        vocab=vocabulary_of(args),
+        ffn=ffn,
+        kv_heads=args.whole("num_query_groups") if grouped else 0,
+        head=args.whole("kv_channels"),
+        gated=gated,
+        bias=args.on("add_bias_linear"),
+        qkv_bias=args.on("add_qkv_bias"),
+        norm=NORMS[args.text("normalization")],
+        positions="rope" if args.on("use_rotary_position_embeddings") else POSITIONS[positions],
+        max_position_embeddings=args.whole("max_position_embeddings"),
+        tied=not args.on("untie_embeddings_and_output_weights"),
+        dropout=args.number("hidden_dropout"),
+        qk_norm=args.on("qk_layernorm"),
+        latent=_latent(args),
+        prediction_layers=args.whole("mtp_num_layers"),
+        experts=experts,
+        experts_in=experts_in,
+    )
+
+
+def layers_of(args: MegatronArguments) -> int:
+    """Return the transformer layers, 0 where nothing says."""
+    return args.whole("num_layers") or args.whole("encoder_num_layers")
+
+
+def sequence_of(args: MegatronArguments) -> int:
+    """Return the tokens of a sample, 0 where nothing says."""
+    return args.whole("seq_length") or args.whole("encoder_seq_length")
+
+
+def ffn_of(args: MegatronArguments) -> int:
+    """Return the width inside an MLP, Megatron's default where it is not given."""
+    hidden = args.whole("hidden_size")
+    default = int(4 * hidden * 2 / 3 / 64) * 64 if args.on("swiglu") else 4 * hidden
+    return args.whole("ffn_hidden_size") or default
+
+
+def vocabulary_of(args: MegatronArguments) -> int:
+    """Return the entries of the vocabulary before padding.
+
+    Raises
+    ------
+    SpecError: only the tokenizer's file says.
+    """
+    if args.given("padded_vocab_size"):
+        return args.whole("padded_vocab_size")
+    extra = args.whole("vocab_extra_ids")
+    if args.given("vocab_size"):
+        return args.whole("vocab_size") + extra
+    kind = args.text("tokenizer_type") or DEFAULT_TOKENIZER
+    if kind in VOCABULARIES:
+        return VOCABULARIES[kind] + extra
+    file = args.text("tokenizer_model") or args.text("vocab_file")
+    where = f" of {file}" if file else ""
+    raise SpecError(
+        f"--vocab-size: found none, expected the vocabulary of {kind}{where}, which only its file "
+        "says: add --vocab-size N"
+    )
+
+
+def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
+    """Return the arguments that say a model.
+
+    Parameters
+    ----------
+    vocab_multiple: the vocabulary is padded to a multiple of this times tp.
+
+    Raises
+    ------
+    SpecError: Megatron has no arguments for it.
+    """
+    values: dict[str, Value] = {
+        "num_layers": model.layers,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": model.ffn,
+        "num_attention_heads": model.heads,
+    }
+    if model.head * model.heads != model.hidden:
+        values["kv_channels"] = model.head
+    if model.kv_heads != model.heads and model.latent is None:
+        values |= {"group_query_attention": True, "num_query_groups": model.kv_heads}
+    values |= {
+        "seq_length": model.sequence,
+        "max_position_embeddings": model.max_position_embeddings,
+        "vocab_size": model.vocab,
+    }
+    if vocab_multiple != 128:
+        values["make_vocab_size_divisible_by"] = vocab_multiple
+    if model.positions != "learned":
+        values["position_embedding_type"] = model.positions
+    if model.norm != "layernorm":
+        values["normalization"] = "RMSNorm"
+    switches = {
+        "swiglu": model.gated,
+        "add_qkv_bias": model.qkv_bias,
+        "untie_embeddings_and_output_weights": not model.tied,
+        "qk_layernorm": model.qk_norm,
+    }
+    values |= {key: True for key, on in switches.items() if on}
+    if not model.bias:
+        values["add_bias_linear"] = False
+    values |= {"hidden_dropout": model.dropout, "attention_dropout": model.dropout}
+    if model.latent:
+        values |= _latent_values(model.latent)
+    if model.experts:
+        values |= _expert_values(model, model.experts)
+    if model.prediction_layers:
+        values["mtp_num_layers"] = model.prediction_layers
+    return values
+
+
+def _latent(args: MegatronArguments) -> LatentAttention | None:
+    if not args.on("multi_latent_attention"):
+        return None
+    return LatentAttention(
+        key_value_rank=args.whole("kv_lora_rank"),
+        key=args.whole("qk_head_dim"),
+        rotary=args.whole("qk_pos_emb_head_dim"),
+        value=args.whole("v_head_dim"),
+        query_rank=args.whole("q_lora_rank"),
+    )
+
+
+def _latent_values(latent: LatentAttention) -> dict[str, Value]:
+    values: dict[str, Value] = {
+        "multi_latent_attention": True,
+        "kv_lora_rank": latent.key_value_rank,
+        "qk_head_dim": latent.key,
+        "qk_pos_emb_head_dim": latent.rotary,
+        "v_head_dim": latent.value,
+    }
+    if latent.query_rank:
+        values["q_lora_rank"] = latent.query_rank
+    return values
+
+
+def _experts(args: MegatronArguments) -> tuple[Experts | None, tuple[bool, ...]]:
+    """Return `experts` and `experts_in` of a `Decoder`."""
+    count = args.whole("num_experts")
+    if not count:
+        return None, ()
+    frequency, layers = args["moe_layer_freq"], layers_of(args)
+    first, every = 0, 1
+    irregular: tuple[bool, ...] = ()
+    if isinstance(frequency, tuple):
+        pattern = tuple(bool(entry) for entry in frequency)
+        found = _regular(pattern)
+        first, every = found or (0, 1)
+        irregular = () if found else pattern
+        if len(pattern) != layers:
+            raise SpecError(
+                f"--moe-layer-freq: found {len(pattern)} entries, expected --num-layers ({layers})"
+            )
+    elif isinstance(frequency, int):
+        every = frequency
+    experts = Experts(
+        count=count,
+        top_k=args.whole("moe_router_topk"),
+        ffn=args.whole("moe_ffn_hidden_size") or ffn_of(args),
+        shared_ffn=args.whole("moe_shared_expert_intermediate_size"),
+        dense_first=first,
+        every=every,
+    )
+    return experts, irregular
+
+
+def _regular(pattern: tuple[bool, ...]) -> tuple[int, int] | None:
+    """Return (dense_first, every) that give a pattern, the smallest; None: no such numbers."""
+    if not any(pattern):
+        return None
+    first = pattern.index(True)
+    later = [i for i in range(first + 1, len(pattern)) if pattern[i]]
+    every = later[0] - first if later else max(1, len(pattern) - first)
+    made = tuple(i >= first and (i - first) % every == 0 for i in range(len(pattern)))
+    return (first, every) if made == pattern else None
+
+
+def _expert_values(model: Decoder, experts: Experts) -> dict[str, Value]:
+    values: dict[str, Value] = {
+        "num_experts": experts.count,
+        "moe_router_topk": experts.top_k,
+        "moe_ffn_hidden_size": experts.ffn,
+    }
+    if experts.top_k == 1:
+        # A softmax over one expert alone would have no gradient: Megatron wants it before.
+        values["moe_router_pre_softmax"] = True
+    if experts.shared_ffn:
+        values["moe_shared_expert_intermediate_size"] = experts.shared_ffn
+    if model.experts_in or experts.dense_first:
+        values["moe_layer_freq"] = tuple(int(has) for has in model.expert_layers)
+    elif experts.every != 1:
+        values["moe_layer_freq"] = experts.every
+    return values

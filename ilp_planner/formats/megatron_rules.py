@@ -1,0 +1,124 @@
+"""Megatron-LM's verdict on arguments, without Megatron-LM.
+
+The rules are those of its argument parser, of `validate_args` (`megatron/training/arguments.py`)
+and of `TransformerConfig`, as they stood in 2026; rules about versions of other packages are left
+out. Those that Megatron checks only when it builds or runs the model are here as well, and say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.formats import megatron_rules_build as build
+from ilp_planner.formats import megatron_rules_model as model
+from ilp_planner.formats import megatron_rules_parallel as parallel
+from ilp_planner.formats import megatron_rules_pipeline as pipeline
+from ilp_planner.formats import megatron_rules_training as training
+from ilp_planner.formats.megatron_findings import PARSE, STAGES, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ilp_planner.formats.megatron_values import MegatronArguments
+
+    Rule = Callable[[MegatronArguments], Iterable[Finding]]
+
+# What all others build on: each is asked only where those before it hold. In Megatron's order.
+FIRST: tuple[Rule, ...] = (
+    parallel.check_degrees,
+    parallel.check_world,
+    parallel.check_micro_batch,
+    model.check_required,
+)
+RULES: tuple[Rule, ...] = (
+    parallel.check_context,
+    parallel.check_renamed,
+    parallel.check_batches,
+    model.check_positions,
+    pipeline.check_stages,
+    parallel.check_sharding,
+    parallel.check_torch_fsdp,
+    parallel.check_megatron_fsdp,
+    parallel.check_precision,
+    training.check_schedule,
+    model.check_sizes,
+    training.check_recompute,
+    parallel.check_overlap,
+    model.check_attention,
+    parallel.check_experts,
+    parallel.check_checkpoints,
+    training.check_overlap_config,
+    model.check_heads,
+    model.check_quantised,
+    model.check_expert_config,
+    training.check_offloading,
+    training.check_recompute_config,
+    pipeline.check_split,
+    model.check_fusions,
+    pipeline.check_built_stages,
+    build.check_built_model,
+    build.check_states,
+    parallel.check_rampup,
+    pipeline.check_interleaving,
+    pipeline.check_recomputed_layers,
+    build.check_sequence,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of a launch line. accepted: by Megatron's own checks."""
+
+    accepted: bool
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether nothing is known that is wrong with it."""
+        return not self.findings
+
+
+def check_arguments(args: MegatronArguments) -> tuple[Finding, ...]:
+    """Return the rules that arguments break, those first that Megatron meets first."""
+    for rule in FIRST:
+        if found := tuple(rule(args)):
+            return found
+    findings: list[Finding] = []
+    for rule in RULES:
+        findings.extend(rule(args))
+    return tuple(sorted(findings, key=lambda finding: STAGES.index(finding.stage)))
+
+
+def check_environment(args: MegatronArguments) -> tuple[Finding, ...]:
+    """Return what the environment lacks for arguments, on GPUs before Blackwell."""
+    return tuple(parallel.check_environment(args))
+
+
+def judge(
+    words: Sequence[str] | str,
+    world: int | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Verdict:
+    """Return Megatron's verdict on a launch line.
+
+    Parameters
+    ----------
+    environment: variables that are set; None: unknown, and not judged.
+    """
+    from ilp_planner.formats.megatron_arguments import read_arguments
+
+    try:
+        args = read_arguments(words, world, environment=environment)
+    except SpecError as error:
+        flag, _, rest = str(error).partition(": ")
+        return Verdict(
+            accepted=False,
+            findings=(Finding(flag=flag, found=rest, stage=PARSE),),
+        )
+    findings = check_arguments(args)
+    if environment is not None:
+        findings = (*check_environment(args), *findings)
+    return Verdict(accepted=not any(f.rejected for f in findings), findings=findings)

@@ -1,0 +1,158 @@
+"""What Megatron-LM notices only when it builds its groups and the model, or runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.formats.megatron_findings import (
+    BUILD,
+    RUN,
+    Finding,
+    nearest_divisor,
+    nearest_multiple,
+)
+from ilp_planner.formats.megatron_flags import flag_of
+from ilp_planner.formats.megatron_model import ffn_of, layers_of, sequence_of
+from ilp_planner.formats.megatron_rules_parallel import CP, EP, PP, TP, model_size
+from ilp_planner.formats.megatron_settings import sequence_parallel_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.formats.megatron_values import MegatronArguments
+
+
+def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
+    """What only building the groups and the model shows."""
+
+    def late(key: str, found: str, expected: str, fix: str = "", stage: str = BUILD) -> Finding:
+        return Finding(flag=flag_of(key), found=found, expected=expected, stage=stage, fix=fix)
+
+    tp, pp, ep = a.whole(TP), a.whole(PP), a.whole(EP)
+    etp = a.whole("expert_tensor_parallel_size") or tp
+    dense = not a.whole("num_experts") or a["moe_layer_freq"] != 1
+    ffn = ffn_of(a)
+    if dense and ffn % tp:
+        yield late(
+            "ffn_hidden_size",
+            str(ffn),
+            f"a multiple of --tensor-model-parallel-size ({tp}): not divisible",
+            f"--ffn-hidden-size {nearest_multiple(ffn, tp)}",
+        )
+    if a.whole("num_experts"):
+        inner = a.whole("moe_ffn_hidden_size") or ffn
+        if inner % etp:
+            yield late(
+                "moe_ffn_hidden_size",
+                str(inner),
+                f"a multiple of the experts' tensor parallelism ({etp})",
+                f"--moe-ffn-hidden-size {nearest_multiple(inner, etp)}",
+            )
+        shared = a.whole("moe_shared_expert_intermediate_size")
+        if shared % tp:
+            yield late(
+                "moe_shared_expert_intermediate_size",
+                str(shared),
+                f"a multiple of --tensor-model-parallel-size ({tp})",
+                f"--moe-shared-expert-intermediate-size {nearest_multiple(shared, tp)}",
+            )
+        frequency = a["moe_layer_freq"]
+        if isinstance(frequency, tuple) and len(frequency) != layers_of(a):
+            yield late(
+                "moe_layer_freq", f"{len(frequency)} entries", f"--num-layers ({layers_of(a)})"
+            )
+    if a.whole("padded_vocab_size") % tp:
+        padded = a.whole("padded_vocab_size")
+        yield late(
+            "padded_vocab_size",
+            str(padded),
+            f"a multiple of --tensor-model-parallel-size ({tp})",
+            f"--padded-vocab-size {-(-padded // tp) * tp}",
+        )
+    size = etp * ep * pp
+    if a.world % size:
+        most = a.world // pp // etp if a.world % (pp * etp) == 0 else 1
+        experts = a.whole("num_experts") or most
+        yield late(
+            "expert_model_parallel_size",
+            f"{ep} on {a.world} ranks",
+            f"a world size that is a multiple of {size} = expert tensor {etp} x "
+            f"--expert-model-parallel-size {ep} x --pipeline-model-parallel-size {pp}",
+            f"--expert-model-parallel-size {nearest_divisor(ep, most, experts)}",
+        )
+    elif a.on("use_tp_pp_dp_mapping") and pp > 1 and a.world // size != a.world // model_size(a):
+        yield late(
+            "use_tp_pp_dp_mapping",
+            f"{a.world // size} replicas of experts and {a.world // model_size(a)} of the rest",
+            "equally many, or the default order",
+        )
+    instances = a.whole("num_distributed_optimizer_instances")
+    shares = a.world // (tp * pp)
+    if instances < 1 or shares % instances:
+        yield late(
+            "num_distributed_optimizer_instances",
+            str(instances),
+            f"a divisor of data-parallel size x context-parallel size ({shares})",
+            f"--num-distributed-optimizer-instances {nearest_divisor(instances, shares)}",
+        )
+
+
+def check_states(a: MegatronArguments) -> Iterator[Finding]:
+    """What `OptimizerConfig` asks when the optimiser is built."""
+    aware = a.on("use_precision_aware_optimizer")
+    if aware and a["optimizer"] != "adam":
+        yield Finding(
+            flag="--use-precision-aware-optimizer",
+            found=f"--optimizer {a['optimizer']}",
+            expected="adam",
+            stage=BUILD,
+            fix="--optimizer adam",
+        )
+    if aware and not a.on("use_distributed_optimizer") and not a.on("use_megatron_fsdp"):
+        yield Finding(
+            flag="--use-precision-aware-optimizer",
+            found="no --use-distributed-optimizer",
+            expected="it",
+            stage=BUILD,
+            fix="--use-distributed-optimizer",
+        )
+    for key in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
+        if not aware and a[key] != "fp32":
+            yield Finding(
+                flag=flag_of(key),
+                found=f"{a[key]} without --use-precision-aware-optimizer",
+                expected="fp32",
+                stage=BUILD,
+                fix="--use-precision-aware-optimizer",
+            )
+
+
+def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
+    """What the first forward pass shows of sequences and experts."""
+    tp, cp, sequence = a.whole(TP), a.whole(CP), sequence_of(a)
+    if sequence_parallel_of(a) and sequence % (tp * cp):
+        yield Finding(
+            flag="--seq-length",
+            found=str(sequence),
+            expected=f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
+            "--context-parallel-size with --sequence-parallel",
+            stage=RUN,
+            fix=f"--seq-length {nearest_multiple(sequence, (2 if cp > 1 else 1) * tp * cp)}",
+        )
+    experts = a.whole("num_experts")
+    if experts and tp > 1 and not sequence_parallel_of(a):
+        yield Finding(
+            flag="--num-experts",
+            found=f"experts with --tensor-model-parallel-size {tp} without --sequence-parallel",
+            expected="--sequence-parallel",
+            stage=RUN,
+            fix="--sequence-parallel",
+        )
+    if experts and a.whole("moe_router_topk") > experts:
+        yield Finding(
+            flag="--moe-router-topk",
+            found=str(a["moe_router_topk"]),
+            expected=f"at most --num-experts ({experts})",
+            stage=RUN,
+            fix=f"--moe-router-topk {experts}",
+        )

@@ -1,0 +1,197 @@
+"""The launch of Megatron-LM in a bash script, found without running it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.files import read_json
+from ilp_planner.formats.megatron_arguments import MegatronArguments, read_arguments
+from ilp_planner.formats.megatron_flags import flags
+from ilp_planner.formats.megatron_launcher import ANALYSIS_TOOL, OTHER_MODELS
+from ilp_planner.formats.shell_evaluation import Command, evaluate_script
+from ilp_planner.formats.shell_values import first_mark, without_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Values of these arguments may be unknown: paths and names that change nothing here.
+HARMLESS_TOPICS = ("data", "checkpoints", "logging", "inference")
+NEEDED = ("tokenizer-type",)
+# Options of launchers that say where, not how many.
+HARMLESS_OPTIONS = {
+    "master-addr",
+    "master-port",
+    "node-rank",
+    "rdzv-endpoint",
+    "rdzv-id",
+    "rdzv-backend",
+    "log-dir",
+    "machine-rank",
+    "local-addr",
+}
+SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
+
+
+def read_script(
+    path: Path,
+    world: int | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> MegatronArguments:
+    """Return what a launch script trains.
+
+    Parameters
+    ----------
+    world: ranks; None: what the script says.
+    arguments: of the script ($1 ...).
+    environment: what is set before the script starts; None: what is set now.
+
+    Raises
+    ------
+    SpecError: not there, not bash, no launch in it, or a variable that is not set.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file") from None
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    set_before = {**_sbatch_variables(text), **(os.environ if environment is None else environment)}
+    commands = evaluate_script(text, str(path), arguments=arguments, environment=set_before)
+    launch = _find_launch(commands, path)
+    words = [_known(word, k, launch.words, path) for k, word in enumerate(launch.words)]
+    if "torchrun" not in " ".join(words) and not world:
+        world = _tasks(words, set_before)
+    return read_arguments(
+        words,
+        world,
+        environment={name: without_marks(value) for name, value in launch.environment.items()},
+        source=f"{path}: line {launch.line}",
+    )
+
+
+def read_launch(
+    launch: str, world: int | None = None, *, environment: Mapping[str, str] | None = None
+) -> MegatronArguments:
+    """Return what a launch trains: a script, an exported JSON file, or the arguments themselves.
+
+    Raises
+    ------
+    SpecError: it is none of them.
+    """
+    if launch.lstrip().startswith("-") or " -" in launch:
+        return read_arguments(launch, world)
+    path = Path(launch)
+    if path.suffix != ".json":
+        return read_script(path, world, environment=environment)
+    found = read_json(path, SpecError)
+    argv = found.get("argv") if isinstance(found, dict) else None
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+        raise SpecError(f"{path}: argv: expected the arguments as a list of texts")
+    ranks, each, variables = (
+        found.get(key) for key in ("world_size", "devices_per_node", "environment")
+    )
+    args = read_arguments(
+        argv,
+        world or (ranks if isinstance(ranks, int) and ranks > 0 else None),
+        environment=variables if isinstance(variables, dict) else None,
+        source=str(path),
+    )
+    return replace(args, devices_per_node=each) if isinstance(each, int) and each > 0 else args
+
+
+def _find_launch(commands: Sequence[Command], path: Path) -> Command:
+    """Return the command that trains: the first that looks like it."""
+    for command in commands:
+        programs = [w for w in command.words if PurePosixPath(without_marks(w)).suffix == ".py"]
+        names = {PurePosixPath(program).name for program in programs}
+        if names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(n.startswith("pretrain") for n in names):
+            return command
+        if programs and "--micro-batch-size" in command.words:
+            return command
+    raise SpecError(
+        f"{path}: found no launch of pretrain_gpt.py, expected one by torchrun, srun, mpirun or "
+        "python that can be read without running the script"
+    )
+
+
+def _known(word: str, at: int, words: Sequence[str], path: Path) -> str:
+    """Return a word of the launch, where what is unknown in it does not matter.
+
+    Raises
+    ------
+    SpecError: it does matter; names the variable and the line.
+    """
+    found = first_mark(word)
+    if found is None:
+        return word
+    text, line = found
+    # The flag that it is a value of: the last one before it.
+    before = next((w for w in reversed(words[:at]) if w.startswith("-")), "")
+    inside = word.partition("=")[0] if word.startswith("--") else before
+    name = inside.lstrip("-").replace("_", "-")
+    flag = flags().get(inside.lstrip("-"))
+    if name in HARMLESS_OPTIONS:
+        return without_marks(word)
+    use = f" (in the value of {inside})" if flag else ""
+    if re.fullmatch(r"\$[A-Za-z_]\w*", text):
+        variable = text[1:]
+        raise SpecError(
+            f"{path}: line {line}: variable {variable} is not set{use}: expected "
+            f"{variable}=VALUE in the script or before the command"
+        )
+    # Paths that come from the script's own arguments or from commands change nothing here.
+    harmless = flag and flag.kind == "str" and flag.topic in HARMLESS_TOPICS
+    program = PurePosixPath(without_marks(word)).name.startswith(("pretrain", "torchrun", "python"))
+    if program or (harmless and name not in NEEDED):
+        return without_marks(word)
+    if text[1:].isdecimal():
+        raise SpecError(
+            f"{path}: line {line}: {text} is not set{use}: expected argument {text[1:]} of the "
+            "script"
+        )
+    if text.startswith("<"):
+        raise SpecError(f"{path}: line {line}: found {text}{use}, expected a value in its place")
+    raise SpecError(
+        f"{path}: line {line}: found {text}{use}, which only running the script would tell, "
+        "expected a value"
+    )
+
+
+def _sbatch_variables(text: str) -> dict[str, str]:
+    """Return the variables that Slurm sets from the script's own directives."""
+    options = " ".join(SBATCH.findall(text))
+    found = {}
+    patterns = {
+        "SLURM_NNODES": r"(?:--nodes[= ]|-N\s*)(\d+)",
+        "SLURM_NTASKS_PER_NODE": r"--n?tasks-per-node[= ](\d+)",
+        "SLURM_NTASKS": r"(?:--ntasks[= ]|-n\s*)(\d+)",
+        "SLURM_GPUS_PER_NODE": r"--gpus-per-node[= ](?:\w+:)?(\d+)",
+    }
+    for name, pattern in patterns.items():
+        if match := re.search(pattern, options):
+            found[name] = match[1]
+    if "SLURM_NNODES" in found:
+        found["SLURM_JOB_NUM_NODES"] = found["SLURM_NNODES"]
+        if "SLURM_NTASKS_PER_NODE" in found and "SLURM_NTASKS" not in found:
+            each = int(found["SLURM_NTASKS_PER_NODE"])
+            found["SLURM_NTASKS"] = str(int(found["SLURM_NNODES"]) * each)
+    return found
+
+
+def _tasks(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
+    """Return the ranks of srun without numbers of its own, as Slurm counts them."""
+    if not words or PurePosixPath(words[0]).name != "srun":
+        return None
+    if any(re.match(r"(-n|--ntasks)", word) for word in words):
+        return None
+    text = variables.get("SLURM_NTASKS", "")
+    return int(text) if text.isdecimal() and int(text) else None

@@ -1,0 +1,332 @@
+"""How ranks train in Megatron-LM's arguments: `Settings` from values, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.specs.training import (
+    ORDERS,
+    PRECISIONS,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+)
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.megatron_flags import Value
+    from ilp_planner.formats.megatron_values import MegatronArguments
+
+FSDP = {
+    "no_shard": "none",
+    "optim": "optimizer",
+    "optim_grads": "gradients",
+    "optim_grads_params": "parameters",
+}
+FSDP_OF = {"gradients": "optim_grads", "parameters": "optim_grads_params"}
+WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+# (bytes of both moments) -> Megatron's names of their types, the most exact first.
+MOMENTS = {
+    8: ("fp32", "fp32"),
+    6: ("fp32", "bf16"),
+    5: ("fp32", "fp8"),
+    4: ("bf16", "bf16"),
+    3: ("bf16", "fp8"),
+    2: ("fp8", "fp8"),
+}
+# Transformer Engine's word for what Megatron's help calls otherwise.
+CP_NAMES = {"allgather": "all_gather"}
+# Optimisers that keep one number per parameter; Adam keeps two.
+ONE_MOMENT = ("sgd", "lion", "muon", "dist_muon", "adaptive_muon")
+
+
+def precision_of(args: MegatronArguments) -> str:
+    """Return the type of parameters and activations."""
+    return next((name for name in ("bf16", "fp16") if args.on(name)), "fp32")
+
+
+def granularity_of(args: MegatronArguments) -> str:
+    """Return what is recomputed: `none`, `selective` or `full`."""
+    if args.on("recompute_activations") or args.on("moe_layer_recompute"):
+        return "selective"
+    return args.text("recompute_granularity") or "none"
+
+
+def sequence_parallel_of(args: MegatronArguments) -> bool:
+    """Return whether it is on: Megatron turns it off silently without tensor parallelism."""
+    return args.on("sequence_parallel") and args.whole("tensor_model_parallel_size") > 1
+
+
+def settings_of(args: MegatronArguments) -> Settings:
+    """Return the settings of checked arguments."""
+    padded = args.given("padded_vocab_size")
+    return Settings(
+        cp=args.whole("context_parallel_size"),
+        ep=args.whole("expert_model_parallel_size"),
+        etp=args.whole("expert_tensor_parallel_size"),
+        cp_comm=cp_comm_of(args),
+        cp_inner=_inner(args),
+        sequence_parallel=sequence_parallel_of(args),
+        order=ORDERS[1] if args.on("use_tp_pp_dp_mapping") else ORDERS[0],
+        precision=precision_of(args),
+        vocab_multiple=1 if padded else args.whole("make_vocab_size_divisible_by"),
+        recompute=_recompute(args),
+        optimizer=_optimizer(args),
+        kernels=_kernels(args),
+    )
+
+
+def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
+    """Return the arguments that say settings, save for tp, pp and the vocabulary's padding.
+
+    Parameters
+    ----------
+    gated: the model's MLP; it says which fusion of the activation is meant.
+
+    Raises
+    ------
+    SpecError: Megatron has no arguments for it.
+    """
+    values: dict[str, Value] = {}
+    if settings.cp != 1:
+        values["context_parallel_size"] = settings.cp
+    if settings.cp_comm != "p2p":
+        values["cp_comm_type"] = (settings.cp_comm,)
+    if settings.cp_inner:
+        sizes = (settings.cp_inner, settings.cp // settings.cp_inner)
+        values["hierarchical_context_parallel_sizes"] = sizes
+    if settings.ep != 1:
+        values["expert_model_parallel_size"] = settings.ep
+    if settings.etp:
+        values["expert_tensor_parallel_size"] = settings.etp
+    if settings.sequence_parallel:
+        values["sequence_parallel"] = True
+    if settings.order == ORDERS[1]:
+        values["use_tp_pp_dp_mapping"] = True
+    values |= _recompute_values(settings.recompute)
+    if settings.precision != "fp32":
+        values[settings.precision] = True
+    values |= _optimizer_values(settings)
+    values |= _kernel_values(settings.kernels, gated)
+    return values
+
+
+def cp_comm_of(args: MegatronArguments) -> str:
+    """Return how attention communicates over context-parallel ranks, the same in all layers.
+
+    Raises
+    ------
+    SpecError: layers differ.
+    """
+    kinds = {CP_NAMES.get(word, word) for word in args.words("cp_comm_type") or ("p2p",)}
+    if len(kinds) > 1:
+        raise SpecError(
+            f"--cp-comm-type: found {', '.join(sorted(kinds))} in different layers, expected one "
+            "for all"
+        )
+    return kinds.pop()
+
+
+def _inner(args: MegatronArguments) -> int:
+    sizes = args["hierarchical_context_parallel_sizes"]
+    return int(sizes[0]) if isinstance(sizes, tuple) and cp_comm_of(args) == "a2a+p2p" else 0
+
+
+def _recompute(args: MegatronArguments) -> Recompute:
+    granularity = granularity_of(args)
+    if granularity == "none":
+        return Recompute()
+    if granularity == "full":
+        return Recompute(
+            granularity="full",
+            method=args.text("recompute_method"),
+            layers=args.whole("recompute_num_layers"),
+            distribute=args.on("distribute_saved_activations"),
+        )
+    modules = args.words("recompute_modules") or ("core_attn",)
+    if args.on("moe_layer_recompute") and "moe" not in modules:
+        modules = (*modules, "moe")
+    return Recompute(granularity="selective", modules=modules)
+
+
+def _recompute_values(recompute: Recompute) -> dict[str, Value]:
+    if recompute.granularity == "none":
+        return {}
+    values: dict[str, Value] = {"recompute_granularity": recompute.granularity}
+    if recompute.granularity == "selective":
+        return values | {"recompute_modules": recompute.modules}
+    values |= {"recompute_method": recompute.method, "recompute_num_layers": recompute.layers}
+    if recompute.distribute:
+        values["distribute_saved_activations"] = True
+    return values
+
+
+def _optimizer(args: MegatronArguments) -> OptimizerSettings:
+    name = args.text("optimizer")
+    if name == "soap":
+        raise SpecError("--optimizer: found soap, expected one whose states are modelled, as adam")
+    width = PRECISIONS[precision_of(args)]
+    aware = args.on("use_precision_aware_optimizer")
+    return OptimizerSettings(
+        name=name,
+        sharding=_sharding(args),
+        gradient=_gradient(args),
+        master=_master(args, aware) if width == 2 else 0,
+        moments=_moments(args, name, aware),
+        instances=args.whole("num_distributed_optimizer_instances"),
+        offload=args.number("optimizer_offload_fraction")
+        if args.on("optimizer_cpu_offload")
+        else 0,
+        overlap_gradients=args.on("overlap_grad_reduce"),
+        overlap_parameters=args.on("overlap_param_gather"),
+    )
+
+
+def _sharding(args: MegatronArguments) -> str:
+    if args.on("use_megatron_fsdp"):
+        return FSDP[args.text("data_parallel_sharding_strategy")]
+    if args.on("use_torch_fsdp2"):
+        return "parameters" if args.on("torch_fsdp2_reshard_after_forward") else "gradients"
+    sharded = args.on("use_distributed_optimizer") or args.text("optimizer") == "dist_muon"
+    return "optimizer" if sharded else "none"
+
+
+def _gradient(args: MegatronArguments) -> int:
+    """Return bytes of a gradient in the buffer that micro-batches add up in."""
+    precision = precision_of(args)
+    if precision == "fp32" or args.on("accumulate_allreduce_grads_in_fp32"):
+        return 2 if args.on("grad_reduce_in_bf16") and precision == "bf16" else 4
+    if precision == "fp16":
+        return 2
+    # Megatron adds bf16 gradients up in 4 bytes unless told otherwise.
+    return 2 if args.on("grad_reduce_in_bf16") or args["main_grads_dtype"] == "bf16" else 4
+
+
+def _master(args: MegatronArguments, aware: bool) -> int:
+    """Return bytes of the copy that is stepped.
+
+    The precision-aware optimiser keeps of a bf16 parameter's copy only the 16 bits that the
+    parameter lacks (`store_param_remainders`, on by default).
+    """
+    if not aware:
+        return 4
+    remainders = args.on("bf16") and not args.on("optimizer_cpu_offload")
+    return 2 if remainders or args["main_params_dtype"] == "fp16" else 4
+
+
+def _moments(args: MegatronArguments, name: str, aware: bool) -> int:
+    if name == "sgd":
+        return 4 if args.number("sgd_momentum") else 0
+    if name in ONE_MOMENT:
+        return 4
+    if not aware:
+        return 8
+    return WIDTHS[args.text("exp_avg_dtype")] + WIDTHS[args.text("exp_avg_sq_dtype")]
+
+
+def _optimizer_values(settings: Settings) -> dict[str, Value]:
+    optimizer, precision = settings.optimizer, settings.precision
+    values: dict[str, Value] = {}
+    if optimizer.name != "adam":
+        values["optimizer"] = optimizer.name
+    if optimizer.sharding != "none" and optimizer.name != "dist_muon":
+        values["use_distributed_optimizer"] = True
+    if optimizer.sharding in FSDP_OF:
+        values |= {
+            "use_megatron_fsdp": True,
+            "data_parallel_sharding_strategy": FSDP_OF[optimizer.sharding],
+            "ckpt_format": "fsdp_dtensor",
+        }
+    if optimizer.instances != 1:
+        values["num_distributed_optimizer_instances"] = optimizer.instances
+    if optimizer.overlap_gradients:
+        values["overlap_grad_reduce"] = True
+    if optimizer.overlap_parameters:
+        values["overlap_param_gather"] = True
+    values |= _state_values(optimizer, precision)
+    return values
+
+
+def _state_values(optimizer: OptimizerSettings, precision: str) -> dict[str, Value]:
+    """Return the arguments for bytes of gradients, copies and moments."""
+    values: dict[str, Value] = {}
+    if precision == "bf16" and optimizer.gradient == 2:
+        values["grad_reduce_in_bf16"] = True
+    if precision == "fp16" and optimizer.gradient == 4:
+        values["accumulate_allreduce_grads_in_fp32"] = True
+    if optimizer.name == "sgd" and optimizer.moments == 0:
+        values["sgd_momentum"] = 0.0
+    aware = optimizer.name == "adam" and (
+        optimizer.offload > 0 or optimizer.moments != 8 or (optimizer.master == 2)
+    )
+    if aware:
+        values["use_precision_aware_optimizer"] = True
+        if optimizer.moments in MOMENTS and optimizer.moments != 8:
+            first, second = MOMENTS[optimizer.moments]
+            values |= {"exp_avg_dtype": first, "exp_avg_sq_dtype": second}
+        if optimizer.master == 2 and (precision == "fp16" or optimizer.offload):
+            values["main_params_dtype"] = "fp16"
+    if optimizer.offload:
+        values["optimizer_cpu_offload"] = True
+        if optimizer.offload != 1:
+            values["optimizer_offload_fraction"] = optimizer.offload
+    return values
+
+
+def _kernels(args: MegatronArguments) -> Kernels:
+    implementation = args.text("transformer_impl")
+    local = implementation == "local" or args.words("spec")[:1] == ("local",)
+    unfused = local or args.text("attention_backend") in ("unfused", "local")
+    activation = "bias_swiglu_fusion" if args.on("swiglu") else "bias_gelu_fusion"
+    capacity = args.number("moe_expert_capacity_factor")
+    fused_loss = args.on("cross_entropy_loss_fusion")
+    engine = args.text("cross_entropy_fusion_impl") == "te"
+    return Kernels(
+        implementation="local" if local else "transformer_engine",
+        attention="unfused" if unfused else "flash",
+        fused_loss=fused_loss,
+        loss_kernel="native" if fused_loss and not engine else "te",
+        fused_dropout=args.on("bias_dropout_fusion"),
+        fused_activation=args.on(activation),
+        fused_permute=args.on("moe_permute_fusion"),
+        grouped_experts=args.on("moe_grouped_gemm"),
+        capacity=max(0.0, capacity),
+        pad_to_capacity=args.on("moe_pad_expert_input_to_capacity"),
+        dispatcher=args.text("moe_token_dispatcher_type"),
+        accumulation_fusion=args.on("gradient_accumulation_fusion"),
+    )
+
+
+def _kernel_values(kernels: Kernels, gated: bool) -> dict[str, Value]:
+    local = kernels.implementation == "local"
+    if local and kernels.attention != "unfused":
+        raise SpecError(
+            "kernels.attention: found flash with local modules, which have unfused attention in "
+            "Megatron, expected kernels.implementation transformer_engine"
+        )
+    values: dict[str, Value] = {}
+    if local:
+        values["transformer_impl"] = "local"
+    elif kernels.attention == "unfused":
+        values["attention_backend"] = "unfused"
+    switches = {
+        "cross_entropy_loss_fusion": kernels.fused_loss,
+        "moe_permute_fusion": kernels.fused_permute,
+        "moe_grouped_gemm": kernels.grouped_experts,
+        "moe_pad_expert_input_to_capacity": kernels.pad_to_capacity,
+    }
+    values |= {key: True for key, on in switches.items() if on}
+    if kernels.fused_loss and kernels.loss_kernel == "te":
+        values["cross_entropy_fusion_impl"] = "te"
+    off = {
+        "bias_dropout_fusion": kernels.fused_dropout,
+        "bias_swiglu_fusion" if gated else "bias_gelu_fusion": kernels.fused_activation,
+        "gradient_accumulation_fusion": kernels.accumulation_fusion,
+    }
+    values |= {key: False for key, on in off.items() if not on}
+    if kernels.capacity:
+        values["moe_expert_capacity_factor"] = kernels.capacity
+    if kernels.dispatcher != "allgather":
+        values["moe_token_dispatcher_type"] = kernels.dispatcher
+    return values

@@ -1,0 +1,262 @@
+"""The values of Megatron-LM's arguments: from words to values, and back."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron_flags import find_flag, flags_by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ilp_planner.formats.megatron_flags import Flag, Value
+
+LONGEST_PATTERN = 100_000  # layers
+PATTERN_CHARACTERS = set("0123456789,[]()+* ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronArguments:
+    """One launch of Megatron-LM.
+
+    values: those that were given, by key. world: ranks; the fewest that can run these arguments
+    where nothing says (world_said). devices_per_node: ranks that a launcher starts on each node.
+    environment: variables that are set, as far as known; None: unknown.
+    source: where it was read, for messages.
+    """
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    world: int = 1
+    world_said: bool = True
+    devices_per_node: int = 8
+    environment: Mapping[str, str] | None = None
+    program: str = "pretrain_gpt.py"
+    source: str = ""
+
+    def __getitem__(self, key: str) -> Value:
+        """Return a value, or Megatron's default."""
+        if key in self.values:
+            return self.values[key]
+        return flags_by_key()[key][0].default
+
+    def given(self, key: str) -> bool:
+        """Whether a value was given."""
+        return self[key] is not None if key in self.values else False
+
+    def on(self, key: str) -> bool:
+        """Return a switch."""
+        return bool(self[key])
+
+    def whole(self, key: str) -> int:
+        """Return a whole number, 0 where there is none."""
+        value = self[key]
+        return value if isinstance(value, int) else 0
+
+    def number(self, key: str) -> float:
+        """Return a number, 0 where there is none."""
+        value = self[key]
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    def text(self, key: str) -> str:
+        """Return a word, empty where there is none."""
+        value = self[key]
+        return value if isinstance(value, str) else ""
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """Return several words."""
+        value = self[key]
+        return tuple(str(v) for v in value) if isinstance(value, tuple) else ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Return the words of the command line after the program."""
+        return tuple(word for key, value in self.values.items() for word in write_value(key, value))
+
+
+def parse_values(words: Sequence[str]) -> dict[str, Value]:
+    """Return the values that the words of a command line give, by key; the last one counts.
+
+    Raises
+    ------
+    SpecError: what Megatron's argument parser does not understand, with what it expects.
+    """
+    values: dict[str, Value] = {}
+    rest = list(words)
+    unknown: list[SpecError] = []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise SpecError(f"{word!r}: expected an argument that begins with --, found this value")
+        name, equals, inside = word.partition("=")
+        try:
+            flag = find_flag(name)
+        except SpecError as error:
+            unknown.append(error)
+            _take(rest, None)
+            continue
+        if equals and flag.most == 0:
+            raise SpecError(f"{name}: found {inside!r}, expected no value: it is a switch")
+        given = [inside] if equals else _take(rest, flag.most)
+        values[flag.key] = _value(flag, given)
+    if unknown:
+        more = f" (and {len(unknown) - 1} more unknown)" if len(unknown) > 1 else ""
+        raise SpecError(f"{unknown[0]}{more}")
+    return values
+
+
+def write_value(key: str, value: Value) -> tuple[str, ...]:
+    """Return the words that give a key its value; none where it is the default of a switch.
+
+    Raises
+    ------
+    ValueError: no argument can say it.
+    """
+    named = flags_by_key()[key]
+    if isinstance(value, bool):
+        switch = next((f for f in named if f.kind == "switch" and f.sets is value), None)
+        if switch is not None:
+            return (switch.text,)
+        if value is named[0].default:
+            return ()
+        raise ValueError(f"{named[0].text} cannot say {value}")
+    if value is None:
+        return ()
+    flag = named[0]
+    if flag.kind == "pattern" and isinstance(value, tuple):
+        return flag.text, write_pattern(value)
+    if flag.kind == "sizes" and isinstance(value, tuple):
+        return flag.text, ",".join(str(v) for v in value)
+    if isinstance(value, tuple):
+        return (flag.text, *(_word(v) for v in value))
+    return flag.text, _word(value)
+
+
+def read_pattern(text: str) -> Value:
+    """Return a number, or the list that `([0]*3+[1]*5)*2` means.
+
+    Raises
+    ------
+    ValueError: it is neither, or has too many entries.
+    """
+    if "[" not in text:
+        return int(text)
+    if set(text) - PATTERN_CHARACTERS:
+        raise ValueError(text)
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        found = _evaluate(tree.body)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError(text) from None
+    if not isinstance(found, tuple):
+        raise ValueError(text)
+    return found
+
+
+def write_pattern(entries: tuple[int | float | str, ...]) -> str:
+    """Return a list of numbers, runs as `[1]*n`."""
+    parts: list[str] = []
+    start = 0
+    for end in range(1, len(entries) + 1):
+        if end == len(entries) or entries[end] != entries[start]:
+            count = end - start
+            parts.append(f"[{entries[start]}]" + (f"*{count}" if count > 1 else ""))
+            start = end
+    return f"({'+'.join(parts)})" if parts else "[]"
+
+
+def _evaluate(node: ast.expr) -> int | tuple[int, ...]:
+    """Return a whole number, or a list of them: sums and products of lists only."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.List):
+        entries = [_evaluate(element) for element in node.elts]
+        if all(isinstance(entry, int) for entry in entries):
+            return tuple(entry for entry in entries if isinstance(entry, int))
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluate(node.left), _evaluate(node.right)
+        if isinstance(node.op, ast.Add):
+            if isinstance(left, int) and isinstance(right, int):
+                return left + right
+            if isinstance(left, tuple) and isinstance(right, tuple):
+                return left + right
+        elif isinstance(node.op, ast.Mult):
+            if isinstance(left, int) and isinstance(right, int):
+                return left * right
+            entries_of, times = (left, right) if isinstance(left, tuple) else (right, left)
+            if isinstance(entries_of, tuple) and isinstance(times, int):
+                if len(entries_of) * times > LONGEST_PATTERN:
+                    raise ValueError(f"more than {LONGEST_PATTERN} entries")
+                return entries_of * times
+    raise ValueError(ast.dump(node)[:100])
+
+
+def _take(rest: list[str], most: int | None) -> list[str]:
+    """Remove the values that follow a flag and return them."""
+    taken: list[str] = []
+    while rest and (most is None or len(taken) < most) and not _is_flag(rest[0]):
+        taken.append(rest.pop(0))
+    return taken
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word cannot be a value: as argparse, negative numbers can."""
+    if not word.startswith("-") or word == "-":
+        return False
+    try:
+        float(word)
+    except ValueError:
+        return " " not in word
+    return False
+
+
+def _value(flag: Flag, given: list[str]) -> Value:
+    if flag.kind == "switch":
+        return flag.sets
+    if len(given) < flag.least:
+        expected = "a value" if flag.least == 1 else f"{flag.least} values"
+        found = f"found {len(given)}" if given else "found none"
+        raise SpecError(f"{flag.text}: expected {expected} after it, {found}")
+    values = [_convert(flag, text) for text in given]
+    if not flag.many:
+        return values[0]
+    return tuple(value for value in values if isinstance(value, int | float | str))
+
+
+def _convert(flag: Flag, text: str) -> Value:
+    try:
+        value = _typed(flag, text)
+    except ValueError:
+        expected = {
+            "int": "a whole number",
+            "float": "a number",
+            "pattern": "a whole number or a list such as ([0]*3+[1]*5)",
+            "sizes": "whole numbers such as 128,0",
+        }[flag.kind]
+        raise SpecError(f"{flag.text}: found {text!r}, expected {expected}") from None
+    if flag.choices and str(value) not in flag.choices:
+        raise SpecError(f"{flag.text}: found {text!r}, expected one of {', '.join(flag.choices)}")
+    return value
+
+
+def _typed(flag: Flag, text: str) -> Value:
+    if flag.kind == "int":
+        return int(text)
+    if flag.kind == "float":
+        value = float(text)
+        if math.isnan(value):
+            raise ValueError(text)
+        return value
+    if flag.kind == "pattern":
+        return read_pattern(text)
+    if flag.kind == "sizes":
+        return tuple(int(part) for part in text.strip("()").split(","))
+    return text
+
+
+def _word(value: Value) -> str:
+    # repr of a float is the shortest text that gives the same number again.
+    return repr(value) if isinstance(value, float) else str(value)

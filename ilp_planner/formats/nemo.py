@@ -1,0 +1,270 @@
+"""NeMo's Megatron-Bridge: a YAML of overrides, in the field names of its release 0.3.1.
+
+`model` is Megatron-Core's `TransformerConfig` and the bridge's `GPTModelProvider` on top of it,
+`ddp`, `optimizer`, `train` and `dist` the other parts of its `ConfigContainer`. A recipe of the
+same family is loaded first and takes this file over its values
+(`process_config_with_overrides`): functions, such as the MLP's activation, cannot be said in it.
+NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.exported import (
+    Exported,
+    check_batch,
+    check_heads,
+    commented,
+    describe,
+    refusal,
+)
+from ilp_planner.formats.megatron_arguments import arguments_of_job
+from ilp_planner.formats.megatron_rules import check_arguments
+from ilp_planner.specs.pipeline_layout import even_layout, write_layout
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+
+VERSION = "0.3.1"
+TOOL = f"Megatron-Bridge {VERSION}"
+
+Value = bool | int | float | str | None | list[int] | list[str]
+Section = dict[str, Value]
+
+POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
+NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
+SHARDED = {"gradients": "optim_grads", "parameters": "optim_grads_params"}
+
+
+def export_nemo(job: TrainingJob, name: str) -> Exported:
+    """Return the overrides of a recipe.
+
+    Parameters
+    ----------
+    name: of the run, and of its file without its end.
+
+    Raises
+    ------
+    PlanError: what Megatron-Bridge cannot run, with its limit and the nearest that it can.
+    """
+    check_batch(job)
+    check_heads(job, whole_groups=False)
+    s = job.settings
+    if s.order != ORDERS[0] and (s.cp > 1 or s.ep > 1):
+        raise refusal(
+            "settings.order",
+            s.order,
+            f"{TOOL} takes this order only without context and expert parallelism",
+            f"order = {ORDERS[0]}",
+        )
+    if s.precision == "fp32" and job.pp > 1:
+        raise refusal(
+            "settings.precision",
+            "fp32",
+            f"{TOOL} has no mixed_precision of this name, which also says how stages send",
+            "precision = bf16",
+        )
+    check_core(job)
+    sections: dict[str, Section] = {
+        "train": {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch},
+        "model": {**_model(job), **_parallel(job), **_recompute(job), **_kernels(job)},
+        "ddp": _data_parallel(job),
+        "optimizer": _optimizer(job),
+        "dist": {"use_tp_pp_dp_mapping": s.order != ORDERS[0]},
+    }
+    if s.optimizer.sharding in SHARDED:
+        sections["dist"]["use_megatron_fsdp"] = True
+    top: Section = {} if s.precision == "fp32" else {"mixed_precision": f"{s.precision}_mixed"}
+    notes = _notes(job)
+    head = [f"overrides for {TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)]
+    return Exported({".yaml": _yaml(head, top, sections)}, notes)
+
+
+def check_core(job: TrainingJob) -> None:
+    """Refuse what Megatron-Core, which the bridge runs, refuses or stumbles over later.
+
+    Raises
+    ------
+    PlanError: its first rule that is broken, with the name of the argument in Megatron-LM.
+    """
+    for finding in check_arguments(arguments_of_job(job)):
+        raise PlanError(f"{TOOL} runs Megatron-Core: {finding}")
+
+
+def _model(job: TrainingJob) -> Section:
+    """Return the architecture."""
+    m = job.model
+    if m.positions == "learned" and m.max_position_embeddings != m.sequence:
+        raise refusal(
+            "model.max_position_embeddings",
+            m.max_position_embeddings,
+            f"{TOOL} has as many positions as the sequence is long",
+            f"max_position_embeddings = {m.sequence}",
+        )
+    section: Section = {
+        "num_layers": m.layers,
+        "hidden_size": m.hidden,
+        "ffn_hidden_size": m.ffn,
+        "num_attention_heads": m.heads,
+        "num_query_groups": m.kv_heads,
+        "kv_channels": m.head,
+        "seq_length": m.sequence,
+        "vocab_size": m.vocab,
+        "should_pad_vocab": True,
+        "make_vocab_size_divisible_by": job.settings.vocab_multiple,
+        "share_embeddings_and_output_weights": m.tied,
+        "position_embedding_type": POSITIONS[m.positions],
+        "normalization": NORMS[m.norm],
+        "gated_linear_unit": m.gated,
+        "add_bias_linear": m.bias,
+        "add_qkv_bias": m.qkv_bias,
+        "hidden_dropout": m.dropout,
+        "attention_dropout": m.dropout,
+        "qk_layernorm": m.qk_norm,
+    }
+    if m.latent:
+        section |= {
+            "multi_latent_attention": True,
+            "q_lora_rank": m.latent.query_rank or None,
+            "kv_lora_rank": m.latent.key_value_rank,
+            "qk_head_dim": m.latent.key,
+            "qk_pos_emb_head_dim": m.latent.rotary,
+            "v_head_dim": m.latent.value,
+        }
+    if m.experts:
+        section |= {
+            "num_moe_experts": m.experts.count,
+            "moe_router_topk": m.experts.top_k,
+            "moe_ffn_hidden_size": m.experts.ffn,
+            "moe_shared_expert_intermediate_size": m.experts.shared_ffn or None,
+            "moe_layer_freq": [int(has) for has in m.expert_layers],
+        }
+    if m.prediction_layers:
+        section["mtp_num_layers"] = m.prediction_layers
+    return section
+
+
+def _parallel(job: TrainingJob) -> Section:
+    """Return the degrees and the pipeline; a layout where the split is not Megatron's own."""
+    s = job.settings
+    section: Section = {
+        "tensor_model_parallel_size": job.tp,
+        "pipeline_model_parallel_size": job.pp,
+        "virtual_pipeline_model_parallel_size": job.virtual if job.virtual > 1 else None,
+        "context_parallel_size": s.cp,
+        "expert_model_parallel_size": s.ep,
+        "expert_tensor_parallel_size": job.expert_tp,
+        # as Megatron's own parser turns it off; the configuration refuses it
+        "sequence_parallel": s.sequence_parallel and job.tp > 1,
+    }
+    if job.pp > 1 and not _is_even(job):
+        section["pipeline_model_parallel_layout"] = write_layout(job.pipeline)
+    return section
+
+
+def _is_even(job: TrainingJob) -> bool:
+    layers, stages = job.model.layers, len(job.stages)
+    return layers % stages == 0 and job.pipeline == even_layout(
+        layers, job.pp, job.virtual, prediction_layers=job.model.prediction_layers
+    )
+
+
+def _recompute(job: TrainingJob) -> Section:
+    r = job.settings.recompute
+    if r.granularity == "none":
+        return {}
+    if r.granularity == "selective":
+        return {"recompute_granularity": "selective", "recompute_modules": list(r.modules)}
+    return {
+        "recompute_granularity": "full",
+        "recompute_method": r.method,
+        "recompute_num_layers": max(1, r.layers),
+        "distribute_saved_activations": r.distribute,
+    }
+
+
+def _kernels(job: TrainingJob) -> Section:
+    k = job.settings.kernels
+    section: Section = {
+        "cross_entropy_loss_fusion": k.fused_loss,
+        "bias_dropout_fusion": k.fused_dropout,
+        # there is no kernel of GeLU without a bias, and Megatron refuses the flag
+        "bias_activation_fusion": k.fused_activation and (job.model.gated or job.model.bias),
+        "gradient_accumulation_fusion": k.accumulation_fusion,
+    }
+    if job.model.experts:
+        section |= {
+            "moe_grouped_gemm": k.grouped_experts,
+            "moe_permute_fusion": k.fused_permute,
+            "moe_token_dispatcher_type": k.dispatcher,
+            "moe_expert_capacity_factor": k.capacity or None,
+            "moe_pad_expert_input_to_capacity": k.pad_to_capacity,
+        }
+    return section
+
+
+def _data_parallel(job: TrainingJob) -> Section:
+    o = job.settings.optimizer
+    section: Section = {
+        "use_distributed_optimizer": o.sharding != "none",
+        "grad_reduce_in_fp32": o.gradient == 4,
+        "overlap_grad_reduce": o.overlap_gradients,
+        "overlap_param_gather": o.overlap_parameters,
+        "num_distributed_optimizer_instances": o.instances,
+    }
+    if o.sharding in SHARDED:
+        section["use_megatron_fsdp"] = True
+        section["data_parallel_sharding_strategy"] = SHARDED[o.sharding]
+    return section
+
+
+def _optimizer(job: TrainingJob) -> Section:
+    o = job.settings.optimizer
+    section: Section = {
+        "optimizer": o.name,
+        "use_distributed_optimizer": o.sharding != "none",
+    }
+    if o.offload:
+        section |= {
+            "optimizer_cpu_offload": True,
+            "optimizer_offload_fraction": o.offload,
+            "use_precision_aware_optimizer": True,
+        }
+    return section
+
+
+def _notes(job: TrainingJob) -> tuple[str, ...]:
+    notes = []
+    if job.model.gated:
+        notes.append("model.activation_func: a recipe with SwiGLU (silu) must be the base")
+    if job.model.latent:
+        notes.append("model: a recipe with latent attention must be the base (MLAModelProvider)")
+    if job.settings.kernels.implementation == "local":
+        notes.append(
+            "model.transformer_layer_spec: Transformer Engine unless local_layer_spec is given"
+        )
+    if job.settings.kernels.attention == "unfused":
+        notes.append("model.attention_backend: AttnBackend.unfused must be set in the recipe")
+    if job.tp > 1 or job.settings.cp > 1:
+        notes.append("CUDA_DEVICE_MAX_CONNECTIONS=1 must be set before Blackwell")
+    return tuple(notes)
+
+
+def _yaml(head: list[str], top: Section, sections: dict[str, Section]) -> str:
+    """Return YAML text; JSON's scalars and flat lists are YAML's as well."""
+    lines = commented(head)
+    lines += [f"{key}: {_scalar(value)}" for key, value in top.items()]
+    for name, section in sections.items():
+        lines.append(f"{name}:")
+        lines += [f"  {key}: {_scalar(value)}" for key, value in section.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: Value) -> str:
+    text = json.dumps(value)
+    # YAML 1.1 takes 1e-05 for a text, 1.0e-05 for a number
+    return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text

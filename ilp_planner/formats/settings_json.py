@@ -1,0 +1,70 @@
+"""The settings of a training job as JSON: one object per dataclass, every field by its name.
+
+Fields that are missing keep their defaults, so that plans stay readable when settings are added;
+keys that are not known are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.json_fields import Fields
+
+INSIDE: dict[str, type[Recompute] | type[OptimizerSettings] | type[Kernels]] = {
+    "recompute": Recompute,
+    "optimizer": OptimizerSettings,
+    "kernels": Kernels,
+}
+
+
+def encode_settings(settings: Settings) -> dict[str, Any]:
+    """Return all fields as JSON-ready values."""
+    found = dataclasses.asdict(settings)
+    found["recompute"]["modules"] = list(settings.recompute.modules)
+    return found
+
+
+def decode_settings(found: Fields) -> Settings:
+    """Read settings.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    inside = {
+        key: _decode(found.inside(key), kind) for key, kind in INSIDE.items() if key in found.values
+    }
+    settings: Settings = _decode(found, Settings, inside)
+    return settings
+
+
+def _decode(found: Fields, kind: Any, ready: dict[str, Any] | None = None) -> Any:
+    """Read one object into a dataclass; the type of a field's default says what it holds."""
+    values = dict(ready or {})
+    names = [field.name for field in fields(kind)]
+    found.only(names)
+    defaults = kind()
+    for name in names:
+        if name in found.values and name not in values:
+            values[name] = _value(found, name, getattr(defaults, name))
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise found.error(found.where.rpartition(".")[2], str(error), "an object") from None
+
+
+def _value(found: Fields, name: str, default: object) -> object:
+    if isinstance(default, bool):
+        return found.boolean(name)
+    if isinstance(default, int):
+        return found.whole(name)
+    if isinstance(default, float):
+        return found.number(name)
+    if isinstance(default, tuple):
+        return found.texts(name)
+    return found.text(name)

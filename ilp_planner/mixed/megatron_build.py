@@ -1,0 +1,113 @@
+"""From a model and a cluster to the problem of planning for Megatron-LM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.megatron import MegatronCosts
+from ilp_planner.costs.megatron_job import base_settings
+from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.mixed.build import micro_batch_counts
+from ilp_planner.mixed.megatron_space import check_cluster, default_max_cp, megatron_space
+from ilp_planner.mixed.problem import GroupProblem
+from ilp_planner.specs.decoder import as_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.model import ModelSpec
+
+SPACE = "megatron"
+
+
+def build_megatron_problem(
+    cluster: ClusterSpec,
+    model: ModelSpec,
+    *,
+    global_batch: int,
+    micro_batch_sizes: Sequence[int] = (),
+    memory_limit: float | None = None,
+    max_stages: int | None = None,
+    max_tp: int | None = None,
+    max_cp: int | None = None,
+) -> GroupProblem:
+    """Check the inputs against each other and freeze them.
+
+    Parameters
+    ----------
+    micro_batch_sizes: samples over all replicas to try; empty: every divisor of the global batch.
+    memory_limit: bytes per device, at most the device's own memory; None: all of it.
+    max_cp: None: 1, and more only for long samples (`default_max_cp`).
+
+    Raises
+    ------
+    SpecError, UsageError: what cannot be planned, and why.
+    InfeasibleError: no choice of degrees is possible.
+    """
+    decoder = decoder_of(model)
+    check_cluster(cluster)
+    if global_batch < 1:
+        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
+    if memory_limit is not None and not memory_limit > 0:
+        raise SpecError(f"memory limit: must be positive, found {memory_limit:.0f} bytes")
+    for option, value in (("--max-stages", max_stages), ("--max-tp", max_tp), ("--max-cp", max_cp)):
+        if value is not None and value < 1:
+            raise UsageError(f"{option}: must be at least 1, found {value}")
+    for name in cluster.type_names:
+        try:
+            cluster.device_types[name].arithmetic(model.precision)
+            _ = cluster.device_types[name].streaming
+        except SpecError as error:
+            raise SpecError(f"cluster {cluster.name!r}: {error}") from None
+    batches, notes = micro_batch_counts(global_batch, micro_batch_sizes)
+    if not cluster.symmetric:
+        notes.append("links.matrix: every two nodes taken as linked like the slowest two")
+    costs = MegatronCosts(
+        model=decoder,
+        settings=base_settings(decoder, model.precision, cluster),
+        max_cp=default_max_cp(decoder) if max_cp is None else max_cp,
+    )
+    problem = GroupProblem(
+        model=model.name,
+        cluster=cluster,
+        costs=costs,
+        global_batch=global_batch,
+        micro_batches=batches,
+        memory_limits={
+            name: min(float(cluster.device_types[name].memory), memory_limit or float("inf"))
+            for name in cluster.type_names
+        },
+        max_stages=min(max_stages or cluster.device_count, decoder.layers + 2),
+        max_tp=max_tp or cluster.nodes[0].devices,
+        space=SPACE,
+        profile_source="analytic",
+        notes=tuple(notes),
+    )
+    megatron_space(
+        decoder,
+        cluster,
+        global_batch,
+        micro_batches=batches,
+        max_tp=problem.max_tp,
+        max_cp=costs.max_cp,
+        max_stages=problem.max_stages,
+    )
+    return problem
+
+
+def decoder_of(model: ModelSpec) -> Decoder:
+    """Return the model's dimensions.
+
+    Raises
+    ------
+    SpecError: it is no decoder-only transformer.
+    """
+    decoder = as_decoder(model.architecture)
+    if decoder is None:
+        raise SpecError(
+            f"model {model.name!r}: family must be gpt or decoder for Megatron-LM's GPT, "
+            f"found {model.family!r}"
+        )
+    return decoder

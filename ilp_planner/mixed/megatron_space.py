@@ -1,0 +1,191 @@
+"""The degrees that Megatron-LM can run on a cluster, and the rules that they keep.
+
+Every device is used: tp x cp x dp x pp of them, in Megatron's two orders of ranks, which fill the
+nodes one after the other; where nodes differ, those of a type follow each other, in any order of
+the types. Megatron checks some of these rules late or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.errors import InfeasibleError, SpecError
+from ilp_planner.mixed.options import divisors
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+
+LONG = 8192  # tokens of a sample above which context parallelism is tried without being asked for
+MOST_CP = 8  # then
+
+
+class MegatronDegrees(NamedTuple):
+    """What all ranks have in common. etp: of experts, 0 without any. order: number in `ORDERS`.
+    nodes: of the cluster, by number, as ranks fill them."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    dp: int
+    pp: int
+    micro_batch: int
+    order: int
+    nodes: tuple[int, ...]
+
+    def micro_batches(self, global_batch: int) -> int:
+        """Return B."""
+        return global_batch // (self.micro_batch * self.dp)
+
+    def describe(self, cluster: ClusterSpec) -> str:
+        """Return what certificates call it."""
+        text = f"tp {self.tp}"
+        text += f", cp {self.cp}" if self.cp > 1 else ""
+        text += f", ep {self.ep} x tp {self.etp}" if self.etp else ""
+        text += f", dp {self.dp}, pp {self.pp}, micro-batch {self.micro_batch}"
+        text += f", order {ORDERS[self.order]}" if self.order else ""
+        types = tuple(dict.fromkeys(cluster.node_types[node] for node in self.nodes))
+        return text + (f", {' then '.join(types)}" if len(types) > 1 else "")
+
+
+def check_cluster(cluster: ClusterSpec) -> None:
+    """Refuse a cluster that Megatron cannot be launched on as a whole.
+
+    Raises
+    ------
+    SpecError: nodes have unequal numbers of devices.
+    """
+    sizes = sorted({group.devices for group in cluster.nodes})
+    if len(sizes) > 1:
+        raise SpecError(
+            f"cluster {cluster.name!r}: nodes must have equally many devices for Megatron-LM "
+            f"(torchrun --nproc-per-node), found {', '.join(map(str, sizes))}"
+        )
+
+
+def default_max_cp(model: Decoder) -> int:
+    """Return the context-parallel degree to try without being asked for another."""
+    return MOST_CP if model.sequence > LONG else 1
+
+
+def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
+    """Yield why a tensor-parallel degree is none for this model; Megatron finds the MLP's width
+    only when it builds the model."""
+    if model.heads % tp:
+        yield f"{model.heads} heads are not divisible"
+    if model.latent is None and model.kv_heads % tp and tp % model.kv_heads:
+        yield f"{model.kv_heads} query groups are no multiple or divisor"
+    if not all(model.expert_layers) and model.ffn % tp:
+        yield f"ffn {model.ffn} is not divisible"
+    if model.experts and model.experts.shared_ffn % tp:
+        yield f"ffn {model.experts.shared_ffn} of the shared expert is not divisible"
+    if model.prediction_layers and model.hidden % tp:
+        yield f"hidden {model.hidden} is not divisible"
+
+
+def sequence_rules(model: Decoder, tp: int, cp: int) -> Iterator[str]:
+    """Yield why a sample's tokens cannot be divided so; Megatron finds out at the first step."""
+    if cp > 1 and model.sequence % (2 * cp):
+        yield f"sequence {model.sequence} is not divisible by 2 x cp"
+    if model.sequence % (tp * cp):
+        yield f"sequence {model.sequence} is not divisible by tp x cp"
+
+
+def expert_degrees(model: Decoder, tp: int, rest: int) -> tuple[tuple[int, int], ...]:
+    """Return the (ep, etp) that are possible.
+
+    Parameters
+    ----------
+    rest: ranks of a pipeline stage, which ep x etp must divide.
+    """
+    if model.experts is None:
+        return ((1, 0),)
+    return tuple(
+        (ep, etp)
+        for etp in sorted({1, tp})
+        if model.experts.ffn % etp == 0 and rest % etp == 0
+        for ep in divisors(math.gcd(model.experts.count, rest // etp))
+    )
+
+
+def same_pipelines(width: int, ep: int, etp: int) -> bool:
+    """Tell whether experts have the pipeline groups of the other parameters, as Megatron demands,
+    where pipeline ranks come before data-parallel ones.
+
+    Parameters
+    ----------
+    width: tp x cp, ranks from one pipeline rank to the next; for experts it is etp x ep.
+    """
+    return not etp or etp * ep == width
+
+
+def megatron_space(
+    model: Decoder,
+    cluster: ClusterSpec,
+    global_batch: int,
+    *,
+    micro_batches: Collection[int],
+    max_tp: int | None = None,
+    max_cp: int = 1,
+    max_stages: int | None = None,
+) -> tuple[MegatronDegrees, ...]:
+    """Return every choice of degrees that keeps the rules.
+
+    Parameters
+    ----------
+    micro_batches: numbers of micro-batches per iteration that are allowed.
+
+    Raises
+    ------
+    InfeasibleError: there is none.
+    """
+    each, devices = cluster.nodes[0].devices, cluster.device_count
+    allowed = set(micro_batches)
+    most = min(model.layers + 2, max_stages or devices)
+    found: list[MegatronDegrees] = []
+    why: dict[str, None] = {}
+    for tp in divisors(each):
+        if max_tp is not None and tp > max_tp:
+            continue
+        broken = list(tensor_rules(model, tp))
+        why |= dict.fromkeys(f"tp {tp}: {text}" for text in broken)
+        for cp in () if broken else divisors(devices // tp):
+            if cp > max_cp:
+                break
+            broken = list(sequence_rules(model, tp, cp))
+            why |= dict.fromkeys(f"tp {tp}, cp {cp}: {text}" for text in broken)
+            for pp in () if broken else divisors(devices // (tp * cp)):
+                dp = devices // (tp * cp * pp)
+                if pp > most:
+                    why[f"pp {pp}: more than {most} stages"] = None
+                elif global_batch % dp:
+                    why[f"dp {dp}: does not divide the global batch {global_batch}"] = None
+                else:
+                    found += [
+                        MegatronDegrees(tp, cp, ep, etp, dp, pp, size, order, nodes)
+                        for size in divisors(global_batch // dp)
+                        if global_batch // (dp * size) in allowed
+                        for ep, etp in expert_degrees(model, tp, tp * cp * dp)
+                        for order in ((0, 1) if pp > 1 and dp > 1 else (0,))
+                        if not order or same_pipelines(tp * cp, ep, etp)
+                        for nodes in node_orders(cluster, pp)
+                    ]
+    if not found:
+        raise InfeasibleError(
+            f"cluster {cluster.name!r}: Megatron-LM has no (tp, cp, dp, pp) for all {devices} "
+            f"devices: {'; '.join(why) or 'no micro-batch is left'}"
+        )
+    return tuple(found)
+
+
+def node_orders(cluster: ClusterSpec, pp: int) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of nodes: their own, and on a pipeline every order of their types."""
+    types = cluster.node_types
+    for names in permutations(cluster.type_names) if pp > 1 else (cluster.type_names,):
+        yield tuple(node for name in names for node, kind in enumerate(types) if kind == name)

@@ -1,0 +1,119 @@
+"""`ilp-plan export --to torchtitan | deepspeed | nemo`: files that belong together, or one line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ilp_planner.formats.groups_json import write_groups
+from ilp_planner.formats.megatron_plan import plan_of_job
+from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
+from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.specs.cluster_reader import read_cluster
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Done
+
+    Command = Callable[..., Done]
+
+ROOT = Path(__file__).parents[2]
+MODEL, CLUSTER = ROOT / "models" / "llama3-8b.toml", ROOT / "clusters" / "b200-1x8.toml"
+LAYERS = [15, 17]
+
+
+def save(job: TrainingJob, file: Path) -> None:
+    """Save the plan of a job on the eight devices."""
+    plan = plan_of_job(job, read_cluster(CLUSTER), model="llama3-8b")
+    files = {
+        "model": Reference(name=str(MODEL)),
+        "cluster": Reference(name=str(CLUSTER)),
+        "profile": Reference(name="analytic"),
+    }
+    inputs = GroupInputs(files=files, space="megatron", global_batch=job.global_batch)
+    write_groups(file, SavedGroups(plan=plan, inputs=inputs))
+
+
+@pytest.fixture
+def job() -> TrainingJob:
+    model = read_model(MODEL).architecture
+    assert isinstance(model, Decoder)
+    return TrainingJob(
+        model=model,
+        micro_batch=1,
+        global_batch=16,
+        tp=2,
+        pp=2,
+        dp=2,
+        layout=split_layout(LAYERS),
+        settings=Settings(
+            sequence_parallel=True, optimizer=OptimizerSettings(sharding="optimizer")
+        ),
+    )
+
+
+def export(ilp_plan: Command, to: str, output: str) -> Done:
+    return ilp_plan("export", "plan.json", "--to", to, "--output", output, "--accept-changed")
+
+
+def test_torchtitan(ilp_plan: Command, job: TrainingJob) -> None:
+    save(job, Path("plan.json"))
+    done = export(ilp_plan, "torchtitan", "run.toml")
+    assert done.code == 0, done.err
+    assert "note: settings.optimizer.sharding" in done.err
+    tables = tomllib.loads(Path("run.toml").read_text())
+    assert tables["model"] == {"name": "llama3", "flavor": "8B"}
+    parts = tables["parallelism"]["module_fqns_per_model_part"]
+    assert [sum(name.startswith("layers.") for name in part) for part in parts] == LAYERS
+    assert not Path("run_model.py").exists()
+
+
+def test_deepspeed_writes_its_boundaries_beside(ilp_plan: Command, job: TrainingJob) -> None:
+    save(job, Path("plan.json"))
+    done = export(ilp_plan, "deepspeed", "my-run.json")
+    assert done.code == 0, done.err
+    assert json.loads(Path("my-run.json").read_text())["train_batch_size"] == 16
+    boundaries = json.loads(Path("my-run_boundaries.json").read_text())
+    assert [stage["layers"] for stage in boundaries["stages"]] == LAYERS
+    assert Path("my_run_pipeline.py").exists()
+
+
+def test_nemo(ilp_plan: Command, job: TrainingJob) -> None:
+    save(job, Path("plan.json"))
+    done = export(ilp_plan, "nemo", "run.yaml")
+    assert done.code == 0, done.err
+    assert 'pipeline_model_parallel_layout: "Et*15|t*17L"' in Path("run.yaml").read_text()
+
+
+def test_a_refusal_names_the_plan_and_writes_nothing(ilp_plan: Command, job: TrainingJob) -> None:
+    virtual = replace(job, layout=split_layout([8, 8, 8, 8]))
+    save(virtual, Path("plan.json"))
+    done = export(ilp_plan, "deepspeed", "run.json")
+    assert done.code == 1
+    assert done.err.startswith("ilp-plan: plan.json: layout: found 2 virtual stages per rank")
+    assert "nearest it can run: layout = Et*16|t*16L" in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("run.json").exists()
+
+
+def test_another_model_of_torchtitan_can_be_imported(ilp_plan: Command, job: TrainingJob) -> None:
+    """The module has the name that the configuration imports."""
+    Path("my-model.toml").write_text(MODEL.read_text().replace("ffn = 14336", "ffn = 14848"))
+    save(job, Path("plan.json"))
+    data = json.loads(Path("plan.json").read_text())
+    data["inputs"]["model"]["name"] = "my-model.toml"
+    Path("plan.json").write_text(json.dumps(data))
+    done = export(ilp_plan, "torchtitan", "my-run.toml")
+    assert done.code == 0, done.err
+    name = tomllib.loads(Path("my-run.toml").read_text())["experimental"]["custom_import"]
+    assert Path(f"{name}.py").exists()

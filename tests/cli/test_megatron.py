@@ -1,0 +1,144 @@
+"""`ilp-plan import megatron` and `ilp-plan export --to megatron`: there and back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.formats.groups_json import read_saved
+from tests.cli.conftest import Done
+
+Command = Callable[..., Done]
+LINE = (
+    "pretrain_gpt.py --num-layers 8 --hidden-size 256 --ffn-hidden-size 704 "
+    "--num-attention-heads 16 --seq-length 512 --max-position-embeddings 512 --vocab-size 1000 "
+    "--swiglu --disable-bias-linear --normalization RMSNorm --position-embedding-type rope "
+    "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 --bf16 "
+    "--micro-batch-size 1 --global-batch-size 16 --use-distributed-optimizer"
+)
+SPLIT = (
+    "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+    "--pipeline-model-parallel-layout Et*5|t*3L"
+)
+CLUSTER = ("--cluster", "b200-1x8")
+
+
+@pytest.fixture
+def imported(ilp_plan: Command) -> Path:
+    """Return the plan of a launch line."""
+    done = ilp_plan("import", "megatron", f"{LINE} {SPLIT}", *CLUSTER, "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert "legal" in done.out
+    assert "note: plan-model.toml: the model of the launch line" in done.err
+    return Path("plan.json")
+
+
+def test_a_line_becomes_a_plan(imported: Path, ilp_plan: Command) -> None:
+    plan = read_saved(imported).plan
+    assert [(stage.start, stage.stop) for stage in plan.stages] == [(0, 6), (6, 10)]
+    assert [stage.dp for stage in plan.stages] == [2, 2]
+    assert plan.settings is not None
+    assert plan.settings.sequence_parallel
+    assert ilp_plan("evaluate", imported).code == 0
+
+
+@pytest.mark.parametrize("file", ["run.sh", "run.args.json", "other.json"])
+def test_there_and_back(imported: Path, ilp_plan: Command, file: str) -> None:
+    done = ilp_plan("export", imported, "--to", "megatron", "--output", file)
+    assert done.code == 0, done.err
+    stem = file.partition(".")[0]
+    assert Path(f"{stem}.sh").is_file()
+    assert f"2 pipeline ranks of {read_saved(imported).plan.model} for megatron" in done.err
+    done = ilp_plan("import", "megatron", file, *CLUSTER, "--output", "plan2.json")
+    assert done.code == 0, done.err
+    again = json.loads(Path("plan2.json").read_text())["plan"]
+    first = json.loads(imported.read_text())["plan"]
+    assert {**again, "model": ""} == {**first, "model": ""}
+
+
+def test_the_files_tell_time_and_memory(imported: Path, ilp_plan: Command) -> None:
+    assert ilp_plan("export", imported, "--to", "megatron", "--output", "run").code == 0
+    script = Path("run.sh").read_text()
+    assert "# expected iteration: " in script
+    assert script.count("MiB") + script.count("GiB") == 2
+    launch = json.loads(Path("run.args.json").read_text())
+    assert launch["world_size"] == 8
+    assert all(stage["peak_memory_bytes"] > 0 for stage in launch["stages"])
+
+
+def test_a_plan_is_never_overwritten(imported: Path, ilp_plan: Command) -> None:
+    before = imported.read_text()
+    done = ilp_plan("export", imported, "--to", "megatron", "--output", imported)
+    assert done.code == 2
+    assert "would write plan.json over the plan" in done.err
+    assert imported.read_text() == before
+    done = ilp_plan("export", imported, "--to", "megatron", "--output", "run.txt")
+    assert done.code == 2
+    assert "expected a name that ends in .sh, .args.json" in done.err
+
+
+def test_a_known_model_is_named(ilp_plan: Command, imported: Path) -> None:
+    arguments = ["megatron", f"{LINE} {SPLIT}", *CLUSTER, "--output", "b.json"]
+    done = ilp_plan("import", *arguments, "--model", "plan-model.toml")
+    assert done.code == 0, done.err
+    assert not Path("b-model.toml").exists()
+    done = ilp_plan("import", *arguments, "--model", "gpt3-1.3b")
+    assert done.code == 1
+    assert "gpt3-1.3b: layers: found 24, expected 8 as the launch line says" in done.err
+
+
+def test_a_plan_whose_model_has_changed(imported: Path, ilp_plan: Command) -> None:
+    model = Path("plan-model.toml")
+    model.write_text(model.read_text() + "# changed\n")
+    arguments = ["export", imported, "--to", "megatron", "--output", "run"]
+    done = ilp_plan(*arguments)
+    assert done.code == 1
+    assert "inputs.model: found sha256" in done.err
+    assert ilp_plan(*arguments, "--accept-changed").code == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--tensor-model-parallel-size 3", "world size: found 8, expected a multiple of 3"),
+        ("--num-attention-heads 12 --tensor-model-parallel-size 8 --kv-channels 16",
+         "--num-attention-heads: found 12, expected a multiple of --tensor-model-parallel-size"),
+        ("--pipeline-model-parallel-size 8 --num-layers 9",
+         "--pipeline-model-parallel-layout 'Et*2|t|t|t|t|t|t|tL' would do"),
+        ("--global-batch-size 15", "--global-batch-size 16 would do"),
+        ("--tensor-parallel-size 2", "did you mean --tensor-model-parallel-size?"),
+        ("--hybrid-layer-pattern M-M-", "expected a decoder-only transformer"),
+        ("--tokenizer-type Llama2Tokenizer --bogus", "--bogus: Megatron-LM has no such argument"),
+    ],
+)  # fmt: skip
+def test_lines_that_cannot_run(ilp_plan: Command, more: str, message: str) -> None:
+    done = ilp_plan("import", "megatron", f"{LINE} {more}", *CLUSTER, "--output", "p.json")
+    assert done.code == 1
+    assert message in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("p.json").exists()
+
+
+def test_other_things_that_cannot_be(ilp_plan: Command) -> None:
+    line = LINE.replace("pretrain_gpt.py", "torchrun --nproc_per_node 4 pretrain_gpt.py")
+    done = ilp_plan("import", "megatron", line, *CLUSTER, "--output", "p.json")
+    assert done.code == 1
+    assert "found 8 devices, expected 4, one for each rank" in done.err
+    Path("run.sh").write_text("torchrun --nproc_per_node $GPUS pretrain_gpt.py")
+    done = ilp_plan("import", "megatron", "run.sh", *CLUSTER, "--output", "p.json")
+    assert done.code == 1
+    assert "run.sh: line 1: variable GPUS is not set" in done.err
+    done = ilp_plan(
+        "import", "megatron", LINE, *CLUSTER, "--output", "p.json", "--global-batch-size", 8
+    )
+    assert done.code == 2
+    assert "--global-batch-size: expected none with megatron" in done.err
+
+
+def test_a_plan_that_megatron_cannot_run(ilp_plan: Command, saved: Path) -> None:
+    """A plan of operators, cut inside a layer, or its nearest neighbour is named."""
+    done = ilp_plan("export", saved, "--to", "megatron", "--output", "run")
+    assert done.code == 1
+    assert done.err.startswith("ilp-plan: plan.json: ")
+    assert not Path("run.sh").exists()

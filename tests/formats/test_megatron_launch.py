@@ -1,0 +1,182 @@
+"""What starts Megatron-LM: the script and the JSON say the same job."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.megatron_arguments import arguments_of_job, job_of_arguments
+from ilp_planner.formats.megatron_launch import Expected, export_megatron
+from ilp_planner.formats.megatron_rules import check_arguments, check_environment
+from ilp_planner.formats.megatron_script import read_launch
+from ilp_planner.formats.model_toml import model_text
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import (
+    ORDERS,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+from tests.training_jobs import decoders, deepseek, gpt, job, jobs
+from tests.training_jobs import settings as usual
+
+JOBS = {
+    "uneven": job(),
+    "gpt": job(gpt(), pp=2, dp=4, layout=None),
+    "experts": job(
+        deepseek(), tp=2, pp=2, dp=4, layout=None, settings=usual(ep=4, kernels=Kernels())
+    ),
+    "virtual": job(pp=2, dp=4, layout=split_layout([2, 2, 2, 2])),
+    "recomputed": job(settings=usual(recompute=Recompute(granularity="selective"))),
+    "other order": job(settings=usual(order=ORDERS[1])),
+    "context": job(tp=1, settings=usual(cp=2, sequence_parallel=False)),
+    "fsdp": job(
+        tp=1,
+        settings=usual(sequence_parallel=False, optimizer=OptimizerSettings(sharding="parameters")),
+    ),
+    "one node": job(tp=1, pp=2, dp=2, layout=None, settings=usual(sequence_parallel=False)),
+}
+
+
+def written(folder: Path, made: TrainingJob, expected: Expected | None = None) -> tuple[str, str]:
+    exported = export_megatron(made, "a name", expected)
+    for suffix, text in exported.files.items():
+        (folder / f"run{suffix}").write_text(text)
+    return exported.files[".sh"], exported.files[".args.json"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_both_files_mean_the_job(tmp_path: Path, name: str) -> None:
+    made = JOBS[name]
+    written(tmp_path, made)
+    for file in ("run.sh", "run.args.json"):
+        args = read_launch(str(tmp_path / file), environment={})
+        assert args.world == made.world
+        back = replace(job_of_arguments(args), devices_per_node=made.devices_per_node)
+        assert back == made
+        assert not check_environment(args)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_bash_takes_the_script(tmp_path: Path, name: str) -> None:
+    """And passes torchrun exactly the arguments of the JSON file, quotes and all."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not here")
+    script, launch = written(tmp_path, JOBS[name])
+    fake = 'torchrun() { printf "%s\\n" "$@"; }\n' + script
+    environment = {"NODE_RANK": "3", "MASTER_ADDR": "a b"}
+    done = subprocess.run(
+        [bash, "-c", fake], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[words.index("--master-addr") + 1] == "a b"
+    argv = json.loads(launch)["argv"]
+    start = next(i for i, word in enumerate(words) if word.endswith("pretrain_gpt.py")) + 1
+    ours = words[start : words.index("--train-iters")]
+    assert sorted(ours) == sorted(argv)
+
+
+@given(jobs())
+@settings(max_examples=60, deadline=None)
+def test_what_is_exported_breaks_no_rule_and_what_breaks_one_is_refused(made: TrainingJob) -> None:
+    made = replace(made, devices_per_node=1)
+    broken = check_arguments(arguments_of_job(made))
+    if broken:
+        with pytest.raises(PlanError, match="Megatron cannot run it"):
+            export_megatron(made, "x")
+        return
+    exported = export_megatron(made, "x")
+    assert json.loads(exported.files[".args.json"])["world_size"] == made.world
+
+
+def test_what_the_files_tell(tmp_path: Path) -> None:
+    expected = Expected(iteration=1.5, memory=(2**30, 2**31, 2**30, 2**29), hosts=("a", "b"))
+    script, launch = written(tmp_path, JOBS["uneven"], expected)
+    for text in (
+        "# expected iteration: 1.5 s",
+        "1.00 GiB, 2.00 GiB, 1.00 GiB, 512.00 MiB",
+        "# NODE_RANK 1: b",
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+        "--pipeline-model-parallel-layout 'Et|t*2|t*3|t*2L'",
+        "--nnodes 2",
+        "--use-distributed-optimizer",
+        "--sequence-parallel",
+    ):
+        assert text in script
+    found = json.loads(launch)
+    assert found["arguments"]["pipeline-model-parallel-layout"] == "Et|t*2|t*3|t*2L"
+    assert found["arguments"]["sequence-parallel"] is True
+    assert found["environment"] == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert [stage["layers"] for stage in found["stages"]] == [
+        [[1]],
+        [[2, 3]],
+        [[4, 5, 6]],
+        [[7, 8]],
+    ]
+    assert (found["rank_order"], found["hosts"], found["nodes"]) == (ORDERS[0], ["a", "b"], 2)
+    assert found["expected_iteration_seconds"] == 1.5
+
+
+def test_virtual_stages_and_orders() -> None:
+    virtual = json.loads(export_megatron(JOBS["virtual"], "x").files[".args.json"])
+    assert virtual["arguments"]["num-virtual-stages-per-pipeline-rank"] == 2
+    assert [s["layers"] for s in virtual["stages"]] == [[[1, 2], [5, 6]], [[3, 4], [7, 8]]]
+    assert "--use-tp-pp-dp-mapping" in export_megatron(JOBS["other order"], "x").files[".sh"]
+    sharded = export_megatron(JOBS["fsdp"], "x")
+    assert "unset CUDA_DEVICE_MAX_CONNECTIONS" in sharded.files[".sh"]
+    assert "Megatron-FSDP" in sharded.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"global_batch": 63}, "^global_batch: Megatron cannot run it: --global-batch-size.*64"),
+        ({"tp": 3, "settings": Settings()}, "^tp: Megatron cannot run it: --num-attention-heads"),
+        (
+            {"settings": usual(recompute=Recompute(granularity="full", method="block", layers=9))},
+            "^settings.recompute: Megatron cannot run it: --recompute-num-layers.*without a word",
+        ),
+        (
+            {"pp": 2, "global_batch": 12, "layout": split_layout([2, 2, 2, 2])},
+            "interleaved schedule.*fails in the first iteration",
+        ),
+        (
+            {"settings": usual(kernels=Kernels(implementation="local"))},
+            "^Megatron has no arguments for kernels.attention",
+        ),
+        ({"dp": 3, "global_batch": 48, "pp": 2, "layout": None}, "^devices: found 12 ranks on"),
+    ],
+)
+def test_what_megatron_cannot_run(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
+        export_megatron(job(**changes), "x")
+    assert "\n" not in str(caught.value)
+
+
+def test_names_cannot_break_the_script(tmp_path: Path) -> None:
+    text = export_megatron(JOBS["uneven"], "a\nrm -rf $HOME").files[".sh"]
+    assert "\nrm" not in text
+
+
+@given(decoders(), st.sampled_from(["bf16", "fp32"]))
+@settings(max_examples=60, deadline=None)
+def test_models_as_files(
+    tmp_path_factory: pytest.TempPathFactory, model: Decoder, kind: str
+) -> None:
+    assume(model.vocab)
+    path = tmp_path_factory.mktemp("m") / "m.toml"
+    path.write_text(model_text("a model", kind, model, source="here\nand there"))
+    spec = read_model(path)
+    assert (spec.name, spec.precision, spec.architecture) == ("a model", kind, model)

@@ -1,0 +1,208 @@
+"""Launches of Megatron-LM in scripts, as people write them."""
+
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron_arguments import job_of_arguments
+from ilp_planner.formats.megatron_script import read_launch, read_script
+
+MODEL = (
+    "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+    "--max-position-embeddings 32"
+)
+
+WITH_TEXTS = f"""#!/bin/bash
+# Arguments as one text, as scripts of 2023 have them.
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=4
+MASTER_ADDR=localhost
+NNODES=2
+NODE_RANK=0
+WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
+CHECKPOINT_PATH=<Specify path>
+VOCAB_FILE=<Specify path to file>/gpt2-vocab.json
+
+DISTRIBUTED_ARGS="
+    --nproc_per_node $GPUS_PER_NODE \\
+    --nnodes $NNODES \\
+    --node_rank $NODE_RANK \\
+    --master_addr $MASTER_ADDR
+"
+GPT_ARGS="
+    --tensor-model-parallel-size 2 \\
+    {MODEL} \\
+    --micro-batch-size 2 \\
+    --global-batch-size 64 \\
+    --bf16
+"
+DATA_ARGS="
+    --vocab-file $VOCAB_FILE \\
+    --split 949,50,1
+"
+torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \\
+    $GPT_ARGS \\
+    $DATA_ARGS \\
+    --distributed-backend nccl \\
+    --save $CHECKPOINT_PATH \\
+    --save-interval 100 \\
+    --load $CHECKPOINT_PATH
+"""
+
+WITH_ARRAYS = f"""#!/bin/bash
+# Arrays, defaults, and parts that depend on tests, as scripts of 2025 have them.
+export CUDA_DEVICE_MAX_CONNECTIONS=${{CUDA_DEVICE_MAX_CONNECTIONS:-1}}
+CHECKPOINT=${{1:-"checkpoints/a"}}
+TOKENIZER=${{2:-"MOCK"}}
+mkdir -p "$(dirname "$CHECKPOINT")"
+NUM_NODES=${{SLURM_NNODES:-1}}
+TP=2
+DTYPE="fp8"
+DISTRIBUTED=(
+    --nproc_per_node 8
+    --nnodes $NUM_NODES
+    --master_port ${{MASTER_PORT:-6000}}
+)
+MODEL=(
+    {MODEL}
+    # --swiglu
+    --disable-bias-linear   # no biases
+)
+TRAINING=(
+    --micro-batch-size 1
+    --global-batch-size 128
+    --bf16
+)
+TRAINING+=(--use-distributed-optimizer)
+if [[ "$DTYPE" == "fp8" ]]; then
+    TRAINING+=("--fp8-format hybrid")
+fi
+DATA=()
+if [[ "$TOKENIZER" == "MOCK" ]] || [[ -z "$TOKENIZER" ]]; then
+    DATA+=("--mock-data" "--tokenizer-type NullTokenizer" "--vocab-size 1000")
+else
+    DATA+=("--data-path $TOKENIZER")
+fi
+if [ -n "${{WANDB_API_KEY}}" ]; then
+    DATA+=(--wandb-project ${{WANDB_PROJECT:-"x"}})
+fi
+if [ ! -f pretrain_gpt.py ]; then
+    echo "not here"
+    exit 1
+fi
+torchrun ${{DISTRIBUTED[@]}} \\
+    "pretrain_gpt.py" \\
+    ${{MODEL[@]}} ${{TRAINING[@]}} ${{DATA[@]}} \\
+    --tensor-model-parallel-size $TP \\
+    --save "$CHECKPOINT" --save-interval 10
+set +x
+"""
+
+WITH_SLURM = f"""#!/bin/bash
+#SBATCH --nodes=4 --ntasks-per-node=8
+options="{MODEL} --micro-batch-size 1 --global-batch-size 64 --vocab-size 1000"
+run_cmd="python -u /opt/megatron/pretrain_gpt.py $@ ${{options}}"
+srun -l --container-image x sh -c "${{run_cmd}}"
+"""
+
+
+def script(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    return path
+
+
+def test_arguments_as_texts(tmp_path: Path) -> None:
+    args = read_script(script(tmp_path, WITH_TEXTS), environment={})
+    assert (args.world, args.devices_per_node, args.world_said) == (8, 4, True)
+    assert args.environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    job = job_of_arguments(args)
+    assert (job.tp, job.dp, job.model.layers, job.settings.precision) == (2, 4, 8, "bf16")
+
+
+def test_arguments_as_arrays(tmp_path: Path) -> None:
+    path = script(tmp_path, WITH_ARRAYS)
+    args = read_script(path, environment={})
+    assert args.world == 8
+    assert args.text("fp8") == "hybrid"
+    assert args.text("save") == "checkpoints/a"
+    assert args.on("mock_data")
+    assert not args.on("swiglu")
+    assert "wandb_project" not in args.values
+    assert job_of_arguments(args).model.vocab == 1000
+    assert read_script(path, environment={"SLURM_NNODES": "4"}).world == 32
+    assert read_script(path, 16, environment={}).world == 16
+    given = read_script(path, arguments=["a", "b"], environment={})
+    assert given.words("data_path") == ("b",)
+    keyed = read_script(path, environment={"WANDB_API_KEY": "k"})
+    assert keyed.text("wandb_project") == "x"
+
+
+def test_a_job_of_slurm(tmp_path: Path) -> None:
+    args = read_script(script(tmp_path, WITH_SLURM), environment={})
+    assert (args.world, args.program) == (32, "/opt/megatron/pretrain_gpt.py")
+    assert job_of_arguments(args).dp == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"TP=2\ntorchrun pretrain_gpt.py {MODEL} \\\n --tensor-model-parallel-size $TPP",
+            r"line 3: variable TPP is not set \(in the value of --tensor-model-parallel-size\): "
+            "expected TPP=VALUE in the script or before the command",
+        ),
+        (
+            f"ARGS='{MODEL}'\nARGS+=\" --micro-batch-size $MBS\"\ntorchrun pretrain_gpt.py $ARGS",
+            r"line 2: variable MBS is not set \(in the value of --micro-batch-size\)",
+        ),
+        (f"torchrun pretrain_gpt.py {MODEL} $EXTRA", "line 1: variable EXTRA is not set"),
+        (f"torchrun --nproc_per_node $GPUS pretrain_gpt.py {MODEL}", "variable GPUS is not set"),
+        (f"torchrun pretrain_gpt.py {MODEL} --data-path $DATA", "variable DATA is not set"),
+        (f"N=$1\ntorchrun pretrain_gpt.py {MODEL} --seed $N", r"\$1 is not set .*argument 1"),
+        (
+            f"N=$(nproc)\ntorchrun --nproc_per_node $N pretrain_gpt.py {MODEL}",
+            r"found \$\(nproc\).*which only running the script would tell",
+        ),
+        (
+            f"N=<Specify a number>\ntorchrun pretrain_gpt.py {MODEL} --seed $N",
+            "found <Specify a number> .*expected a value in its place",
+        ),
+        ("echo hello", "found no launch of pretrain_gpt.py"),
+        ("python pretrain_t5.py --num-layers 2", "trains T5"),
+        (f"torchrun pretrain_gpt.py {MODEL} --bogus", r"run\.sh: line 1: --bogus"),
+        ('echo "', r'line 1: " is not closed'),
+    ],
+)
+def test_what_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        read_script(script(tmp_path, text), environment={})
+    assert str(caught.value).startswith(str(tmp_path / "run.sh"))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_places_do_not_matter(tmp_path: Path) -> None:
+    text = (
+        f"P=$1\ntorchrun --master_addr $ADDR --node_rank $RANK --nproc_per_node 2 pretrain_gpt.py "
+        f"{MODEL} --micro-batch-size 1 --data-path $P/data --log-interval 1"
+    )
+    assert read_script(script(tmp_path, text), environment={}).words("data_path") == ("$1/data",)
+
+
+def test_no_such_script(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="gone: no such file"):
+        read_script(tmp_path / "gone")
+    (tmp_path / "bytes.sh").write_bytes(b"\xff\xfe")
+    with pytest.raises(SpecError, match="UTF-8"):
+        read_script(tmp_path / "bytes.sh")
+
+
+def test_launches_of_all_kinds(tmp_path: Path) -> None:
+    line = f"pretrain_gpt.py {MODEL} --micro-batch-size 1"
+    assert read_launch(line).values == read_launch(line.removeprefix("pretrain_gpt.py ")).values
+    path = script(tmp_path, f"torchrun --nproc_per_node 2 {line}")
+    assert read_launch(str(path), environment={}).world == 2
+    (tmp_path / "a.json").write_text('{"argv": 3}')
+    with pytest.raises(SpecError, match=r"a\.json: argv: expected the arguments"):
+        read_launch(str(tmp_path / "a.json"))

@@ -1,0 +1,181 @@
+"""NeMo's overrides: sections and names of Megatron-Bridge, what is said and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.nemo import export_nemo
+from ilp_planner.specs.pipeline_layout import read_layout, split_layout
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.training_jobs import deepseek, gpt, job, jobs, llama
+from tests.training_jobs import settings as usual
+
+# fields of Megatron-Bridge 0.3.1's own dataclasses, read in its wheel; what it inherits from
+# Megatron-Core is checked against Megatron-Core itself (tests/runtimes)
+BRIDGE = {
+    "train": {"micro_batch_size", "global_batch_size"},
+    "dist": {"use_tp_pp_dp_mapping", "use_megatron_fsdp"},
+    "": {"mixed_precision"},
+}
+
+
+def read(text: str) -> dict:
+    """Return the sections of a YAML text as flat as the exporter's."""
+    found: dict = {"": {}}
+    section = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        key, _, value = line.strip().partition(":")
+        if not value:
+            section = key
+            found[section] = {}
+        else:
+            found[section if line.startswith(" ") else ""][key] = json.loads(value)
+    return found
+
+
+def sections(case: TrainingJob) -> dict:
+    return read(export_nemo(case, "run").files[".yaml"])
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(jobs())
+def test_any_job_is_said_in_the_bridges_words(case: TrainingJob) -> None:
+    found = sections(case)
+    assert set(found) == {"", "train", "model", "ddp", "optimizer", "dist"}
+    for name, known in BRIDGE.items():
+        assert set(found[name]) <= known
+    model = found["model"]
+    assert model["num_layers"] == case.model.layers
+    if "pipeline_model_parallel_layout" in model:
+        assert read_layout(model["pipeline_model_parallel_layout"]) == case.pipeline
+    else:
+        assert len({stage.layers for stage in case.stages}) == 1
+
+
+def test_a_layout_is_said_only_where_it_is_uneven() -> None:
+    assert sections(job())["model"]["pipeline_model_parallel_layout"] == "Et|t*2|t*3|t*2L"
+    assert "pipeline_model_parallel_layout" not in sections(job(layout=None))["model"]
+    even = sections(job(pp=2, layout=split_layout([2] * 4)))["model"]
+    assert "pipeline_model_parallel_layout" not in even
+    assert even["virtual_pipeline_model_parallel_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("recompute", "said"),
+    [
+        (Recompute(), {}),
+        (
+            Recompute(granularity="selective", modules=("core_attn", "mlp")),
+            {"recompute_granularity": "selective", "recompute_modules": ["core_attn", "mlp"]},
+        ),
+        (
+            Recompute(granularity="full", method="block", layers=2),
+            {
+                "recompute_granularity": "full",
+                "recompute_method": "block",
+                "recompute_num_layers": 2,
+                "distribute_saved_activations": False,
+            },
+        ),
+    ],
+)
+def test_recomputation(recompute: Recompute, said: dict) -> None:
+    model = sections(job(settings=usual(recompute=recompute)))["model"]
+    assert {k: v for k, v in model.items() if "recompute" in k or "saved" in k} == said
+
+
+@pytest.mark.parametrize(
+    ("sharding", "strategy"), [("gradients", "optim_grads"), ("parameters", "optim_grads_params")]
+)
+def test_zero_2_and_3_are_megatrons_fsdp(sharding: str, strategy: str) -> None:
+    found = sections(job(settings=usual(optimizer=OptimizerSettings(sharding=sharding))))
+    assert found["ddp"]["data_parallel_sharding_strategy"] == strategy
+    assert found["ddp"]["use_megatron_fsdp"] is True
+    assert found["dist"]["use_megatron_fsdp"] is True
+
+
+def test_latent_attention_and_experts() -> None:
+    model = sections(job(deepseek(), settings=usual(ep=2)))["model"]
+    assert model["multi_latent_attention"] is True
+    assert (model["q_lora_rank"], model["kv_lora_rank"]) == (48, 32)
+    assert model["moe_layer_freq"] == [0, 1, 1, 1, 1, 1, 1, 1]
+    assert model["moe_shared_expert_intermediate_size"] == 192
+    assert model["expert_model_parallel_size"] == 2
+
+
+def test_gelu_without_bias_is_not_fused() -> None:
+    """Megatron has no such kernel and refuses the flag."""
+    plain = sections(job(llama(gated=False, ffn=704)))["model"]
+    assert plain["bias_activation_fusion"] is False
+    assert sections(job())["model"]["bias_activation_fusion"] is True
+
+
+LOCAL = Kernels(implementation="local", attention="unfused", accumulation_fusion=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "part"),
+    [
+        (job(), "silu"),
+        (job(deepseek()), "MLAModelProvider"),
+        (job(settings=usual(kernels=LOCAL)), "local_layer_spec"),
+        (job(settings=usual(kernels=Kernels(attention="unfused"))), "AttnBackend.unfused"),
+        (job(), "CUDA_DEVICE_MAX_CONNECTIONS"),
+    ],
+)
+def test_what_a_file_cannot_say_is_noted(case: TrainingJob, part: str) -> None:
+    exported = export_nemo(case, "run")
+    assert any(part in note for note in exported.notes)
+    assert part in exported.files[".yaml"]
+
+
+REFUSED = {
+    "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
+    "heads": (job(tp=3), "heads", {"tp": 1}),
+    "positions": (
+        job(gpt(max_position_embeddings=1024)),
+        "max_position_embeddings",
+        {"model": gpt()},
+    ),
+    "order": (
+        job(settings=usual(cp=2, order="tp-cp-ep-pp-dp")),
+        "settings.order",
+        {"settings": usual(order="tp-cp-ep-pp-dp")},
+    ),
+    "fp32": (job(settings=usual(precision="fp32")), "precision", {"settings": usual()}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_bridge_cannot_run_is_refused_and_repaired(name: str) -> None:
+    case, field, repair = REFUSED[name]
+    with pytest.raises(PlanError, match=field) as caught:
+        export_nemo(case, "run")
+    assert "\n" not in str(caught.value)
+    export_nemo(replace(case, **repair), "run")
+
+
+def test_megatron_cores_rules_hold_for_the_bridge() -> None:
+    """Seven query groups cannot be shared by two ranks, whoever starts Megatron-Core."""
+    case = job(llama(heads=14, hidden=224, kv_heads=7))
+    with pytest.raises(PlanError, match="Megatron-Core: --num-query-groups"):
+        export_nemo(case, "run")
+
+
+def test_small_numbers_stay_numbers() -> None:
+    """YAML 1.1 takes 1e-05 for a text."""
+    text = export_nemo(job(llama(dropout=1e-5)), "run").files[".yaml"]
+    assert "hidden_dropout: 1.0e-05" in text
+
+
+def test_names_cannot_break_out_of_the_comments() -> None:
+    text = export_nemo(job(), "a\nmodel:").files[".yaml"]
+    assert text.splitlines().count("model:") == 1

@@ -1,0 +1,239 @@
+"""torchtitan's TOML: what it says, and what it refuses with the nearest that torchtitan can run."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.torchtitan import export_torchtitan
+from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.pipeline_layout import read_layout, split_layout
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.training_jobs import deepseek, gpt, job, jobs, llama
+from tests.training_jobs import settings as usual
+
+FULL = Recompute(granularity="full", method="uniform", layers=1)
+ALONE = {"pp": 1, "layout": None}
+
+
+def tables(case: TrainingJob) -> dict:
+    return tomllib.loads(export_torchtitan(case, "run").files[".toml"])
+
+
+def with_optimizer(**changes: object) -> TrainingJob:
+    optimizer = OptimizerSettings(**{"sharding": "optimizer", **changes})
+    return job(settings=usual(optimizer=optimizer))
+
+
+def test_uneven_stages_name_every_module() -> None:
+    parallelism = tables(job())["parallelism"]
+    assert parallelism["module_fqns_per_model_part"] == [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2"],
+        ["layers.3", "layers.4", "layers.5"],
+        ["layers.6", "layers.7", "norm", "output"],
+    ]
+    assert parallelism["pipeline_parallel_schedule"] == "1F1B"
+    assert parallelism["pipeline_parallel_degree"] == 4
+    assert parallelism["tensor_parallel_degree"] == 2
+    assert parallelism["data_parallel_shard_degree"] == 2
+
+
+def test_micro_batches_are_the_pipelines_or_accumulated() -> None:
+    pipeline = tables(job())
+    assert pipeline["training"]["local_batch_size"] == 32
+    assert pipeline["training"]["global_batch_size"] == 64
+    assert pipeline["parallelism"]["pipeline_parallel_microbatch_size"] == 2
+    accumulated = tables(job(**ALONE))
+    assert accumulated["training"]["local_batch_size"] == 2
+    assert "pipeline_parallel_microbatch_size" not in accumulated["parallelism"]
+
+
+def test_virtual_stages_are_interleaved() -> None:
+    parallelism = tables(job(pp=2, layout=split_layout([2, 1, 3, 2])))["parallelism"]
+    assert parallelism["pipeline_parallel_schedule"] == "Interleaved1F1B"
+    assert len(parallelism["module_fqns_per_model_part"]) == 4
+
+
+@pytest.mark.parametrize(("sharding", "policy"), [("gradients", "never"), ("parameters", "always")])
+def test_sharding_is_fsdp(sharding: str, policy: str) -> None:
+    found = tables(with_optimizer(sharding=sharding))["parallelism"]
+    assert found["fsdp_reshard_after_forward"] == policy
+
+
+def test_optimizer_states_alone_are_noted() -> None:
+    assert any("FSDP" in note for note in export_torchtitan(job(), "run").notes)
+    gradients = export_torchtitan(with_optimizer(sharding="gradients"), "run").notes
+    assert not any("FSDP" in note for note in gradients)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "mode"),
+    [
+        (Recompute(), "none"),
+        (FULL, "full"),
+        (Recompute(granularity="full", method="block", layers=3), "full"),
+        (Recompute(granularity="selective"), "none"),
+    ],
+)
+def test_recomputation(recompute: Recompute, mode: str) -> None:
+    case = job(settings=usual(recompute=recompute))
+    assert tables(case)["activation_checkpoint"]["mode"] == mode
+
+
+def test_a_known_model_is_a_flavor() -> None:
+    model = llama(
+        layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, sequence=8192
+    )
+    exported = export_torchtitan(job(model, layout=split_layout([7, 8, 9, 8])), "run")
+    assert set(exported.files) == {".toml"}
+    assert tomllib.loads(exported.files[".toml"])["model"] == {"name": "llama3", "flavor": "8B"}
+
+
+def test_another_model_comes_as_a_module() -> None:
+    exported = export_torchtitan(job(), "my run")
+    assert set(exported.files) == {".toml", "_model.py"}
+    found = tomllib.loads(exported.files[".toml"])
+    assert found["experimental"]["custom_import"] == found["model"]["name"] == "my_run_model"
+    calls = [n for n in ast.walk(ast.parse(exported.files["_model.py"])) if isinstance(n, ast.Call)]
+    arguments = next(c for c in calls if getattr(c.func, "id", "") == "TransformerModelArgs")
+    values = {k.arg: ast.literal_eval(k.value) for k in arguments.keywords}
+    assert values["dim"] == 256
+    assert values["n_kv_heads"] == 8
+
+
+def test_another_order_is_no_matter_in_one_node_or_without_replicas() -> None:
+    other = usual(order="tp-cp-ep-pp-dp")
+    same = export_torchtitan(job(dp=1, tp=1, settings=replace(other, precision="fp32")), "run")
+    assert not any("order" in note for note in same.notes)
+    near = export_torchtitan(job(dp=2, tp=1, pp=2, layout=None, settings=other), "run")
+    assert any("alike in one node" in note for note in near.notes)
+
+
+REFUSED = {
+    "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
+    "heads": (job(tp=3), "heads", {"tp": 1}),
+    "key-value heads": (job(llama(kv_heads=2), tp=4), "kv_heads", {"tp": 2}),
+    "learned positions": (job(gpt()), "model.norm", {"model": llama()}),
+    "biases": (job(llama(bias=True)), "model.bias", {"model": llama()}),
+    "dropout": (job(llama(dropout=0.1)), "model.dropout", {"model": llama()}),
+    "more tokens": (
+        job(llama(prediction_layers=1)),
+        "model.prediction_layers",
+        {"model": llama(), "layout": None},
+    ),
+    "tied in a pipeline": (job(llama(tied=True)), "pp", ALONE),
+    "mixed layers": (
+        job(llama(experts=Experts(count=4, top_k=1, ffn=64, every=2)), **ALONE),
+        "model.experts",
+        {"model": llama()},
+    ),
+    "sequence": (
+        job(settings=usual(sequence_parallel=False)),
+        "sequence_parallel",
+        {"settings": usual()},
+    ),
+    "odd sequence": (job(llama(sequence=510)), "model.sequence", {"model": llama(sequence=508)}),
+    "order": (
+        job(settings=usual(order="tp-cp-ep-pp-dp")),
+        "settings.order",
+        {"settings": usual()},
+    ),
+    "replicas": (with_optimizer(sharding="none"), "sharding", {"settings": usual()}),
+    "one replica": (job(dp=1), "dp: found 1", {"dp": 2}),
+    "share of states": (with_optimizer(offload=0.3), "offload", {"settings": usual()}),
+    "sgd": (with_optimizer(name="sgd"), "name", {"settings": usual()}),
+    "fp16": (job(settings=usual(precision="fp16")), "precision", {"settings": usual()}),
+    "instances": (with_optimizer(instances=3), "instances", {"settings": usual()}),
+    "first layers": (
+        job(settings=usual(recompute=Recompute(granularity="full", method="block", layers=1))),
+        "settings.recompute.layers",
+        {"settings": usual()},
+    ),
+    "chunks": (
+        job(settings=usual(recompute=Recompute(granularity="full", method="uniform", layers=2))),
+        "settings.recompute.layers",
+        {"settings": usual(recompute=FULL)},
+    ),
+    "parts": (
+        job(settings=usual(recompute=Recompute(granularity="selective", modules=("mlp",)))),
+        "settings.recompute.modules",
+        {"settings": usual()},
+    ),
+    "divided inputs": (
+        job(settings=usual(recompute=replace(FULL, distribute=True))),
+        "settings.recompute.distribute",
+        {"settings": usual(recompute=FULL)},
+    ),
+    "few micro-batches": (job(global_batch=8), "global_batch", {"global_batch": 16}),
+    "uneven rounds": (
+        job(pp=2, layout=split_layout([2] * 4), global_batch=20),
+        "interleaved",
+        {"global_batch": 16},
+    ),
+    "empty stage": (
+        job(layout=read_layout("Et|tttt||tttL")),
+        "layout, stage 2",
+        {"layout": None},
+    ),
+    "expert degree": (
+        job(deepseek(), settings=usual(ep=3)),
+        "settings.ep",
+        {"settings": usual(ep=2)},
+    ),
+    "no experts": (job(settings=usual(ep=2)), "settings.ep", {"settings": usual()}),
+    "expert tensor degree": (
+        job(deepseek(), tp=4, settings=usual(ep=2, etp=2)),
+        "settings.etp",
+        {"settings": usual(ep=2, etp=4)},
+    ),
+    "dropped tokens": (
+        job(deepseek(), settings=usual(kernels=Kernels(capacity=1.0))),
+        "capacity",
+        {"settings": usual()},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_torchtitan_cannot_run_is_refused_and_repaired(name: str) -> None:
+    case, field, repair = REFUSED[name]
+    with pytest.raises(PlanError, match=field) as caught:
+        export_torchtitan(case, "run")
+    assert "\n" not in str(caught.value)
+    export_torchtitan(replace(case, **repair), "run")
+
+
+@hypothesis_settings(max_examples=200, deadline=None)
+@given(jobs())
+def test_any_job_is_said_or_refused(case: TrainingJob) -> None:
+    """Every layer is in one part, in order, whatever the plan."""
+    plain = {"norm": "rmsnorm", "gated": True, "bias": False, "qkv_bias": False, "dropout": 0.0}
+    case = replace(case, model=replace(case.model, **plain))
+    try:
+        found = tables(case)
+    except PlanError:
+        return
+    parts = found["parallelism"].get("module_fqns_per_model_part")
+    if parts is None:
+        assert case.pp == 1
+        return
+    layers = [f"layers.{i}" for i in range(case.model.layers)]
+    assert [module for part in parts for module in part] == [
+        "tok_embeddings",
+        *layers,
+        "norm",
+        "output",
+    ]
+    assert len(parts) == len(case.stages)
+
+
+def test_names_cannot_break_out_of_the_text() -> None:
+    text = export_torchtitan(job(), 'a"b\nc = 1').files[".toml"]
+    assert tomllib.loads(text)["job"]["description"] == 'a"b\nc = 1'

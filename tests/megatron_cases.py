@@ -1,0 +1,164 @@
+"""Small models and clusters for planning with Megatron, and every plan of theirs, one by one."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.costs.megatron_job import layout_of, virtual_sizes
+from ilp_planner.mixed.megatron_build import build_megatron_problem
+from ilp_planner.mixed.options import divisors
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.decoder import Decoder, Experts
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.training import ORDERS, Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.mixed.problem import GroupProblem
+
+GIB = 2**30
+SMALL = {"layers": 4, "hidden": 256, "heads": 4, "sequence": 512, "vocab": 2000, "ffn": 768}
+MIXTURE = Experts(count=4, top_k=2, ffn=256, shared_ffn=128, dense_first=1)
+
+
+def small_model(**changes: Any) -> ModelSpec:
+    """Return a decoder of 4 layers."""
+    return ModelSpec(name="small", precision="bf16", architecture=Decoder(**{**SMALL, **changes}))
+
+
+def device(name: str = "a100", *, peak: float = 300e12, memory: float = 80 * GIB) -> Device:
+    """Return a device type."""
+    return Device(
+        name=name,
+        memory=int(memory),
+        peak={"bf16": peak, "fp16": peak},
+        sustained=0.6,
+        memory_bandwidth=2e12,
+        launch=2e-6,
+    )
+
+
+def small_cluster(
+    nodes: int = 2, devices: int = 2, *, between: float = 20e9, slow: int = 0
+) -> ClusterSpec:
+    """Return equal nodes, and `slow` more of a slower type."""
+    groups = [NodeGroup(device="a100", devices=devices, count=nodes)]
+    types = {"a100": device()}
+    if slow:
+        groups.append(NodeGroup(device="l4", devices=devices, count=slow))
+        types["l4"] = device("l4", peak=100e12)
+    return ClusterSpec(
+        name="small",
+        device_types=types,
+        nodes=tuple(groups),
+        intra_node=Link(bandwidth=200e9, latency=5e-6),
+        inter_node=Link(bandwidth=between, latency=15e-6),
+    )
+
+
+def small_problem(
+    cluster: ClusterSpec | None = None, *, batch: int = 8, **options: Any
+) -> GroupProblem:
+    """Return a problem; options of the model beside those of the problem."""
+    names = {"memory_limit", "max_tp", "max_cp", "max_stages", "micro_batch_sizes"}
+    own = {name: options.pop(name) for name in list(options) if name in names}
+    return build_megatron_problem(
+        cluster or small_cluster(), small_model(**options), global_batch=batch, **own
+    )
+
+
+def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
+    """Yield all plans that could be of the problem's space, legal or not."""
+    cluster, costs = problem.cluster, problem.costs
+    model, count = costs.model, cluster.device_count  # type: ignore[attr-defined]
+    each = cluster.nodes[0].devices
+    orders = {
+        tuple(n for t in types for n, kind in enumerate(cluster.node_types) if kind == t)
+        for types in itertools.permutations(cluster.type_names)
+    }
+    experts = model.experts
+    for tp, cp, pp in itertools.product(divisors(count), repeat=3):
+        if count % (tp * cp * pp):
+            continue
+        dp = count // (tp * cp * pp)
+        if problem.global_batch % dp:
+            continue
+        expert_choices = [(1, 0)]
+        if experts is not None:
+            expert_choices = [
+                (ep, etp) for ep in divisors(experts.count) for etp in sorted({1, tp})
+            ]
+        for size, (ep, etp), order, nodes, virtual in itertools.product(
+            divisors(problem.global_batch // dp), expert_choices, ORDERS, sorted(orders),
+            range(1, model.layers + 1),
+        ):  # fmt: skip
+            ranks = [node * each + i for node in nodes for i in range(each)]
+            settings = replace(
+                costs.settings,  # type: ignore[attr-defined]
+                cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
+            )  # fmt: skip
+            groups = _groups(ranks, tp * cp, dp, pp, size, order)
+            for stops in every_layout(model, pp, virtual):
+                longest = max(stage.layers for stage in layout_of(stops, model).stages)
+                for again in recomputations(longest):
+                    yield GroupPlan(
+                        model=problem.model,
+                        global_batch=problem.global_batch,
+                        micro_batches=problem.global_batch // (size * dp),
+                        stages=tuple(
+                            GroupStage(start=a, stop=b, replicas=groups[k % pp])
+                            for k, (a, b) in enumerate(itertools.pairwise(stops))
+                        ),
+                        settings=replace(settings, recompute=again),
+                        virtual=virtual,
+                    )
+
+
+def every_layout(model: Decoder, pp: int, virtual: int) -> Iterator[tuple[int, ...]]:
+    """Yield where virtual stages end, in all layouts of the space."""
+    length = model.layers + 2
+    if virtual > 1 and len(set(model.expert_layers)) > 1:
+        for ends in every_cut(length, pp * virtual):
+            sizes = [stop - start for start, stop in itertools.pairwise(ends)]
+            if len(set(sizes[1:-1])) == 1:
+                yield ends
+        return
+    for ends in every_cut(length, pp):
+        sizes = list(virtual_sizes(ends, virtual, model.layers))
+        if min(sizes) >= 1 and sum(sizes) == length:
+            yield (0, *itertools.accumulate(sizes))
+
+
+def recomputations(longest: int) -> Iterator[Recompute]:
+    """Yield all recomputations of virtual stages of so many layers."""
+    yield Recompute()
+    yield Recompute(granularity="selective")
+    if longest:
+        yield Recompute(granularity="full", method="uniform", layers=1)
+    for count in range(1, longest + 1):
+        yield Recompute(granularity="full", method="block", layers=count)
+
+
+def every_cut(length: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to cut a chain into so many ranges that are not empty."""
+    for inner in itertools.combinations(range(1, length), parts - 1):
+        yield (0, *inner, length)
+
+
+def _groups(
+    ranks: list[int], width: int, dp: int, pp: int, size: int, order: str
+) -> list[tuple[Replica, ...]]:
+    """Return the replicas of every pipeline rank."""
+    found = []
+    for stage in range(pp):
+        replicas = []
+        for replica in range(dp):
+            place = stage * dp + replica if order == ORDERS[0] else replica * pp + stage
+            seats = ranks[place * width : (place + 1) * width]
+            replicas.append(Replica(devices=tuple(seats), samples=size))
+        found.append(tuple(replicas))
+    return found

@@ -1,0 +1,274 @@
+"""Planning for Megatron-LM: every plan of small cases tried, and what must hold for all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.errors import InfeasibleError, SpecError, UsageError
+from ilp_planner.mixed.certificate import check_group_certificate
+from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.mixed.megatron_build import build_megatron_problem
+from ilp_planner.mixed.megatron_partition import best_cut
+from ilp_planner.mixed.megatron_parts import megatron_parts
+from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.result import Status, Stop
+from ilp_planner.solvers.base import Limits
+from ilp_planner.specs.cluster import NodeGroup
+from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.t5 import T5
+from ilp_planner.specs.training import Recompute
+from tests.megatron_cases import (
+    GIB,
+    MIXTURE,
+    every_plan,
+    small_cluster,
+    small_model,
+    small_problem,
+)
+
+WIDE = {"hidden": 1024, "sequence": 4096, "heads": 8, "ffn": 4096, "vocab": 32000}
+SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
+
+
+def optimum(problem):
+    """Return the least time of all legal plans."""
+    times = [
+        evaluation.iteration_time
+        for plan in every_plan(problem)
+        if (evaluation := evaluate_groups(problem, plan)).legal
+    ]
+    return min(times, default=math.inf)
+
+
+def assert_optimal(problem):
+    found, best = solve_groups(problem), optimum(problem)
+    if math.isinf(best):
+        assert found.status is Status.INFEASIBLE
+        return
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(best, rel=1e-9)
+    assert evaluate_groups(problem, found.plan).legal
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options"),
+    [
+        (small_cluster(), {"batch": 4, "memory_limit": 2.2 * GIB, **WIDE}),
+        (small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **WIDE}),
+        (small_cluster(1, 2, slow=1), {"batch": 2, "memory_limit": 2.2 * GIB, **WIDE}),
+        (small_cluster(3, 1, between=2e9), {"batch": 6, **WIDE, "layers": 5}),
+        (small_cluster(), {"batch": 4, "memory_limit": 2.4 * GIB, "max_cp": 4, **WIDE}),
+        (small_cluster(), {"batch": 2, "memory_limit": 2.3 * GIB, **SHORT, "experts": MIXTURE}),
+        (small_cluster(2, 1), {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False}),
+    ],
+    ids=["tight", "less tight", "two types", "slow links", "context", "experts", "prediction"],
+)
+def test_the_optimum_is_that_of_all_plans(cluster, options):
+    assert_optimal(small_problem(cluster, **options))
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    limit=st.floats(1.4, 3.0),
+    between=st.sampled_from((1e9, 2e10, 2e11)),
+    vocab=st.sampled_from((500, 60000)),
+    batch=st.sampled_from((2, 4, 6)),
+    tied=st.booleans(),
+)
+def test_the_optimum_of_random_cases(limit, between, vocab, batch, tied):
+    assert_optimal(
+        small_problem(
+            small_cluster(2, 1, between=between),
+            batch=batch,
+            memory_limit=limit * GIB,
+            **{**SHORT, "vocab": vocab, "tied": tied},
+        )
+    )
+
+
+@pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
+def test_bounds_are_below_what_variants_take(options):
+    """Of every variant of every part, with endless memory and slow links."""
+    problem = small_problem(small_cluster(1, 2, slow=1, between=3e9), batch=4, **options)
+    tried = 0
+    for part in megatron_parts(problem, problem.costs):
+        least = part.least_bound()
+        for variant in part.variants():
+            if not part.spread(variant):
+                continue
+            cut = best_cut(part.tables(variant)).cut
+            if cut is not None:
+                tried += 1
+                value = cut.value + part.ranks.constant
+                assert part.bound(variant) <= value * (1 + 1e-12)
+                assert least <= value * (1 + 1e-12)
+                plan = part.group_plan(variant, cut.ends)
+                evaluation = evaluate_groups(problem, plan)
+                assert evaluation.legal
+                assert evaluation.iteration_time == pytest.approx(value, rel=1e-9)
+    assert tried > 50
+
+
+def test_no_plan_is_faster_than_the_bound():
+    problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
+    bound = solve_groups(problem).bound
+    for plan in islice(every_plan(problem), 0, None, 7):
+        evaluation = evaluate_groups(problem, plan)
+        assert not evaluation.legal or evaluation.iteration_time >= bound * (1 - 1e-12)
+
+
+def test_more_memory_is_never_worse():
+    times = [
+        solve_groups(small_problem(batch=4, memory_limit=limit * GIB, **WIDE)).objective
+        for limit in (2.0, 2.3, 2.6, 4.0)
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+
+
+@pytest.mark.parametrize("solver", ["cp-sat", "milp"])
+def test_other_solvers_find_the_same(solver):
+    problem = small_problem(small_cluster(2, 1), batch=4, memory_limit=2.6 * GIB, **WIDE)
+    mine, other = solve_groups(problem), solve_groups(problem, solver=solver)
+    assert other.objective == pytest.approx(mine.objective, rel=1e-6)
+
+
+def test_certificates_are_derived_again_and_false_ones_refuted():
+    problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
+    found = solve_groups(problem)
+    check = check_group_certificate(problem, found.certificate, found.plan)
+    assert check.holds
+    assert check.bound == pytest.approx(found.objective)
+    best = min(found.certificate["parts"], key=lambda part: part["bound_s"] or math.inf)
+    best["bound_s"] *= 1.01
+    assert not check_group_certificate(problem, found.certificate, found.plan).holds
+
+
+def test_a_stop_at_once_keeps_a_bound():
+    problem = small_problem(batch=4, **WIDE)
+    stopped, best = solve_groups(problem, limits=Limits(seconds=0)), solve_groups(problem)
+    assert stopped.stopped_by is Stop.TIME
+    assert stopped.bound <= best.objective
+    assert best.stopped_by is Stop.PROOF
+
+
+def test_the_best_plans_differ_and_are_in_order():
+    problem = small_problem(batch=4, memory_limit=2.6 * GIB, **WIDE)
+    found = solve_groups(problem, top=5)
+    times = [entry.evaluation.iteration_time for entry in found.ranking]
+    assert len(times) == 5
+    assert times == sorted(times)
+    assert times[0] == pytest.approx(found.objective)
+    shapes = {
+        (e.plan.settings, e.plan.virtual, e.plan.ranks, e.plan.stages[0].replicas)
+        for e in found.ranking
+    }
+    assert len(shapes) == 5
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+
+def first_plan(problem, wanted):
+    return next(plan for plan in every_plan(problem) if wanted(plan))
+
+
+def broken(problem, plan):
+    return {violation.rule for violation in evaluate_groups(problem, plan).violations}
+
+
+def test_interleaving_needs_whole_groups_of_micro_batches():
+    problem = small_problem(batch=3, **SHORT)
+    plan = first_plan(problem, lambda p: p.virtual == 2 and p.ranks == 2 and p.micro_batches == 3)
+    assert "virtual stages" in broken(problem, plan)
+    assert not any(v.virtual > 1 for part in megatron_parts(problem, problem.costs)
+                   for v in part.variants() if part.micro_batches % part.degrees.pp)  # fmt: skip
+
+
+def test_more_layers_again_than_there_are_are_refused():
+    problem = small_problem(batch=2, **SHORT)
+    plan = first_plan(problem, lambda p: p.ranks == 2)
+    again = Recompute(granularity="full", method="block", layers=4)
+    wrong = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, recompute=again))
+    assert "recompute layers" in broken(problem, wrong)
+
+
+def test_experts_keep_the_pipeline_groups():
+    problem = small_problem(batch=4, **{**SHORT, "experts": MIXTURE})
+    plan = first_plan(
+        problem,
+        lambda p: p.settings.order.endswith("pp-dp") and p.ranks == 2 and p.stages[0].dp == 2
+        and p.settings.ep * p.settings.etp != p.stages[0].tp,
+    )  # fmt: skip
+    assert "rank order" in broken(problem, plan)
+
+
+def test_ranks_fill_nodes_in_order():
+    problem = small_problem(small_cluster(2, 2), batch=2, **SHORT)
+    plan = first_plan(
+        problem, lambda p: p.ranks == 2 and p.stages[0].tp == 2 and p.settings.cp == 1
+    )
+    first, second = (stage.replicas for stage in plan.stages)
+    hosts = dataclasses.replace(
+        plan,
+        stages=(
+            dataclasses.replace(plan.stages[0], replicas=second),
+            dataclasses.replace(plan.stages[1], replicas=first),
+        ),
+    )
+    assert evaluate_groups(problem, hosts).legal  # other hosts first
+    crossed = dataclasses.replace(
+        plan,
+        stages=tuple(
+            dataclasses.replace(
+                stage, replicas=(dataclasses.replace(stage.replicas[0], devices=devices),)
+            )
+            for stage, devices in zip(plan.stages, ((0, 2), (1, 3)), strict=True)
+        ),
+    )
+    assert broken(problem, crossed) == {"rank order"}
+
+
+@pytest.mark.parametrize(("heads", "kv", "expected"), [(4, 4, {1, 2}), (4, 1, {1, 2}), (6, 3, {1})])
+def test_tensor_degrees_divide_heads_and_groups(heads, kv, expected):
+    problem = small_problem(
+        small_cluster(1, 2), batch=2, layers=2, hidden=64 * heads, heads=heads, kv_heads=kv
+    )
+    degrees = {part.degrees.tp for part in megatron_parts(problem, problem.costs)}
+    assert degrees == expected
+
+
+def test_unequal_nodes_and_other_families_are_refused():
+    cluster = small_cluster()
+    uneven = dataclasses.replace(
+        cluster, nodes=(*cluster.nodes, NodeGroup(device="a100", devices=1))
+    )
+    with pytest.raises(SpecError, match="equally many devices for Megatron-LM"):
+        build_megatron_problem(uneven, small_model(), global_batch=8)
+    t5 = T5(
+        layers=2, hidden=256, heads=8, kv_channels=64, encoder_sequence=256, decoder_sequence=64,
+        vocab=4096,
+    )  # fmt: skip
+    other = ModelSpec(name="t5", precision="bf16", architecture=t5)
+    with pytest.raises(SpecError, match="family must be gpt or decoder"):
+        build_megatron_problem(cluster, other, global_batch=8)
+    with pytest.raises(UsageError, match="--max-cp: must be at least 1, found 0"):
+        build_megatron_problem(cluster, small_model(), global_batch=8, max_cp=0)
+    with pytest.raises(InfeasibleError, match="dp 4: does not divide the global batch 3"):
+        build_megatron_problem(cluster, small_model(), global_batch=3, max_stages=1, max_tp=1)
+
+
+def test_a_gpt_is_planned_like_the_decoder_it_is():
+    gpt = Gpt(layers=4, hidden=256, heads=4, sequence=512, vocab=2000)
+    model = ModelSpec(name="small", precision="bf16", architecture=gpt)
+    cluster = small_cluster()
+    mine = solve_groups(build_megatron_problem(cluster, model, global_batch=8))
+    decoder = small_problem(cluster, ffn=1024)
+    assert solve_groups(decoder).objective == pytest.approx(mine.objective)
