@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 MASK = 1  # bytes of an element of a dropout mask
+LONGEST_FUSED = 4096  # tokens, of core's fused softmax (`is_kernel_available`)
 CORE, UP = "core_attn", "mla_up_proj"  # parts that selective recomputation may cover
 
 
@@ -56,6 +57,10 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
             qkv,
             Kept(name="queries, keys, values", shape=(*leading, width), width=sizes.width, why=why),
         )
+    elif same_strides(job) and job.settings.cp > 1 and job.settings.cp_comm == "p2p":
+        # Queries stay where the product put them, all of its output with them; keys and values go
+        # around in a buffer of their own (Transformer Engine's `AttnFuncWithCPAndKVP2P`).
+        query = (*leading, query[-1] + 2 * key[-1])
     norms = _head_norms(job, leading) if model.qk_norm else ()
     # Unfused attention repeats keys and values for every query head.
     seen = query if job.settings.kernels.attention == "unfused" else key
@@ -75,9 +80,13 @@ def reads_strided(job: TrainingJob) -> bool:
     (`get_qkv_layout`); so does context parallelism on its way to other ranks; and the legacy model
     copies all three to the layout of the flash-attention package.
     """
+    return same_strides(job) and job.settings.cp == 1 and not legacy(job)
+
+
+def same_strides(job: TrainingJob) -> bool:
+    """Return whether queries, keys and values lie in the product's output alike, unchanged."""
     model = job.model
-    moved = model.positions == "rope" or model.qk_norm or model.kv_heads != model.heads
-    return not moved and job.settings.cp == 1 and not legacy(job)
+    return not (model.positions == "rope" or model.qk_norm or model.kv_heads != model.heads)
 
 
 def legacy(job: TrainingJob) -> bool:
@@ -134,7 +143,8 @@ def _core(
             kept.append(Kept(name="output", shape=output, width=w, why=why))
         return Module(name="core_attention", kept=tuple(kept))
     scores = (sizes.batch, sizes.heads, sizes.tokens, model.sequence)
-    kept.append(Kept(name="softmax", shape=scores, width=w, why="output of the softmax"))
+    exact = STATISTIC if local_softmax(job) else w
+    kept.append(Kept(name="softmax", shape=scores, width=exact, why="output of the softmax"))
     if model.dropout:
         kept += [
             Kept(name="dropout mask", shape=scores, width=MASK, why="of attention dropout"),
@@ -143,16 +153,30 @@ def _core(
     return Module(name="core_attention", kept=tuple(kept))
 
 
+def local_softmax(job: TrainingJob) -> bool:
+    """Return whether PyTorch computes the softmax of local attention, in fp32.
+
+    `fused_softmax.py`: where the fused kernel is turned off, or the sequence is too long for it.
+    """
+    kernels = job.settings.kernels
+    if kernels.implementation != "local" or kernels.attention == "flash":
+        return False
+    return not kernels.fused_softmax or job.model.sequence > LONGEST_FUSED
+
+
 def _relays(job: TrainingJob) -> bool:
     """Return whether attention's output is copied before the projection reads it.
 
     Context parallelism sends it back or puts it together, except around a ring, where it is added
-    up in place; the legacy model turns samples first into tokens first, which with one sample is
-    the same memory.
+    up in place. The flash-attention package gives samples first, which must be tokens first for the
+    projection; with one sample that is the same memory.
     """
-    settings = job.settings
-    exchanged = settings.cp > 1 and settings.cp_comm != "p2p"
-    return exchanged or (legacy(job) and job.micro_batch > 1)
+    settings, model = job.settings, job.model
+    if settings.cp > 1:
+        return settings.cp_comm != "p2p"
+    # The package has no kernel for values that are narrower than the keys.
+    package = settings.kernels.flash_package and model.latent is None
+    return (package or legacy(job)) and job.micro_batch > 1
 
 
 def _projection(job: TrainingJob, columns: int) -> Module:

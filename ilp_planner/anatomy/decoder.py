@@ -16,7 +16,7 @@ from ilp_planner.anatomy.mlp import mlp_modules
 from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.norms import norm_kept, norm_module, norm_weights
 from ilp_planner.anatomy.products import product, product_input, with_kept
-from ilp_planner.anatomy.recompute import checkpoint, recomputed_layers, recomputes
+from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_layers, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 
 if TYPE_CHECKING:
@@ -38,8 +38,13 @@ def embedding_module(job: TrainingJob) -> Module:
     if model.positions == "learned":
         weight = Weight(name="weight", shape=(model.max_position_embeddings, sizes.hidden))
         children.append(Module(name="position_embeddings", weights=(weight,)))
-    kept = _dropout_mask(job)
+    kept = _dropout_mask(job) + _arguments(job)
     return Module(name="embedding", kept=kept, children=tuple(children))
+
+
+def _arguments(job: TrainingJob) -> tuple[Kept, ...]:
+    """Return what layers that are computed again keep besides their input, together."""
+    return loader_mask(job) if job.settings.recompute.granularity == "full" else ()
 
 
 def _words(job: TrainingJob) -> Module:
@@ -136,6 +141,7 @@ def output_module(job: TrainingJob) -> Module:
     rows = with_kept(rows, product_input(job, sizes.narrow, "the last norm's output"))
     return Module(
         name="output",
+        kept=_arguments(job) if job.pp > 1 else (),
         children=(
             replace(norm, name="decoder.final_layernorm"),
             rows,

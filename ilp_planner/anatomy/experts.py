@@ -65,7 +65,35 @@ def _router(job: TrainingJob) -> Module:
         Kept(name="routing map", shape=seen, width=MAP, why="which expert sees which token"),
         Kept(name="order", shape=(seen[0], rows), width=INDEX, why="where each token is sent to"),
     )
-    return Module(name="router", weights=tuple(weights), kept=kept)
+    return Module(name="router", weights=tuple(weights), kept=(*kept, *_gathered(job, seen)))
+
+
+def _gathered(job: TrainingJob, seen: tuple[int, int]) -> tuple[Kept, ...]:
+    """Return what the all-gather dispatcher keeps of the other ranks' routing.
+
+    It gathers probabilities and map over the experts' ranks and refers to them until its next use
+    (`MoEAllGatherTokenDispatcher`).
+    """
+    sources = job.settings.ep * job.expert_tp
+    if job.settings.kernels.dispatcher != "allgather" or sources == 1:
+        return ()
+    shape = (seen[0] * sources, seen[1])
+    why = "of all ranks whose tokens are gathered"
+    return (
+        Kept(name="gathered probabilities", shape=shape, width=ROUTING, why=why),
+        Kept(name="gathered map", shape=shape, width=MAP, why=why),
+    )
+
+
+def keeps_output(job: TrainingJob) -> bool:
+    """Return whether the routed experts' output is kept.
+
+    Tokens are put back in order with `index_add_` where results must be the same bit for bit
+    (`moe_utils.py: unpermute`), and PyTorch's derivative of that refers to what was added, though
+    it needs its shape only.
+    """
+    kernels = job.settings.kernels
+    return kernels.deterministic and not kernels.fused_permute
 
 
 def routed_tokens(job: TrainingJob) -> int:
@@ -150,4 +178,8 @@ def _routed_kept(
         # Multiplied by the router's weights in a step of its own, which keeps both factors.
         activation += (Kept(name="output", shape=(tokens, columns), width=w, why="unweighted"),)
     second = product_input(job, (tokens, columns), "output of the activation")
-    return (first,), activation, () if recomputes(job, "moe_act") else (second,)
+    last: tuple[Kept, ...] = () if recomputes(job, "moe_act") else (second,)
+    if keeps_output(job):
+        why = "added up in the tokens' order, deterministically"
+        last += (Kept(name="output", shape=(tokens, job.model.hidden), width=w, why=why),)
+    return (first,), activation, last

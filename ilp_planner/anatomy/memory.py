@@ -18,7 +18,7 @@ from ilp_planner.anatomy.schedule import held, in_flight
 from ilp_planner.anatomy.states import copies_parameters, gathers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.specs.training import TrainingJob
 
@@ -39,6 +39,7 @@ __all__ = [
 Count = Any  # a number, or a numpy array with one per stage
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
 UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next
+LAYERS = ("layer", "expert layer", "prediction layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,20 +196,29 @@ def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> 
 
 
 def _gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
-    """Return whole parameters and gradients of the layers in use, where they are sharded.
+    """Return whole parameters, where they are sharded.
 
-    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile.
+    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile. What is no
+    layer is no unit of its own, and stays gathered (`megatron_fsdp.py: _post_forward`).
     """
-    weights, gradients = gathers(parts.job)
-    if not gradients:
+    weights, _ = gathers(parts.job)
+    if not weights:
         return 0.0
-    settings = parts.job.settings
-    width = settings.optimizer.gradient + settings.width * weights
+    return parts.job.settings.width * (_units(parts, counts) + _rest(parts, counts, KINDS))
+
+
+def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return the parameters of the layers in use."""
     most: Count = 0.0
-    for kind in KINDS:
-        size = parts.parts[kind].parameters * width
+    for kind in LAYERS:
+        size = float(parts.parts[kind].parameters)
         most = np.maximum(most, np.where(np.asarray(counts[kind]) > 0, size, 0.0))
     return UNITS * most
+
+
+def _rest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str]) -> Count:
+    """Return the parameters of all that is no layer, of these kinds."""
+    return sum(counts[kind] * parts.parts[kind].parameters for kind in kinds if kind not in LAYERS)
 
 
 def _moments(
@@ -242,14 +252,29 @@ def _moments(
         size = kinds[kind].again + extra * kinds[kind].chunk
         once = np.maximum(once, np.where(np.asarray(count) > 0, size, 0.0))
     has_output = counts["output"]
+    backward, last = _whole_gradients(parts, counts)
     stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
     return [
-        (before, 0.0, layer),
-        (before - np.where(once > 0, forgotten, 0.0), 0.0, once),
+        (before, 0.0, layer + backward),
+        (before - np.where(once > 0, forgotten, 0.0), 0.0, once + backward),
         (before, has_output * (kinds["output"].kept + kinds["output"].moment), 0.0),
-        (before - own, 0.0, counts["embedding"] * kinds["embedding"].moment),
+        (before - own, 0.0, counts["embedding"] * kinds["embedding"].moment + last),
         (0.0, 0.0, stepped),
     ]
+
+
+def _whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
+    """Return whole gradients, where they are sharded: while layers go back, and at the end.
+
+    Those of a layer are reduced after it; those of what is no layer at the end
+    (`megatron_fsdp.py: _root_post_backward`).
+    """
+    _, gradients = gathers(parts.job)
+    if not gradients:
+        return 0.0, 0.0
+    width = parts.job.settings.optimizer.gradient
+    layers = _units(parts, counts) + _rest(parts, counts, ("output",))
+    return width * layers, width * _rest(parts, counts, KINDS)
 
 
 def _start(

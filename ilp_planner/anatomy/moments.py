@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.decoder import in_place_loss
-from ilp_planner.anatomy.experts import routed_tokens
+from ilp_planner.anatomy.experts import keeps_output, routed_tokens
 from ilp_planner.anatomy.mlp import fuses
+from ilp_planner.anatomy.recompute import loader_mask
 from ilp_planner.anatomy.shard import part, sequence_parallel, shard_of
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
+IDENTIFIER = 8  # bytes of a token's number
 
 
 @dataclass(slots=True)
@@ -137,6 +139,8 @@ def _experts_forward(job: TrainingJob) -> float:
         before, after = sum(steps), routed * (2 if local > 1 else 1)
     if not settings.kernels.grouped_experts and local > 1:
         after += routed  # one by one, then side by side
+    if keeps_output(job):
+        after -= routed  # it is among what is kept
     return before + after + through.narrow * (experts.shared_ffn > 0)
 
 
@@ -223,7 +227,11 @@ def loss_moment(job: TrainingJob) -> float:
     In place, the loss keeps its gradient where the logits were, and the moment is the product's
     backward pass: the gradient of its input and, sequence parallel, the gathered input and the
     share of the gradient that stays. Otherwise it is the softmax in fp32 with the logits, or with
-    their gradient.
+    their gradient. What the data loader brought is there in the forward pass only.
+
+    Fused, Megatron's own loss is compiled (`fused_cross_entropy.py`): its steps do not write over
+    their input, so the logits in fp32 are there beside the softmax. The logits of multi-token
+    prediction, computed before the others, are referred to until the forward pass returns.
     """
     sizes = shard_of(job)
     through = flow(job)
@@ -232,19 +240,37 @@ def loss_moment(job: TrainingJob) -> float:
     product = through.whole + (through.gathered + through.narrow) * (through.gathered > 0)
     product += _weight_gradient(job, part(job.padded_vocab, job.tp))
     if in_place_loss(job):
-        return product
+        return max(product, loader_batch(job))
     softmax = float(numbers * SINGLE)
     if legacy(job):
         # `output.float()`, and less the largest of each row in a third tensor, which is kept.
         return logits + softmax
+    before = loader_batch(job) + through.gathered + logits * (job.model.prediction_layers > 0)
+    compiled = softmax if job.settings.kernels.fused_loss else 0.0
     if sizes.width == SINGLE:
-        return product  # in place: the logits are in fp32 already
-    return max(logits + through.gathered, logits + product - softmax)
+        return max(product, before + compiled)  # in place: the logits are in fp32 already
+    return max(logits + before + compiled, logits + product - softmax)
+
+
+def loader_batch(job: TrainingJob) -> float:
+    """Return what the data loader brings of one micro-batch to the first and the last stage.
+
+    Tokens, labels and positions, weights of the loss, and a mask of every pair of tokens.
+    """
+    sizes = shard_of(job)
+    rows = float(sizes.batch * sizes.tokens * (3 * IDENTIFIER + SINGLE))
+    return rows + sum(kept.size for kept in loader_mask(job))
 
 
 def embedding_moment(job: TrainingJob) -> float:
-    """Return what the last step of a backward pass holds: the dense gradient of all words."""
+    """Return what the last step of a backward pass holds, or the first of a forward pass.
+
+    The dense gradient of all words; the loader's mask, which context parallelism cuts after it has
+    come (`get_batch_on_this_cp_rank`).
+    """
     sizes = shard_of(job)
     through = flow(job)
     table = float(part(job.padded_vocab, job.tp) * sizes.hidden * sizes.width)
-    return table + through.gathered + through.narrow
+    cp = job.settings.cp
+    mask = sum(kept.size for kept in loader_mask(job)) * (1 + cp * (cp > 1))
+    return max(table + through.gathered + through.narrow, mask)

@@ -19,6 +19,9 @@ HOPPER = 9  # major compute capability of H100, H200, H800
 # eight times, but 32 MiB on Hopper. The thread of the backward pass has a handle of its own.
 HANDLES = 2
 HANDLE, HANDLE_HOPPER = 8.125 * MIB, 32.0 * MIB
+# Deterministic: PyTorch insists on `CUBLAS_WORKSPACE_CONFIG`, of which only `:4096:8` is big enough
+# for speed: 4096 KiB eight times.
+HANDLE_DETERMINISTIC = 32.0 * MIB
 # Transformer Engine's own (`get_cublas_workspace_size_bytes`): 32 MiB from Hopper on, 4 MiB before.
 ENGINE, ENGINE_BEFORE = 32.0 * MIB, 4.0 * MIB
 # It multiplies groups of experts on so many streams, each with a workspace.
@@ -36,17 +39,21 @@ def workspace(job: TrainingJob, generation: int = HOPPER) -> float:
     generation: major compute capability of the device.
     """
     kernels = job.settings.kernels
+    engine = ENGINE if generation >= HOPPER else ENGINE_BEFORE
+    experts = job.model.experts is not None
     if kernels.implementation == "local":
-        return handles(generation) + scores_buffer(job)
-    streams = 1 + STREAMS * (job.model.experts is not None and kernels.grouped_experts)
-    return streams * (ENGINE if generation >= HOPPER else ENGINE_BEFORE)
+        # Routers use Transformer Engine's products wherever it is there (`moe_utils.py`).
+        return handles(job, generation) + scores_buffer(job) + engine * experts
+    return (1 + STREAMS * (experts and kernels.grouped_experts)) * engine
 
 
-def handles(generation: int) -> float:
+def handles(job: TrainingJob, generation: int) -> float:
     """Return bytes of PyTorch's own workspaces, on a rank that multiplies with it.
 
     With Transformer Engine's layers only the output layer and routers do.
     """
+    if job.settings.kernels.deterministic:
+        return HANDLES * HANDLE_DETERMINISTIC
     return HANDLES * (HANDLE_HOPPER if generation == HOPPER else HANDLE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import (
@@ -94,6 +94,7 @@ def memory_parts(job: TrainingJob, *, generation: int = HOPPER) -> MemoryParts:
 
     generation: major compute capability of the device, for workspaces.
     """
+    job = _on_device(job, generation)
     modules = _modules(job)
     parts = dict.fromkeys(KINDS, Part())
     users: dict[tuple[int, ...], set[str]] = {}
@@ -121,11 +122,26 @@ def memory_parts(job: TrainingJob, *, generation: int = HOPPER) -> MemoryParts:
     )
 
 
+def _on_device(job: TrainingJob, generation: int) -> TrainingJob:
+    """Return the job with the attention that Transformer Engine chooses on these devices.
+
+    Before Hopper the flash-attention package, from then on cuDNN's, which writes its output where
+    the projection reads it; but after Hopper the latter's backward pass is not the same bit for bit
+    (`dot_product_attention/utils.py: get_attention_backend`).
+    """
+    kernels = job.settings.kernels
+    package = generation < HOPPER or (generation > HOPPER and kernels.deterministic)
+    if not package or kernels.implementation != "transformer_engine" or kernels.flash_package:
+        return job
+    kernels = replace(kernels, flash_package=True)
+    return replace(job, settings=replace(job.settings, kernels=kernels))
+
+
 def _handles(job: TrainingJob, generation: int) -> tuple[float, frozenset[str]]:
     """Return PyTorch's workspaces and the kinds that need them; `workspace` has them otherwise."""
     if job.settings.kernels.implementation == "local":
         return 0.0, frozenset()
-    return handles(generation), frozenset(("expert layer", "output", "prediction layer"))
+    return handles(job, generation), frozenset(("expert layer", "output", "prediction layer"))
 
 
 def _modules(job: TrainingJob) -> dict[str, Module]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ilp_planner.anatomy.modules import Module
     from ilp_planner.specs.training import TrainingJob
 
+BOOLEAN = 1  # bytes of a boolean
+
 
 def recomputes(job: TrainingJob, module: str) -> bool:
     """Return whether selective recomputation covers this part of every layer."""
@@ -42,6 +44,19 @@ def checkpoint(job: TrainingJob) -> Kept:
         width=sizes.width,
         why="the layer is computed again from it",
     )
+
+
+def loader_mask(job: TrainingJob) -> tuple[Kept, ...]:
+    """Return the mask of every pair of tokens that the data loader makes, a boolean for each.
+
+    It goes to the first and the last stage.
+    """
+    sizes = shard_of(job)
+    if not job.settings.kernels.loader_mask:
+        return ()
+    shape = (sizes.batch, 1, sizes.tokens, job.model.sequence)
+    why = "an argument of the layers that are computed again"
+    return (Kept(name="attention mask", shape=shape, width=BOOLEAN, why=why),)
 
 
 def remembering(job: TrainingJob) -> TrainingJob:

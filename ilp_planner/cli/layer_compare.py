@@ -45,7 +45,7 @@ SAME_VALUES = (
 )
 SAME_SIZES = ("hidden", "sequence", "vocabulary")
 # ... and a bound holds for all of them only when these are, too.
-SAME_SPACE = ("space", "micro_batch_sizes", "max_stages", "max_tp")
+SAME_SPACE = ("space", "micro_batch_sizes", "max_stages", "max_tp", "max_cp")
 
 
 def compare_layers(

@@ -186,7 +186,7 @@ class _Reader:
 
         asked = self.asked
         others = {
-            "--profile": self.kind if self.kind != "analytic" else "",
+            "--profile": self.kind if self.kind not in ("analytic", "metis") else "",
             "--cost-model": asked.cost_model if asked.cost_model != "native" else "",
             "--hostfile": asked.name("hostfile") or "",
             "--memory-rule": asked.memory_rule if asked.memory_rule != "device" else "",
@@ -199,8 +199,21 @@ class _Reader:
                     "its own, expected none"
                 )
         cluster, model = self.cluster_file(), self.model()
-        assert model is not None
-        self.keep("profile", "")
+        if model is None:
+            raise UsageError(
+                "--model: found none, expected the model that was profiled: --runtime megatron "
+                "needs its dimensions"
+            )
+        profile = None
+        if self.kind == "metis":
+            from ilp_planner.profiles.metis import metis_layer_profile
+
+            rows, _, sizes = self.metis_profile(model)
+            profile = metis_layer_profile(
+                rows, hidden=sizes.need("hidden"), sequence=sizes.need("sequence")
+            )
+        else:
+            self.keep("profile", "")
         batch = asked.global_batch or DEFAULT_GLOBAL_BATCH
         problem = build_megatron_problem(
             cluster,
@@ -211,6 +224,7 @@ class _Reader:
             max_stages=asked.max_stages,
             max_tp=asked.max_tp,
             max_cp=asked.max_cp,
+            profile=profile,
         )
         inputs = replace(
             asked,

@@ -107,7 +107,7 @@ def best_transfer(
     """
     own = group_class(option, cluster)
     across = _best_across(option, samples, own, to, cluster)
-    if not (own.within_node and to.within_node and own.types == to.types):
+    if not (own.within_node and to.within_node and own.types == to.types) or to.apart:
         return across
     inside = _both_ways(_within(cluster, own.types[0]), max(samples) / option.tp)
     lone = len(cluster.node_sizes(cluster.type_names[own.types[0]])) == 1
@@ -128,14 +128,17 @@ def _best_across(
         count = option.replicas[kind]
         shares = sorted(samples[place : place + count])
         place += count
-        if to == GroupClass((kind,), True) and len(own.types) > 1:
+        # Nodes that the sender fills, the receiver is not in.
+        alone = kind in to.apart or _fills_a_node(cluster, kind, option)
+        behind = to.within_node and to.types == (kind,) and not alone
+        if behind and len(own.types) > 1:
             continue  # this part of the group may share the receiver's node: the others send
         full = _filled(cluster, kind, option.tp)
-        if count > full and to == GroupClass((kind,), True) and _leaves_room(cluster, kind, option):
+        if count > full and behind and _leaves_room(cluster, kind, option):
             full = 1  # the receiver may sit where the sender's replicas leave devices over
         load = sum(shares if count <= full else shares[:full])
         # Of the receiver's nodes those of the same type may be this one; of one type alone not all.
-        others = [u for u in to.types if u != kind] or [kind]
+        others = to.types if alone else [u for u in to.types if u != kind] or [kind]
         links = [cluster.type_link(names[kind], names[other]) for other in others]
         ways.append(_slowest(_both_ways(link, load) for link in links))
     return _slowest(ways)
@@ -149,6 +152,13 @@ def _filled(cluster: ClusterSpec, kind: int, tp: int) -> int:
     """Count the replicas on a filled node of a type; the smallest node that one fits decides."""
     sizes = cluster.node_sizes(cluster.type_names[kind])
     return min((size // tp for size in sizes if size >= tp), default=1)
+
+
+def _fills_a_node(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
+    """Tell whether replicas leave no device of some node over, wherever they are packed."""
+    sizes = set(cluster.node_sizes(cluster.type_names[kind]))
+    (size, *others) = sizes
+    return not others and size % option.tp == 0 and option.use[kind] >= size
 
 
 def _leaves_room(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:

@@ -46,10 +46,12 @@ class GroupClass(NamedTuple):
 
     types: numbers of the device types that the group has, ascending.
     within_node: the group is smaller than a node of its type (it has one type only).
+    apart: types of which the two share no node, ascending.
     """
 
     types: tuple[int, ...]
     within_node: bool
+    apart: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

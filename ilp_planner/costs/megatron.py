@@ -6,7 +6,7 @@ Times are in `megatron_ranks`; memory is `anatomy.memory`'s, which `analyze` rep
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.memory import rank_memory
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.costs.megatron_times import ElementTime
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
@@ -37,12 +38,13 @@ class MegatronCosts:
     """Megatron-LM's training jobs on a cluster (`GroupCosts`).
 
     settings: what every plan has, besides the degrees and the recomputation that plans choose.
-    max_cp: context-parallel degree at most.
+    max_cp: context-parallel degree at most. profile: measured times of the layers; None: estimated.
     """
 
     model: Decoder
     settings: Settings
     max_cp: int = 1
+    profile: LayerProfile | None = field(default=None, compare=False)
 
     name = "megatron"
     peak_names = (SYNC,)
@@ -53,8 +55,19 @@ class MegatronCosts:
         return chain_names(self.model)
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
-        """Return nothing: every tensor-parallel degree has a time."""
-        return {}
+        """Return the tensor-parallel degrees that each device type is profiled for; nothing without
+        a profile, as every degree has a time."""
+        if self.profile is None:
+            return {}
+        return {name: self.profile.degrees(name) for name in self.profile.devices}
+
+    def profiled(self, cluster: ClusterSpec) -> frozenset[int] | None:
+        """Return the tensor-parallel degrees that all device types have times for; None: any."""
+        if self.profile is None:
+            return None
+        degrees = self.degrees()
+        each = [set(degrees.get(name, ())) for name in cluster.type_names]
+        return frozenset(set.intersection(*each))
 
     def constant(self, micro_batches: int) -> float:
         """Nothing is the same for every plan."""
@@ -82,7 +95,7 @@ class MegatronCosts:
             raise PlanError(
                 "plan: devices: expected whole nodes one after the other, in rank order"
             )
-        ranks = RankCosts(job, Network(cluster, order))
+        ranks = RankCosts(job, Network(cluster, order), self.profile)
         stages = [self._stage(plan, ranks, number) for number in range(len(plan.stages))]
         loads = [
             sum(stages[k].time for k in range(rank, len(stages), plan.ranks))

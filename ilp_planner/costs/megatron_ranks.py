@@ -29,7 +29,9 @@ from ilp_planner.anatomy.decoder import (
 from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.work import step_traffic
+from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.costs.megatron_times import ElementTime, JobTimes, job_times
+from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.anatomy.modules import Module
     from ilp_planner.costs.megatron_network import Network, Route
+    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.training import TrainingJob
 
+FORWARD_SHARE = 3  # a backward pass has twice the arithmetic of the forward pass
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
 SYNC_GROUPS = ("dp-cp", "edp")
 
@@ -55,10 +59,16 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class RankCosts:
-    """Times of a job's ranks on the nodes of a network, whatever its layout and recomputation."""
+    """Times of a job's ranks on the nodes of a network, whatever its layout and recomputation.
+
+    profile: measured times of whole layers, tensor-parallel messages included, instead of kernels'
+    and messages'; a forward pass is then a third of both, as its arithmetic is, and attention's
+    core the share of it that the estimate has.
+    """
 
     job: TrainingJob
     network: Network
+    profile: LayerProfile | None = None
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
@@ -95,7 +105,31 @@ class RankCosts:
         """Return the times of the whole chain on a kind of rank."""
         times = self.times[kind]
         layers = (times.expert if e else times.dense for e in self.job.model.expert_layers)
-        return (times.embedding, *layers, times.output)
+        chain = (times.embedding, *layers, times.output)
+        if self.profile is None:
+            return chain
+        return self._measured(self.profile, chain, kind)
+
+    def _measured(
+        self, profile: LayerProfile, chain: tuple[ElementTime, ...], kind: int
+    ) -> tuple[ElementTime, ...]:
+        """Return the chain with the profile's times, of the slowest device type of a rank."""
+        job = self.job
+        samples = np.array([job.micro_batch])
+        rates = memory_rates(self.network.cluster)
+        rows = [
+            predict_times(profile, name, job.tp, samples, rates=rates)[0]
+            for name in self.network.stage_types(job, kind)
+        ]
+        seconds = np.max(rows, axis=0).tolist()
+        return tuple(
+            ElementTime(
+                compute=spent,
+                again=spent / FORWARD_SHARE,
+                core=spent * element.core / element.total,
+            )
+            for spent, element in zip(seconds, chain, strict=True)
+        )
 
     @cached_property
     def transfers(self) -> tuple[float, ...]:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]
 
+# What the libraries below Megatron want set where results must be the same bit for bit.
+DETERMINISTIC = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "NCCL_ALGO": "Ring",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+}
 MAX_NODE = 8  # devices of a node, where nothing says
 
 
@@ -138,9 +144,11 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
     With tensor or context parallelism the order of kernels on a stream of GPUs before Blackwell
     depends on one hardware queue; FSDP needs several.
     """
-    if job.settings.optimizer.sharding in ("gradients", "parameters"):
-        return {}
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if job.tp * job.settings.cp > 1 else {}
+    found = dict(DETERMINISTIC) if job.settings.kernels.deterministic else {}
+    sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
+    if not sharded and job.tp * job.settings.cp > 1:
+        found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    return found
 
 
 def data_parallel_of(args: MegatronArguments) -> int:

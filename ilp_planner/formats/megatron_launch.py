@@ -185,7 +185,15 @@ def script_text(job: TrainingJob, args: MegatronArguments, name: str, expected: 
                 ("--eval-iters", "0"),
             ],
         ),
-        *_array("DATA", [("--mock-data",), ("--tokenizer-type", "NullTokenizer")]),
+        "# Stand-ins. This tokenizer adds the end of a document to the words that it is told.",
+        *_array(
+            "DATA",
+            [
+                ("--mock-data",),
+                ("--tokenizer-type", "NullTokenizer"),
+                ("--vocab-size", str(job.model.vocab - 1)),
+            ],
+        ),
         'torchrun "${DISTRIBUTED[@]}" "$MEGATRON/pretrain_gpt.py" \\',
         *(f'    "${{{array}[@]}}" \\' for array in (*ARRAYS, "TRAINING", "DATA")),
         '    "$@"',

@@ -26,6 +26,8 @@ VOCABULARIES = {
     "BertWordPieceCase": 28996,
 }
 DEFAULT_TOKENIZER = "GPT2BPETokenizer"
+# These add the end of a document to --vocab-size.
+NULL_TOKENIZERS = ("NullTokenizer", "NullMultimodalTokenizer")
 # What makes another model of it: key -> what it is.
 UNSUPPORTED = {
     "hybrid_layer_pattern": "hybrids of attention and other layers",
@@ -142,9 +144,9 @@ def vocabulary_of(args: MegatronArguments) -> int:
     if args.given("padded_vocab_size"):
         return args.whole("padded_vocab_size")
     extra = args.whole("vocab_extra_ids")
-    if args.given("vocab_size"):
-        return args.whole("vocab_size") + extra
     kind = args.text("tokenizer_type") or DEFAULT_TOKENIZER
+    if args.given("vocab_size"):
+        return args.whole("vocab_size") + extra + (kind in NULL_TOKENIZERS)
     if kind in VOCABULARIES:
         return VOCABULARIES[kind] + extra
     file = args.text("tokenizer_model") or args.text("vocab_file")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.formats.megatron_flags import flag_of
+from ilp_planner.formats.megatron_model import sequence_of
 from ilp_planner.formats.megatron_rules import check_environment
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron_values import MegatronArguments
@@ -29,8 +31,10 @@ UNCOUNTED = {
     "hybrid_context_parallel": "samples of different lengths; counted as full ones",
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
+    "moe_enable_deepep": "DeepEP's buffers, which are none of PyTorch's",
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
+BIG = 2**28  # bytes worth a note
 DEFAULTS = {"softmax_type": "vanilla"}
 
 
@@ -46,4 +50,16 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         notes.append("--cross-entropy-fusion-impl: linear is counted as native, which keeps logits")
     if args.given("attention_dropout") and attention != hidden:
         notes.append(f"--attention-dropout: {attention} is counted as --hidden-dropout ({hidden})")
-    return (*notes, *(str(finding) for finding in check_environment(args)))
+    return (*notes, *_mask(args), *(str(finding) for finding in check_environment(args)))
+
+
+def _mask(args: MegatronArguments) -> tuple[str, ...]:
+    """Return a note on the data loader's mask, where it is big; causal attention needs none."""
+    length = sequence_of(args)
+    size = args.whole("micro_batch_size") * length * length
+    if not args.on("create_attention_mask_in_dataloader") or size < BIG:
+        return ()
+    return (
+        f"--no-create-attention-mask-in-dataloader would save {format_bytes(size)}: the mask of "
+        "every pair of tokens, which causal attention does not read",
+    )

@@ -49,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     model.check_attention,
     parallel.check_experts,
     parallel.check_checkpoints,
+    training.check_deterministic,
     training.check_overlap_config,
     model.check_heads,
     model.check_quantised,

@@ -71,8 +71,7 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
         yield Finding(
             flag="--num-layers",
             found=_counted(a, layers),
-            expected=f"a multiple of {PIPELINE} (pipeline-model-parallel-size {pp}) or "
-            f"{NAMES[LAYOUT]}",
+            expected=f"a multiple of {PIPELINE} ({pp}) or {NAMES[LAYOUT]}",
             fix=_even_as_can_be(a, layers, pp),
         )
     if _virtual(a) > 1:

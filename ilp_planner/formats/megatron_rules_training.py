@@ -43,6 +43,8 @@ OFFLOADED = (
     "gdp_qkv",
 )
 RESIZED = ("train_samples", "lr_decay_samples")
+# Algorithms of NCCL that add up in the same order every time.
+REPEATABLE = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
 
 
 def check_schedule(a: MegatronArguments) -> Iterator[Finding]:
@@ -212,6 +214,23 @@ def _check_modules(a: MegatronArguments) -> Iterator[Finding]:
             "recompute_modules",
             f"{', '.join(sorted(quantised))} with --fp8-recipe delayed",
             "another recipe",
+        )
+
+
+def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
+    """What --deterministic-mode does without, and the variable that it wants."""
+    if not a.on("deterministic_mode"):
+        return
+    for other in ("use_flash_attn", "cross_entropy_loss_fusion"):
+        if a.on(other):
+            yield _one_of("deterministic_mode", other)
+    algorithm = (a.environment or {}).get("NCCL_ALGO")
+    if a.environment is not None and algorithm not in REPEATABLE:
+        yield Finding(
+            flag="NCCL_ALGO",
+            found=algorithm or "none",
+            expected=f"one of {', '.join(REPEATABLE)} with --deterministic-mode",
+            fix="NCCL_ALGO=Ring",
         )
 
 

@@ -295,6 +295,9 @@ def _kernels(args: MegatronArguments) -> Kernels:
         pad_to_capacity=args.on("moe_pad_expert_input_to_capacity"),
         dispatcher=args.text("moe_token_dispatcher_type"),
         accumulation_fusion=args.on("gradient_accumulation_fusion"),
+        fused_softmax=args.on("masked_softmax_fusion"),
+        deterministic=args.on("deterministic_mode"),
+        loader_mask=args.on("create_attention_mask_in_dataloader"),
     )
 
 
@@ -315,6 +318,7 @@ def _kernel_values(kernels: Kernels, gated: bool) -> dict[str, Value]:
         "moe_permute_fusion": kernels.fused_permute,
         "moe_grouped_gemm": kernels.grouped_experts,
         "moe_pad_expert_input_to_capacity": kernels.pad_to_capacity,
+        "deterministic_mode": kernels.deterministic,
     }
     values |= {key: True for key, on in switches.items() if on}
     if kernels.fused_loss and kernels.loss_kernel == "te":
@@ -323,6 +327,8 @@ def _kernel_values(kernels: Kernels, gated: bool) -> dict[str, Value]:
         "bias_dropout_fusion": kernels.fused_dropout,
         "bias_swiglu_fusion" if gated else "bias_gelu_fusion": kernels.fused_activation,
         "gradient_accumulation_fusion": kernels.accumulation_fusion,
+        "masked_softmax_fusion": kernels.fused_softmax,
+        "create_attention_mask_in_dataloader": kernels.loader_mask,
     }
     values |= {key: False for key, on in off.items() if not on}
     if kernels.capacity:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ilp_planner.errors import PlanError
+from ilp_planner.mixed.climb import boxable, search_boxes
 from ilp_planner.mixed.solve import WIDTHS, GroupSearch, PartState
 from ilp_planner.mixed.space import NEVER
 from ilp_planner.solvers.base import Limits
@@ -90,6 +91,9 @@ def _check(search: GroupSearch, state: PartState, record: dict[str, Any]) -> Gro
             break
         search.objective = claimed  # plans that take as long are of no interest
         if search.look_below(state, claimed, width):
+            break
+        if boxable(search, state):
+            search_boxes(search, state, claimed)
             break
     found = min(state.bound, search.objective) if search.objective < claimed else state.bound
     return GroupPartCheck(

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.costs.megatron import MegatronCosts
 from ilp_planner.costs.megatron_job import base_settings
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.mixed.build import micro_batch_counts
 from ilp_planner.mixed.megatron_space import check_cluster, default_max_cp, megatron_space
 from ilp_planner.mixed.problem import GroupProblem
+from ilp_planner.profiles.device_names import for_cluster
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
@@ -32,6 +34,7 @@ def build_megatron_problem(
     max_stages: int | None = None,
     max_tp: int | None = None,
     max_cp: int | None = None,
+    profile: LayerProfile | None = None,
 ) -> GroupProblem:
     """Check the inputs against each other and freeze them.
 
@@ -39,6 +42,7 @@ def build_megatron_problem(
     ----------
     micro_batch_sizes: samples over all replicas to try; empty: every divisor of the global batch.
     memory_limit: bytes per device, at most the device's own memory; None: all of it.
+    profile: measured times of the layers, of no context and expert parallelism; None: estimated.
     max_cp: None: 1, and more only for long samples (`default_max_cp`).
 
     Raises
@@ -61,6 +65,9 @@ def build_megatron_problem(
             _ = cluster.device_types[name].streaming
         except SpecError as error:
             raise SpecError(f"cluster {cluster.name!r}: {error}") from None
+    if profile is not None:
+        profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
+        max_cp = 1
     batches, notes = micro_batch_counts(global_batch, micro_batch_sizes)
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
@@ -68,6 +75,7 @@ def build_megatron_problem(
         model=decoder,
         settings=base_settings(decoder, model.precision, cluster),
         max_cp=default_max_cp(decoder) if max_cp is None else max_cp,
+        profile=profile,
     )
     problem = GroupProblem(
         model=model.name,
@@ -82,7 +90,7 @@ def build_megatron_problem(
         max_stages=min(max_stages or cluster.device_count, decoder.layers + 2),
         max_tp=max_tp or cluster.nodes[0].devices,
         space=SPACE,
-        profile_source="analytic",
+        profile_source="analytic" if profile is None else profile.source,
         notes=tuple(notes),
     )
     megatron_space(
@@ -93,8 +101,36 @@ def build_megatron_problem(
         max_tp=problem.max_tp,
         max_cp=costs.max_cp,
         max_stages=problem.max_stages,
+        profiled=costs.profiled(cluster),
     )
     return problem
+
+
+def _checked_profile(
+    profile: LayerProfile, cluster: ClusterSpec, decoder: Decoder, model: str, max_cp: int | None
+) -> LayerProfile:
+    """Return a profile under the cluster's names of device types.
+
+    Raises
+    ------
+    ProfileError, UsageError: it is of another model, or says nothing of what is asked for.
+    """
+    if len(profile.layers) != decoder.layers + 2:
+        raise ProfileError(
+            f"{profile.source}: profiled with {len(profile.layers)} layers, embedding and head "
+            f"included, found {decoder.layers + 2} in {model}"
+        )
+    if decoder.experts is not None:
+        raise UsageError(
+            f"--profile {profile.source}: found experts in {model}, expected analytic: a profile "
+            "of layers has no times by expert-parallel degree"
+        )
+    if max_cp is not None and max_cp > 1:
+        raise UsageError(
+            f"--max-cp: found {max_cp} with --profile {profile.source}, expected 1: a profile of "
+            "layers has no times by context-parallel degree"
+        )
+    return for_cluster(profile, cluster)
 
 
 def decoder_of(model: ModelSpec) -> Decoder:

@@ -92,7 +92,9 @@ class MegatronPart(FixedPlacement):
     @cached_property
     def ranks(self) -> RankCosts:
         """Times of the ranks."""
-        return RankCosts(self.job, Network(self.problem.cluster, self.degrees.nodes))
+        return RankCosts(
+            self.job, Network(self.problem.cluster, self.degrees.nodes), self.costs.profile
+        )
 
     @cached_property
     def elements(self) -> NDArray[np.float64]:
@@ -168,38 +170,78 @@ class MegatronPart(FixedPlacement):
     def bound(self, variant: Variant) -> float:
         """Return seconds that no plan of a variant undercuts, memory aside.
 
-        The slowest rank is no faster than the mean, or than one that has as many layers as the
-        fullest rank must have.
+        What ranks compute together is at least every element's time on the fastest kind of rank,
+        and the slowest rank takes at least its share of that (`_slowest`).
         """
         if not self.fits_at_all:
             return INFINITE
-        times = self.elements.min(axis=0)  # on the fastest kind of rank
         again, pp, v = variant.recompute, self.degrees.pp, variant.virtual
-        layers = self.costs.model.layers
-        total = times[0].sum()
-        least_again = times[1, 1:-1].min()
-        layer = times[0, 1:-1].min()
-        fullest = -(-layers // pp)
-        slowest = fullest * layer
-        if again.granularity == "selective":
-            total += times[2, 1:-1].sum()
-            slowest += fullest * times[2, 1:-1].min()
-        elif again.granularity == "full":
-            if again.method == "uniform":
-                total += times[1, 1:-1].sum()
-                slowest += fullest * least_again
-            else:
-                # However its layers are spread over virtual stages, so many of them are.
-                count = min(again.layers, fullest)
-                total += count * least_again
-                slowest += count * least_again
+        kind = {"selective": 2, "full": 1}.get(again.granularity, 0)
+        block = again.layers if again.method == "block" else 0
         sends = np.array(self.sends(v))
-        slowest = max((total + sends.sum()) / pp, slowest + sends.min(), times[0].max())
+        total, least_again = self._work[kind if not block else 0]
+        slowest = self._slowest(kind, block, sends)
+        if block:
+            # However its layers are spread over virtual stages, a rank that has the mean, or more,
+            # computes so many again.
+            total += min(block, -(-self.costs.model.layers // pp)) * least_again
         weight = v * self.micro_batches - 1
         syncs = self.syncs.min(axis=0)
         sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
         seconds = (weight * slowest + total + sends.sum()) / v + sync + self.ranks.constant
         return float(seconds)
+
+    @cached_property
+    def _work(self) -> tuple[tuple[float, float], ...]:
+        """Return, for no recomputation, full and selective: seconds of all elements on the fastest
+        kind of rank, and of one layer's forward pass there."""
+        times = self.elements.min(axis=0)
+        extra = (0.0, times[1, 1:-1].sum(), times[2, 1:-1].sum())
+        least = float(times[1, 1:-1].min())
+        return tuple((float(times[0].sum() + more), least) for more in extra)
+
+    def _slowest(self, kind: int, block: int, sends: NDArray[np.float64]) -> float:
+        """Return seconds of a micro-batch that the slowest rank takes at least.
+
+        Within tau seconds, a rank computes at most what takes (tau - sending) * s on the fastest
+        kind of rank, with s the best ratio that any element has there; and whole layers. All ranks
+        together must do all.
+
+        Parameters
+        ----------
+        kind: row of `elements` that is computed again, 0 for none. block: or only the first so many
+            layers of every virtual stage.
+        """
+        row = self._rows
+        times = self.elements[:, 0].copy()
+        if kind and not block:
+            times[:, 1:-1] += self.elements[:, kind, 1:-1]
+        fastest = times.min(axis=0)
+        speed = (fastest / times).max(axis=1)[row]
+        mean = float((fastest.sum() + (speed * sends).sum()) / speed.sum())
+        layer = times[:, 1:-1].min(axis=1)
+        more = self.elements[:, 1, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+        steps = np.arange(1, self.costs.model.layers + 1)
+        took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
+        pairs, count = np.unique(np.stack((row, sends)), axis=1, return_counts=True)
+        rows = pairs[0].astype(np.int64)
+        ends = took[rows] + pairs[1][:, None]  # when a rank can have had so many layers
+        moments = np.sort(ends, axis=None)
+        low, high = 0, moments.size - 1
+        while low < high:
+            middle = (low + high) // 2
+            limit = moments[middle]
+            if ((ends <= limit).sum(axis=1) * count).sum() >= steps[-1]:
+                high = middle
+            else:
+                low = middle + 1
+        return max(mean, float(moments[low]), float(fastest.max()))
+
+    @cached_property
+    def _rows(self) -> NDArray[np.int64]:
+        """Row of `elements` of every rank."""
+        number = {kind: i for i, kind in enumerate(self.ranks.times)}
+        return np.array([number[kind] for kind in self.ranks.kinds], np.int64)
 
     def least_bound(self) -> float:
         """Return seconds that no plan of the part undercuts."""
@@ -375,5 +417,6 @@ def megatron_parts(problem: GroupProblem, costs: MegatronCosts) -> list[Megatron
         max_tp=problem.max_tp,
         max_cp=costs.max_cp,
         max_stages=problem.max_stages,
+        profiled=costs.profiled(problem.cluster),
     )
     return [MegatronPart(problem, costs, degrees) for degrees in space]

@@ -43,12 +43,15 @@ def check_tensor(problem: GroupProblem, job: TrainingJob) -> Iterator[Violation]
     each, cp = problem.cluster.nodes[0].devices, job.settings.cp
     if each % job.tp:
         yield Violation("degrees", "plan", f"tp {job.tp}", f"a divisor of {each}, within a node")
+    assert isinstance(problem.costs, MegatronCosts)
+    profiled = problem.costs.profiled(problem.cluster)
+    if profiled is not None and job.tp not in profiled:
+        yield Violation("profiled", "plan", f"tp {job.tp}", "a row of the profile")
     for text in tensor_rules(job.model, job.tp):
         yield Violation("degrees", "plan", f"tp {job.tp}", text)
     parts = job.tp if job.settings.sequence_parallel else 1
     for text in sequence_rules(job.model, parts, cp):
         yield Violation("degrees", "plan", f"tp {job.tp}, cp {cp}", text)
-    assert isinstance(problem.costs, MegatronCosts)
     if cp > problem.costs.max_cp:
         yield Violation("degrees", "plan", f"cp {cp}", f"at most {problem.costs.max_cp}")
     if job.tp > 1 and job.model.experts and not job.settings.sequence_parallel:
@@ -59,6 +62,10 @@ def check_tensor(problem: GroupProblem, job: TrainingJob) -> Iterator[Violation]
 def check_experts(job: TrainingJob) -> Iterator[Violation]:
     """Expert parallelism divides the experts and the ranks."""
     ep, etp, experts = job.settings.ep, job.expert_tp, job.model.experts
+    cp, order = job.settings.cp, job.settings.order
+    if order != ORDERS[0] and job.pp > 1 and not same_pipelines(job.tp, cp, ep, etp):
+        limit = f"tp x cp, {job.tp * cp}, in the order {order}: one set of pipeline groups"
+        yield Violation("rank order", "plan", f"etp x ep {etp * ep}", limit)
     if experts is None:
         if ep > 1 or job.settings.etp:
             have = f"ep {ep}, etp {job.settings.etp}"
@@ -66,12 +73,10 @@ def check_experts(job: TrainingJob) -> Iterator[Violation]:
         return
     if experts.count % ep:
         yield Violation("degrees", "plan", f"ep {ep}", f"a divisor of {experts.count} experts")
+    if etp > 1 and job.model.bias:
+        yield Violation("degrees", "plan", f"etp {etp}", "1, for experts with biases")
     if experts.ffn % etp:
         yield Violation("degrees", "plan", f"etp {etp}", f"a divisor of {experts.ffn}")
-    width = job.tp * job.settings.cp
-    if job.settings.order != ORDERS[0] and job.pp > 1 and not same_pipelines(width, ep, etp):
-        limit = f"tp x cp, {width}, in the order {job.settings.order}: one set of pipeline groups"
-        yield Violation("rank order", "plan", f"etp x ep {etp * ep}", limit)
     if job.world % (etp * ep * job.pp):
         have = f"etp x ep x pp {etp * ep * job.pp}"
         yield Violation("degrees", "plan", have, f"a divisor of {job.world} ranks")

@@ -58,7 +58,7 @@ class MegatronSearch:
         goon: Callable[[], bool],
         solve: Callable[[CutTables, float], CutSearch] | None = None,
         accept: Callable[[GroupPlan], None] = lambda plan: None,
-        raised: Callable[[], None] = lambda: None,
+        raised: Callable[[int], None] = lambda number: None,
         top: int = 1,
     ) -> None:
         self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
@@ -85,7 +85,7 @@ class MegatronSearch:
             self.bounds[number] = min(part.least_bound(), NEVER)
             self.sources[number] = ARITHMETIC
             queue.append((self.bounds[number], number, -1, None))
-        self.raised()
+            self.raised(number)
         self.dive()
         heapq.heapify(queue)
         while queue:
@@ -162,9 +162,8 @@ class MegatronSearch:
         least = min(self.closed[number], min(self.open[number].values(), default=NEVER))
         if least > self.bounds[number]:
             self.bounds[number] = least
-            self.raised()
-        if not self.open[number]:
-            self.sources[number] = PARTITION
+            self.sources[number] = PARTITION if least >= self.closed[number] else ARITHMETIC
+            self.raised(number)
 
 
 def whole_stages(plan: GroupPlan) -> bool:
@@ -238,13 +237,14 @@ def run_megatron(search: GroupSearch) -> Stop:
     parts = [state.part for state in states]
     assert all(isinstance(part, MegatronPart) for part in parts)
 
-    def raised() -> None:
-        for state, bound, source in zip(states, engine.bounds, engine.sources, strict=True):
-            state.raise_bound(bound, source)
-        search.report()
+    def raised(number: int) -> None:
+        states[number].raise_bound(engine.bounds[number], engine.sources[number])
+        if search.progress is not None:
+            search.report()
 
     def goon() -> bool:
-        return search.goon() and not search.gap_reached()
+        # The gap is a walk over all parts, and without one asked for the end of the queue tells.
+        return search.goon() and not (search.limits.gap > 0 and search.gap_reached())
 
     engine = MegatronSearch(
         cast("list[MegatronPart]", parts),
@@ -253,9 +253,7 @@ def run_megatron(search: GroupSearch) -> Stop:
         accept=search.accept,
         raised=raised,
     )
-    ended = engine.run()
-    raised()
-    if ended:
+    if engine.run():
         return Stop.PROOF
     return Stop.GAP if search.gap_reached() else Stop.TIME
 

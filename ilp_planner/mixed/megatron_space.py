@@ -98,7 +98,8 @@ def sequence_rules(model: Decoder, tp: int, cp: int) -> Iterator[str]:
 
 
 def expert_degrees(model: Decoder, tp: int, rest: int) -> tuple[tuple[int, int], ...]:
-    """Return the (ep, etp) that are possible.
+    """Return the (ep, etp) that are possible; experts with biases are not divided (Megatron core,
+    `TransformerConfig`).
 
     Parameters
     ----------
@@ -108,21 +109,20 @@ def expert_degrees(model: Decoder, tp: int, rest: int) -> tuple[tuple[int, int],
         return ((1, 0),)
     return tuple(
         (ep, etp)
-        for etp in sorted({1, tp})
+        for etp in sorted({1} if model.bias else {1, tp})
         if model.experts.ffn % etp == 0 and rest % etp == 0
         for ep in divisors(math.gcd(model.experts.count, rest // etp))
     )
 
 
-def same_pipelines(width: int, ep: int, etp: int) -> bool:
+def same_pipelines(tp: int, cp: int, ep: int, etp: int) -> bool:
     """Tell whether experts have the pipeline groups of the other parameters, as Megatron demands,
     where pipeline ranks come before data-parallel ones.
 
-    Parameters
-    ----------
-    width: tp x cp, ranks from one pipeline rank to the next; for experts it is etp x ep.
+    From one pipeline rank to the next it is tp x cp ranks, and etp x ep in the grid of experts,
+    which models without experts have as well.
     """
-    return not etp or etp * ep == width
+    return (etp or tp) * ep == tp * cp
 
 
 def megatron_space(
@@ -134,12 +134,14 @@ def megatron_space(
     max_tp: int | None = None,
     max_cp: int = 1,
     max_stages: int | None = None,
+    profiled: Collection[int] | None = None,
 ) -> tuple[MegatronDegrees, ...]:
     """Return every choice of degrees that keeps the rules.
 
     Parameters
     ----------
     micro_batches: numbers of micro-batches per iteration that are allowed.
+    profiled: tensor-parallel degrees that there are times for; None: all.
 
     Raises
     ------
@@ -154,6 +156,8 @@ def megatron_space(
         if max_tp is not None and tp > max_tp:
             continue
         broken = list(tensor_rules(model, tp))
+        if profiled is not None and tp not in profiled:
+            broken.append("not in the profile of every device type")
         why |= dict.fromkeys(f"tp {tp}: {text}" for text in broken)
         for cp in () if broken else divisors(devices // tp):
             if cp > max_cp:
@@ -173,7 +177,7 @@ def megatron_space(
                         if global_batch // (dp * size) in allowed
                         for ep, etp in expert_degrees(model, tp, tp * cp * dp)
                         for order in ((0, 1) if pp > 1 and dp > 1 else (0,))
-                        if not order or same_pipelines(tp * cp, ep, etp)
+                        if not order or same_pipelines(tp, cp, ep, etp)
                         for nodes in node_orders(cluster, pp)
                     ]
     if not found:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class _Run(NamedTuple):
-    """Devices of neighbouring nodes of one type. whole: all that these nodes have."""
+    """Devices of nodes of one type. slots: which ones of each node; whole: all that they have."""
 
-    first_node: int
-    last_node: int
+    nodes: tuple[int, ...]
     kind: str
     devices: tuple[int, ...]
+    slots: tuple[int, ...]
     whole: bool
 
 
@@ -33,34 +33,46 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def describe_devices(cluster: ClusterSpec, devices: Sequence[int]) -> str:
-    """Return `node 0: A100 0-3; nodes 1-2: T4 4-11`, whole neighbouring nodes together."""
-    return "; ".join(
-        f"{_nodes(run)}: {run.kind} {number_ranges(run.devices)}" for run in _runs(cluster, devices)
-    )
+    """Return `node 0: A100 0-3; nodes 1-2: T4 4-11`, whole neighbouring nodes together; equal parts
+    of several nodes as `nodes 0, 2: A100 0-3 of 8 each`."""
+    return "; ".join(_run_text(cluster, run) for run in _runs(cluster, devices))
 
 
-def _nodes(run: _Run) -> str:
-    if run.first_node == run.last_node:
-        return f"node {run.first_node}"
-    return f"nodes {run.first_node}-{run.last_node}"
+def _run_text(cluster: ClusterSpec, run: _Run) -> str:
+    several = len(run.nodes) > 1
+    found = f"node{'s' if several else ''} {number_ranges(run.nodes)}: {run.kind} "
+    if run.whole or not several:
+        return found + number_ranges(run.devices)
+    return f"{found}{number_ranges(run.slots)} of {cluster.node_of.count(run.nodes[0])} each"
 
 
 def _runs(cluster: ClusterSpec, devices: Sequence[int]) -> list[_Run]:
     runs: list[_Run] = []
     for node, found in groupby(sorted(devices), key=cluster.node_of.__getitem__):
         here = tuple(found)
+        first = cluster.node_of.index(node)
+        slots = tuple(device - first for device in here)
         whole = len(here) == cluster.node_of.count(node)
-        run = _Run(node, node, cluster.node_types[node], here, whole)
-        if runs and _joined(runs[-1], run):
-            last = runs.pop()
-            run = run._replace(first_node=last.first_node, devices=last.devices + run.devices)
-        runs.append(run)
+        run = _Run((node,), cluster.node_types[node], here, slots, whole)
+        for place, before in enumerate(runs):
+            if _joined(cluster, before, run):
+                runs[place] = before._replace(
+                    nodes=(*before.nodes, node), devices=before.devices + here
+                )
+                break
+        else:
+            runs.append(run)
     return runs
 
 
-def _joined(before: _Run, after: _Run) -> bool:
-    adjacent = before.last_node + 1 == after.first_node
-    return adjacent and before.kind == after.kind and before.whole and after.whole
+def _joined(cluster: ClusterSpec, before: _Run, after: _Run) -> bool:
+    """Tell whether two runs are told together: whole neighbours, or equal parts of equal nodes."""
+    if before.kind != after.kind or before.whole != after.whole:
+        return False
+    if before.whole:
+        return before.nodes[-1] + 1 == after.nodes[0]
+    sizes = {cluster.node_of.count(run.nodes[0]) for run in (before, after)}
+    return before.slots == after.slots and len(sizes) == 1
 
 
 def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:

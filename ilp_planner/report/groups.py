@@ -40,14 +40,16 @@ if TYPE_CHECKING:
     from ilp_planner.result import GroupResult, Ranked
 
 MOST_SHARES = 8  # replicas whose samples are listed one by one
+MOST_RANGES = 5  # ranges of layers that are listed
 HOUR = 3600  # seconds
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 
 
 def group_table(problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation) -> Table:
-    """Return a row per stage; times and memory as the evaluator finds them."""
+    """Return a row per pipeline rank with all its virtual stages; times and memory as the evaluator
+    finds them."""
     table = new_table(
-        "stage",
+        "stage" if plan.virtual == 1 else "rank",
         "layers",
         "devices",
         "tp",
@@ -58,20 +60,32 @@ def group_table(problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluat
         left=("layers", "devices", "samples per\nreplica"),
     )
     costs = () if evaluation.cost is None else evaluation.cost.stages
-    for s, stage in enumerate(plan.stages):
-        cost = costs[s] if s < len(costs) else None
+    for rank, stage in enumerate(plan.stages[: plan.ranks]):
+        own = costs[rank :: plan.ranks]
         cells = (
-            str(s),
-            describe_range(problem.costs.layers, stage.start, stage.stop),
+            str(rank),
+            _layers_of(problem, plan, rank),
             describe_devices(problem.cluster, stage.devices),
             str(stage.tp),
             str(stage.dp),
             describe_samples([replica.samples for replica in stage.replicas]),
-            "-" if cost is None else f"{1e3 * cost.time:.3f}",
-            "-" if cost is None else _tightest(problem, stage, cost),
+            f"{1e3 * sum(cost.time for cost in own):.3f}" if own else "-",
+            _tightest(problem, stage, own[0]) if own else "-",
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _layers_of(problem: GroupProblem, plan: GroupPlan, rank: int) -> str:
+    """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
+    layers, own = problem.costs.layers, plan.stages[rank :: plan.ranks]
+    if len(own) == 1:
+        return describe_range(layers, own[0].start, own[0].stop)
+    ranges = [number_ranges(range(stage.start, stage.stop)) for stage in own]
+    if len(ranges) > MOST_RANGES:
+        ranges = [*ranges[: MOST_RANGES - 1], "...", ranges[-1]]
+    count = sum(stage.stop - stage.start for stage in own)
+    return f"{count} in {len(own)} virtual stages: {', '.join(ranges)}"
 
 
 def describe_range(layers: Sequence[str], start: int, stop: int) -> str:

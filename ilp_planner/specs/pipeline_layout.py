@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import groupby
 
 from ilp_planner.errors import SpecError
 
@@ -84,17 +85,24 @@ def split_layout(layers: list[int], *, prediction_layers: int = 0) -> PipelineLa
 
 
 def write_layout(layout: PipelineLayout) -> str:
-    """Return the text; runs of layers as `t*n`."""
+    """Return the text; runs of layers as `t*n`, of equal stages as `(t*n|)*m`."""
+    texts = [_stage_text(stage) for stage in layout.stages]
+    parts = []
+    for text, run in groupby(texts[:-1]):
+        count = len(list(run))
+        parts.append(f"({text}|)*{count}" if text and count > 2 else f"{text}|" * count)
+    return "".join(parts) + texts[-1]
 
+
+def _stage_text(stage: LayoutStage) -> str:
     def run(letter: str, count: int) -> str:
         return letter * count if count < 2 else f"{letter}*{count}"
 
-    return "|".join(
+    return (
         "E" * stage.embedding
         + run("t", stage.layers)
         + run("m", stage.prediction_layers)
         + "L" * stage.loss
-        for stage in layout.stages
     )
 
 

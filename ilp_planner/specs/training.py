@@ -89,6 +89,11 @@ class Kernels:
     imbalance: an assumption, for routing without a capacity: the fullest rank's tokens over the
     average rank's; 1: routed evenly. dispatcher: Megatron's name.
     accumulation_fusion: weight gradients are added straight into the buffer.
+    fused_softmax: of the unfused local attention, scaling, mask and softmax in one kernel.
+    deterministic: results are the same bit for bit. loader_mask: the data loader makes a mask of
+    every pair of tokens, a byte each, although causal attention needs none. flash_package:
+    attention by the flash-attn package, which wants samples before tokens; which devices it is
+    chosen on, `memory_parts` knows.
     """
 
     implementation: str = "transformer_engine"
@@ -104,6 +109,10 @@ class Kernels:
     imbalance: float = 1.0
     dispatcher: str = "allgather"
     accumulation_fusion: bool = True
+    fused_softmax: bool = True
+    deterministic: bool = False
+    loader_mask: bool = False
+    flash_package: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

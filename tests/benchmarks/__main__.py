@@ -1,6 +1,6 @@
 """`make bench`: measure every case, write the results, show them in the README.
 
-python -m tests.benchmarks [--suite aceso|metis|amp|accuracy|scale] [--only TEXT] [--seconds 200]
+python -m tests.benchmarks [--suite SUITE] [--only TEXT] [--seconds 200]
                            [--solvers auto,cp-sat,milp]
 """
 
@@ -13,14 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.benchmarks import mixed
+from tests.benchmarks import memory, mixed, runtime
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.mixed_table import write_tables
 from tests.benchmarks.table import aceso_table, write_readme
 
 RESULTS = Path(__file__).parent / "results" / "aceso.json"
 ACESO_SECONDS = 200.0
-SUITES = ("aceso", *mixed.KEYS)
+RUNTIME = ("megatron", "analyze")
+SUITES = ("aceso", *mixed.KEYS, "memory", *RUNTIME)
 
 
 def main() -> None:
@@ -34,6 +35,10 @@ def main() -> None:
     for suite in SUITES if options.suite is None else (options.suite,):
         if suite == "aceso":
             aceso(options.only, options.solvers.split(","), options.seconds or ACESO_SECONDS)
+        elif suite == "memory":
+            memory.main()
+        elif suite in RUNTIME:
+            runtime.measure(suite, options.only, options.seconds)
         else:
             mixed.measure(suite, options.only, options.seconds)
             write_tables(ROOT / "README.md", mixed.known())

@@ -105,7 +105,7 @@ def test_a_plan_whose_model_has_changed(imported: Path, ilp_plan: Command) -> No
         ("--num-attention-heads 12 --tensor-model-parallel-size 8 --kv-channels 16",
          "--num-attention-heads: found 12, expected a multiple of --tensor-model-parallel-size"),
         ("--pipeline-model-parallel-size 8 --num-layers 9",
-         "--pipeline-model-parallel-layout 'Et*2|t|t|t|t|t|t|tL' would do"),
+         "--pipeline-model-parallel-layout 'Et*2|(t|)*6tL' would do"),
         ("--global-batch-size 15", "--global-batch-size 16 would do"),
         ("--tensor-parallel-size 2", "did you mean --tensor-model-parallel-size?"),
         ("--hybrid-layer-pattern M-M-", "expected a decoder-only transformer"),

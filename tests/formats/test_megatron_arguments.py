@@ -79,6 +79,9 @@ def kernels(draw: st.DrawFn) -> Kernels:
         pad_to_capacity=draw(on),
         dispatcher=draw(st.sampled_from(["allgather", "alltoall", "flex"])),
         accumulation_fusion=draw(on),
+        fused_softmax=draw(on),
+        deterministic=draw(on),
+        loader_mask=draw(on),
     )
 
 
@@ -188,7 +191,11 @@ def test_defaults_are_megatrons() -> None:
     found = small()
     assert found.global_batch == 2
     assert (found.model.ffn, found.model.head, found.model.norm) == (256, 16, "layernorm")
-    assert found.settings == Settings(precision="fp32", optimizer=OptimizerSettings(master=0))
+    assert found.settings == Settings(
+        precision="fp32",
+        optimizer=OptimizerSettings(master=0),
+        kernels=Kernels(loader_mask=True),  # which plans do without
+    )
     assert small("--swiglu").model.ffn == 128  # 8/3 of 64 in multiples of 64
     assert small("--quick-geglu").model.ffn == 256
 

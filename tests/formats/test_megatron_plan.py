@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 
 from ilp_planner.errors import PlanError
+from ilp_planner.formats.megatron_arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron_plan import describe_job, job_of_plan, plan_of_job
+from ilp_planner.formats.megatron_rules import check_arguments
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica, Stage, Strategy
@@ -18,7 +20,7 @@ from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import Recompute
-from tests.megatron_cases import every_plan, small_cluster, small_model, small_problem
+from tests.megatron_cases import MIXTURE, every_plan, small_cluster, small_model, small_problem
 
 CLUSTER = small_cluster(2, 2)
 MODEL = ModelSpec(
@@ -259,3 +261,27 @@ def test_jobs_of_another_size_have_no_plan():
         plan_of_job(job, small_cluster(4, 2))
     with pytest.raises(PlanError, match="global batch: found 7"):
         plan_of_job(dataclasses.replace(job, global_batch=7), CLUSTER)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layers": 3, "max_cp": 4},
+        {"layers": 3, "experts": MIXTURE},
+        {"layers": 3, "experts": MIXTURE, "bias": False, "gated": True, "tied": False},
+    ],
+    ids=["dense", "experts", "divided experts"],
+)
+def test_legal_plans_keep_every_rule_of_the_arguments(changes):
+    """What the planner calls legal, the rules of the launch line do too; the line reads back."""
+    problem = small_problem(CLUSTER, batch=4, **changes)
+    model = small_model(**{key: value for key, value in changes.items() if key != "max_cp"})
+    legal = (plan for plan in every_plan(problem) if evaluate_groups(problem, plan).legal)
+    count = 0
+    for plan in islice(legal, 0, None, 4):
+        job = job_of_plan(plan, model, CLUSTER)
+        arguments = arguments_of_job(job)
+        assert check_arguments(arguments) == ()
+        assert job_of_arguments(arguments) == job
+        count += 1
+    assert count > 30

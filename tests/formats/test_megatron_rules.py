@@ -334,3 +334,14 @@ def test_the_environment_is_judged_where_it_is_known() -> None:
     fsdp = f"{GPT} --use-megatron-fsdp --ckpt-format fsdp_dtensor"
     assert judge(fsdp, 2, environment={}).runs
     assert not judge(fsdp, 2, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}).accepted
+    same = f"{GPT} --deterministic-mode"
+    assert judge(same, 2).runs
+    assert judge(same, 2, environment={"NCCL_ALGO": "Ring"}).runs
+    assert judge(same, 2, environment={"NCCL_ALGO": "NVLS"}).findings[0].fix == "NCCL_ALGO=Ring"
+
+
+@pytest.mark.parametrize("other", ["--use-flash-attn", "--cross-entropy-loss-fusion"])
+def test_what_is_not_the_same_bit_for_bit(other: str) -> None:
+    finding = judge(f"{GPT} --deterministic-mode {other}", 2).findings[0]
+    assert (finding.flag, finding.stage) == ("--deterministic-mode", VALIDATE)
+    assert other in finding.found

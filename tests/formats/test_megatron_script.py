@@ -130,7 +130,7 @@ def test_arguments_as_arrays(tmp_path: Path) -> None:
     assert args.on("mock_data")
     assert not args.on("swiglu")
     assert "wandb_project" not in args.values
-    assert job_of_arguments(args).model.vocab == 1000
+    assert job_of_arguments(args).model.vocab == 1001  # with the end of a document
     assert read_script(path, environment={"SLURM_NNODES": "4"}).world == 32
     assert read_script(path, 16, environment={}).world == 16
     given = read_script(path, arguments=["a", "b"], environment={})

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.errors import InfeasibleError, SpecError, UsageError
+from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.megatron_build import build_megatron_problem
 from ilp_planner.mixed.megatron_partition import best_cut
 from ilp_planner.mixed.megatron_parts import megatron_parts
 from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers.base import Limits
 from ilp_planner.specs.cluster import NodeGroup
@@ -66,9 +67,19 @@ def assert_optimal(problem):
         (small_cluster(3, 1, between=2e9), {"batch": 6, **WIDE, "layers": 5}),
         (small_cluster(), {"batch": 4, "memory_limit": 2.4 * GIB, "max_cp": 4, **WIDE}),
         (small_cluster(), {"batch": 2, "memory_limit": 2.3 * GIB, **SHORT, "experts": MIXTURE}),
+        (small_cluster(), {"batch": 2, **SHORT, "experts": MIXTURE, "bias": False, "gated": True}),
         (small_cluster(2, 1), {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False}),
     ],
-    ids=["tight", "less tight", "two types", "slow links", "context", "experts", "prediction"],
+    ids=[
+        "tight",
+        "less tight",
+        "two types",
+        "slow links",
+        "context",
+        "experts",
+        "divided experts",
+        "prediction",
+    ],
 )
 def test_the_optimum_is_that_of_all_plans(cluster, options):
     assert_optimal(small_problem(cluster, **options))
@@ -171,6 +182,50 @@ def test_the_best_plans_differ_and_are_in_order():
         for e in found.ranking
     }
     assert len(shapes) == 5
+
+
+def measured(cluster, degrees, factor=1.0):
+    """Return a profile of the small model's layers with other times than the estimate."""
+    found = analytic_layers(small_model(**SHORT), cluster, [1, 2])
+    return dataclasses.replace(
+        found,
+        source="metis:somewhere",
+        time={
+            key: factor * seconds / (1 + 0.5 * (key.tp == 2))
+            for key, seconds in found.time.items()
+            if key.tp in degrees and key.samples <= 2
+        },
+    )
+
+
+@pytest.mark.parametrize("degrees", [(1,), (1, 2)])
+def test_measured_times_of_layers_are_used(degrees):
+    cluster = small_cluster(1, 2, slow=1)
+    model = small_model(**SHORT)
+
+    def problem(factor):
+        return build_megatron_problem(
+            cluster, model, global_batch=4, profile=measured(cluster, degrees, factor)
+        )
+
+    assert_optimal(problem(1.0))
+    found = solve_groups(problem(1000.0))
+    assert found.plan.stages[0].tp in degrees
+    assert found.evaluation.cost.stages[0].time_terms["messages within layers"] == 0
+    assert found.objective > 100 * solve_groups(problem(1.0)).objective
+
+
+def test_profiles_of_other_models_are_refused():
+    cluster = small_cluster()
+    with pytest.raises(ProfileError, match=r"profiled with 5 layers, .* found 6 in small"):
+        build_megatron_problem(
+            cluster, small_model(), global_batch=4, profile=measured(cluster, (1,))
+        )
+    with pytest.raises(UsageError, match="--max-cp: found 2 with --profile metis:somewhere"):
+        build_megatron_problem(
+            cluster, small_model(**SHORT), global_batch=4, max_cp=2,
+            profile=measured(cluster, (1,)),
+        )  # fmt: skip
 
 
 # ---- rules --------------------------------------------------------------------------------------
