@@ -38,7 +38,22 @@ def settled(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line and "stopped by" not in line]
 
 
-@pytest.mark.parametrize("block", [0, 2], ids=["opening", "mixed clusters"])
+def lines_of(text: str) -> list[str]:
+    """Return the lines without what only the width of a terminal decides."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def test_the_excerpt_is_of_what_the_command_prints():
+    command, _, shown = CONSOLE[1].partition("\n")
+    done = run(command.removeprefix("$ "), ROOT)
+    assert done.returncode == 0, done.stderr
+    printed = lines_of(done.stdout)
+    expected = [line for line in lines_of(shown) if line != "..."]
+    assert len(expected) > 10
+    assert [line for line in expected if line not in printed] == []
+
+
+@pytest.mark.parametrize("block", [0, 4], ids=["opening", "mixed clusters"])
 def test_transcripts_are_what_the_commands_print(block: int):
     command, _, shown = CONSOLE[block].partition("\n")
     done = run(command.removeprefix("$ "), ROOT)
@@ -68,9 +83,19 @@ def run_block(block: int, folder: Path) -> list[str]:
     return printed
 
 
+def test_the_commands_for_megatron_run_as_written(checkout: Path):
+    solved, _, analysed, again, judged, _ = run_block(2, checkout)
+    assert "proved optimal" in solved
+    assert "FITS" in analysed
+    time = re.search(r"iteration time +(\S+ \S+)", solved)
+    assert time is not None
+    assert all(f"iteration time  {time[1]}" in text for text in (again, judged))
+    assert (checkout / "nemo.yaml").exists()
+
+
 @pytest.mark.skipif(not DATABASE.exists(), reason="Aceso's profiles are not in ../shared")
 def test_the_commands_run_as_written(checkout: Path):
-    assert len(run_block(1, checkout)) == 6
+    assert len(run_block(3, checkout)) == 6
 
 
 @pytest.mark.skipif(
@@ -83,7 +108,7 @@ def test_the_commands_for_mixed_clusters_run_as_written(checkout: Path):
     write_metis_cluster(
         published_cluster([4], [4]), checkout / "hostfile", checkout / "clusterfile.json"
     )
-    metis, top, checked, amp, free = run_block(3, checkout)
+    metis, top, checked, amp, free = run_block(5, checkout)
     assert "9.293 s for 128 samples" in metis  # the optimum of its space by an exact search
     assert len(re.findall(r"^ +(\d+) +\d\.\d{6} ", top, re.MULTILINE)) == 10
     assert "proved by the certificate, derived again" in checked

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.errors import PlanError
+from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout
-from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.training import HOPPER, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,9 @@ class PlacedGroup:
     devices: tuple[tuple[int, ...], ...]
 
 
-def stage_jobs(plan: GroupPlan, model: Decoder, precision: str) -> tuple[TrainingJob, ...]:
+def stage_jobs(
+    plan: GroupPlan, model: Decoder, precision: str, cluster: ClusterSpec | None = None
+) -> tuple[TrainingJob, ...]:
     """Return for every pipeline rank of a plan the job that has its degrees everywhere.
 
     A stage whose replicas take different numbers of samples is told by its fullest replica.
@@ -54,9 +57,15 @@ def stage_jobs(plan: GroupPlan, model: Decoder, precision: str) -> tuple[Trainin
                 dp=stage.dp,
                 layout=layout,
                 settings=settings,
+                generation=HOPPER if cluster is None else _generation(stage, cluster),
             )
         )
     return tuple(found)
+
+
+def _generation(stage: GroupStage, cluster: ClusterSpec) -> int:
+    """Return that of the oldest devices of a stage."""
+    return generation(cluster, {cluster.type_of[device] for device in stage.devices})
 
 
 def layout_of(plan: GroupPlan, model: Decoder) -> PipelineLayout:

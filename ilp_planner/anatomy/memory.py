@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.anatomy.overheads import HOPPER, outside
+from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
 from ilp_planner.anatomy.schedule import held, in_flight
 from ilp_planner.anatomy.states import copies_parameters, gathers
@@ -298,12 +298,9 @@ def _start(
     return (0.0, 0.0, now - later)
 
 
-def rank_memory(job: TrainingJob, pp_rank: int, *, generation: int = HOPPER) -> RankMemory:
-    """Return the memory of a rank of this pipeline stage at its peak.
-
-    generation: major compute capability of the device, for workspaces.
-    """
-    return stage_of_rank(memory_parts(job, generation=generation), pp_rank)
+def rank_memory(job: TrainingJob, pp_rank: int) -> RankMemory:
+    """Return the memory of a rank of this pipeline stage at its peak."""
+    return stage_of_rank(memory_parts(job), pp_rank)
 
 
 def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.moments import flow, scores_buffer
 from ilp_planner.anatomy.shard import shard_of
+from ilp_planner.specs.training import HOPPER
 
 if TYPE_CHECKING:
     from ilp_planner.anatomy.modules import Module
     from ilp_planner.specs.training import TrainingJob
 
 MIB = 2**20
-HOPPER = 9  # major compute capability of H100, H200, H800
 
 # Workspace of one cuBLAS handle, PyTorch's default (`CUDABlas.cpp`): 4096 KiB twice and 16 KiB
 # eight times, but 32 MiB on Hopper. The thread of the backward pass has a handle of its own.
@@ -33,28 +33,25 @@ COMMUNICATOR = 250 * MIB  # NCCL's buffers for one group of ranks
 FRAGMENTATION = 0.05  # of the peak: what the caching allocator holds and cannot use
 
 
-def workspace(job: TrainingJob, generation: int = HOPPER) -> float:
-    """Return bytes of the workspaces that every rank has, which PyTorch's allocator counts.
-
-    generation: major compute capability of the device.
-    """
+def workspace(job: TrainingJob) -> float:
+    """Return bytes of the workspaces that every rank has, which PyTorch's allocator counts."""
     kernels = job.settings.kernels
-    engine = ENGINE if generation >= HOPPER else ENGINE_BEFORE
+    engine = ENGINE if job.generation >= HOPPER else ENGINE_BEFORE
     experts = job.model.experts is not None
     if kernels.implementation == "local":
         # Routers use Transformer Engine's products wherever it is there (`moe_utils.py`).
-        return handles(job, generation) + scores_buffer(job) + engine * experts
+        return handles(job) + scores_buffer(job) + engine * experts
     return (1 + STREAMS * (experts and kernels.grouped_experts)) * engine
 
 
-def handles(job: TrainingJob, generation: int) -> float:
+def handles(job: TrainingJob) -> float:
     """Return bytes of PyTorch's own workspaces, on a rank that multiplies with it.
 
     With Transformer Engine's layers only the output layer and routers do.
     """
     if job.settings.kernels.deterministic:
         return HANDLES * HANDLE_DETERMINISTIC
-    return HANDLES * (HANDLE_HOPPER if generation == HOPPER else HANDLE)
+    return HANDLES * (HANDLE_HOPPER if job.generation == HOPPER else HANDLE)
 
 
 def tables(job: TrainingJob) -> float:

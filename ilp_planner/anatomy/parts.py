@@ -21,7 +21,6 @@ from ilp_planner.anatomy.moments import (
     ring_forward,
 )
 from ilp_planner.anatomy.overheads import (
-    HOPPER,
     between_stages,
     handles,
     spare_gradients,
@@ -30,6 +29,7 @@ from ilp_planner.anatomy.overheads import (
 )
 from ilp_planner.anatomy.recompute import checkpoint, remembering
 from ilp_planner.anatomy.states import state_widths, stepped_width
+from ilp_planner.specs.training import HOPPER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,12 +89,9 @@ class MemoryParts:
     size: int = 0
 
 
-def memory_parts(job: TrainingJob, *, generation: int = HOPPER) -> MemoryParts:
-    """Return the memory of each part of a job's model on one rank.
-
-    generation: major compute capability of the device, for workspaces.
-    """
-    job = _on_device(job, generation)
+def memory_parts(job: TrainingJob) -> MemoryParts:
+    """Return the memory of each part of a job's model on one rank."""
+    job = _on_device(job)
     modules = _modules(job)
     parts = dict.fromkeys(KINDS, Part())
     users: dict[tuple[int, ...], set[str]] = {}
@@ -110,11 +107,11 @@ def memory_parts(job: TrainingJob, *, generation: int = HOPPER) -> MemoryParts:
         job=job,
         parts=parts,
         spare=tuple((sizes[shape], frozenset(kinds)) for shape, kinds in users.items()),
-        handles=_handles(job, generation),
+        handles=_handles(job),
         checkpoint=checkpoint(job).size,
         fixed={
             "between stages": between_stages(job),
-            "workspace": workspace(job, generation),
+            "workspace": workspace(job),
             "rotary table": tables(job),
         },
         method=recompute.method if full else "",
@@ -122,7 +119,7 @@ def memory_parts(job: TrainingJob, *, generation: int = HOPPER) -> MemoryParts:
     )
 
 
-def _on_device(job: TrainingJob, generation: int) -> TrainingJob:
+def _on_device(job: TrainingJob) -> TrainingJob:
     """Return the job with the attention that Transformer Engine chooses on these devices.
 
     Before Hopper the flash-attention package, from then on cuDNN's, which writes its output where
@@ -130,18 +127,18 @@ def _on_device(job: TrainingJob, generation: int) -> TrainingJob:
     (`dot_product_attention/utils.py: get_attention_backend`).
     """
     kernels = job.settings.kernels
-    package = generation < HOPPER or (generation > HOPPER and kernels.deterministic)
+    package = job.generation < HOPPER or (job.generation > HOPPER and kernels.deterministic)
     if not package or kernels.implementation != "transformer_engine" or kernels.flash_package:
         return job
     kernels = replace(kernels, flash_package=True)
     return replace(job, settings=replace(job.settings, kernels=kernels))
 
 
-def _handles(job: TrainingJob, generation: int) -> tuple[float, frozenset[str]]:
+def _handles(job: TrainingJob) -> tuple[float, frozenset[str]]:
     """Return PyTorch's workspaces and the kinds that need them; `workspace` has them otherwise."""
     if job.settings.kernels.implementation == "local":
         return 0.0, frozenset()
-    return handles(job, generation), frozenset(("expert layer", "output", "prediction layer"))
+    return handles(job), frozenset(("expert layer", "output", "prediction layer"))
 
 
 def _modules(job: TrainingJob) -> dict[str, Module]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.cli.analyze_options import JOB_OPTIONS, LAUNCH_OPTIONS, SOURCES
 from ilp_planner.cli.library import spec_candidates
 from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.training import HOPPER
 from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """Where a job runs, as far as known. memory: bytes; count: 0 when not known."""
+    """Where a job runs, as far as known. memory: bytes; count: 0 when not known;
+    generation: as in `TrainingJob`."""
 
     name: str = ""
     memory: float | None = None
     per_node: int = 8
     count: int = 0
+    generation: int = HOPPER
     notes: tuple[str, ...] = ()
 
 
@@ -90,7 +94,7 @@ def read_job(ctx: typer.Context) -> Found:
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
     return _found(
-        replace(job, devices_per_node=per_node),
+        replace(job, devices_per_node=per_node, generation=devices.generation),
         f"the model of {name}",
         devices,
         unmodelled(arguments),
@@ -189,6 +193,7 @@ def devices_of(spec: ClusterSpec | None, asked: float | None = None) -> Devices:
         memory=float(least.memory) if asked is None else asked,
         per_node=sizes[0],
         count=spec.device_count,
+        generation=generation(spec),
         notes=tuple(notes),
     )
 

@@ -64,6 +64,7 @@ def job_of_options(
             layout=layout,
             settings=settings,
             devices_per_node=asked["devices_per_node"] or devices.per_node,
+            generation=devices.generation,
         )
     except ValueError as error:
         raise UsageError(f"--layout: {error}") from None

@@ -58,7 +58,11 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
         if isinstance(saved, SavedGroups):
             return _placed(found, saved.plan, model, cluster, file, str(error), typed=typed)
         return judged(saved, file, str(error), changed=changed)
-    return replace(found, jobs=(replace(job, devices_per_node=devices.per_node),) * job.pp)
+    return replace(
+        found,
+        jobs=(replace(job, devices_per_node=devices.per_node, generation=devices.generation),)
+        * job.pp,
+    )
 
 
 def _reference(saved: SavedPlan | SavedGroups, kind: str) -> Reference | None:
@@ -117,7 +121,7 @@ def _placed(
 
     cp = plan.settings.cp if plan.settings else 1
     try:
-        jobs = stage_jobs(plan, decoder_of(model, file), model.precision)
+        jobs = stage_jobs(plan, decoder_of(model, file), model.precision, cluster)
     except (PlanError, SpecError) as error:
         raise PlanError(f"{file}: {error}") from None
     notes = (*found.notes, f"no launch line says all of this plan: {reason}")

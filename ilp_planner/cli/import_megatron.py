@@ -52,6 +52,7 @@ def import_megatron(
     from ilp_planner.formats.megatron_script import read_launch
     from ilp_planner.mixed.evaluate import evaluate_groups
     from ilp_planner.specs.cluster_reader import read_cluster
+    from ilp_planner.specs.data_sheets import generation
 
     for name, option in SAID.items():
         if _typed(ctx, name):
@@ -60,7 +61,11 @@ def import_megatron(
     args = read_launch(launch)
     if not args.world_said:
         args = replace(args, world=spec.device_count)
-    job = replace(job_of_arguments(args), devices_per_node=spec.nodes[0].devices)
+    job = replace(
+        job_of_arguments(args),
+        devices_per_node=spec.nodes[0].devices,
+        generation=generation(spec),
+    )
     plan = plan_of_job(job, spec)
     named = ctx.params["model"] if _typed(ctx, "model") else None
     reference = _model(job, named, output, source=args.source or "arguments")

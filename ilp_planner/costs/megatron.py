@@ -80,7 +80,7 @@ class MegatronCosts:
         ------
         PlanError: it describes none.
         """
-        return job_of_groups(plan, self.model, cluster.nodes[0].devices)
+        return job_of_groups(plan, self.model, cluster)
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
         """Judge a plan on the devices that it names.

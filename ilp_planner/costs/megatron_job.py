@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
-from ilp_planner.specs.data_sheets import flash_attention
+from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
 from ilp_planner.specs.training import (
     ORDERS,
@@ -72,7 +72,7 @@ def ends_of(layout: PipelineLayout) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def job_of_groups(plan: GroupPlan, model: Decoder, devices_per_node: int) -> TrainingJob:
+def job_of_groups(plan: GroupPlan, model: Decoder, cluster: ClusterSpec) -> TrainingJob:
     """Return the job that a plan of equal stages describes.
 
     Raises
@@ -113,7 +113,8 @@ def job_of_groups(plan: GroupPlan, model: Decoder, devices_per_node: int) -> Tra
             dp=first.dp,
             layout=layout_of(ends, model),
             settings=settings,
-            devices_per_node=devices_per_node,
+            devices_per_node=cluster.nodes[0].devices,
+            generation=generation(cluster),
         )
     except ValueError as error:
         raise PlanError(f"plan: {error}") from None

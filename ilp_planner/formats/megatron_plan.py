@@ -16,6 +16,7 @@ from ilp_planner.costs.megatron_job import base_settings, ends_of, job_of_groups
 from ilp_planner.errors import PlanError
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.specs.chain_layers import segments
+from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
@@ -177,7 +178,7 @@ def _placed(plan: GroupPlan, decoder: Decoder, cluster: ClusterSpec) -> Training
         raise _Limit(
             "stages.devices", f"{plan.devices} devices", "starts equally many ranks on every node"
         )
-    return job_of_groups(plan, decoder, cluster.nodes[0].devices)
+    return job_of_groups(plan, decoder, cluster)
 
 
 def _plain_settings(decoder: Decoder, model: ModelSpec, cluster: ClusterSpec, tp: int) -> Settings:
@@ -244,6 +245,7 @@ def _of_operators(
         layout=layout_of(ends, decoder),
         settings=replace(settings, recompute=recompute),
         devices_per_node=cluster.nodes[0].devices,
+        generation=generation(cluster),
     )
 
 
@@ -314,7 +316,7 @@ def _refuse(
     near = nearest_plan(model, cluster, plan.global_batch, _wish(plan, model))
     if near is None:
         raise PlanError(f"{limit}; {command}") from None
-    job = job_of_groups(near.plan, _decoder(model), cluster.nodes[0].devices)
+    job = job_of_groups(near.plan, _decoder(model), cluster)
     raise PlanError(
         f"{limit}; nearest it can run: {describe_job(job)}, {format_seconds(near.seconds)} per "
         f"iteration; {command}"

@@ -26,6 +26,7 @@ from ilp_planner.mixed.megatron_partition import INFINITE, CutTables
 from ilp_planner.mixed.megatron_space import megatron_space
 from ilp_planner.mixed.space import FixedPlacement
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class MegatronPart(FixedPlacement):
             layout=base_layout(model, d.pp),
             settings=settings,
             devices_per_node=self.problem.cluster.nodes[0].devices,
+            generation=generation(self.problem.cluster),
         )
 
     @cached_property

@@ -22,14 +22,14 @@ def memory_tables(analysis: Analysis) -> Iterator[Grid]:
     """Yield what a GPU of every stage holds at its peak, and what the smaller parts are."""
     rows = list(_equal_rows(list(memory_rows(analysis))))
     limited = analysis.limit is not None
-    heads = ("para-\nmeters", "gradi-\nents", "opti-\nmizer", "activa-\ntions", "logits", "other")
+    heads = ("params", "grads", "optimizer", "activations", "logits", "other")
     table = Grid(
         (
             "stage,\nGiB",
             "micro-\nbatches\nheld",
             *heads,
             "peak",
-            "out-\nside",
+            "outside",
             "needed",
             *(("left",) * limited),
         ),

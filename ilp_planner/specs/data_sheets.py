@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ilp_planner.specs.training import HOPPER
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ilp_planner.specs.cluster import ClusterSpec, Device
 
 # bytes/s, NVIDIA's data sheets and architecture papers; of variants, the one in most servers.
@@ -23,15 +27,44 @@ MEMORY_BANDWIDTH = {
 }
 
 
-# Compute capability below 8.0: neither FlashAttention 2 nor the fused attention of Transformer
-# Engine runs on them (their installation guides).
-WITHOUT_FLASH = ("p100", "v100", "t4", "k80")
+# Major compute capability (NVIDIA, "CUDA GPUs - Compute Capability").
+GENERATIONS = {
+    "k80": 3,
+    "p100": 6,
+    "v100": 7,
+    "t4": 7,
+    "a10g": 8,
+    "a100": 8,
+    "a800": 8,
+    "l4": 8,
+    "l40s": 8,
+    "h100": 9,
+    "h800": 9,
+    "h200": 9,
+    "b200": 10,
+    "gb200": 10,
+}
+# Below it neither FlashAttention 2 nor the fused attention of Transformer Engine runs (their
+# installation guides).
+FLASH = 8
+
+
+def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
+    """Return the major compute capability of the oldest device type of a cluster, or of some of its
+    types; that of Hopper where no name is known."""
+    names = cluster.type_names if types is None else types
+    found = [_generation(cluster.device_types[name]) for name in names]
+    return min((number for number in found if number is not None), default=HOPPER)
+
+
+def _generation(device: Device) -> int | None:
+    known = (GENERATIONS.get(_family(text)) for text in (device.profile, device.name))
+    return next((number for number in known if number is not None), None)
 
 
 def flash_attention(cluster: ClusterSpec) -> bool:
     """Tell whether fused attention runs on every device type of a cluster."""
-    types = [cluster.device_types[name] for name in cluster.type_names]
-    return not any(_family(text) in WITHOUT_FLASH for d in types for text in (d.profile, d.name))
+    return generation(cluster) >= FLASH
 
 
 def memory_rates(cluster: ClusterSpec) -> dict[str, float]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.pipeline_layout import LayoutStage
 
+HOPPER = 9  # major compute capability of H100, H200, H800
 GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
@@ -159,7 +160,8 @@ class TrainingJob:
     """One training run, seen from all its ranks.
 
     micro_batch: samples per data-parallel replica. layout: of the pipeline, pp x virtual stages;
-    None: equally many layers everywhere. devices_per_node: for links and group names.
+    None: equally many layers everywhere. devices_per_node: for links and group names. generation:
+    major compute capability of the GPUs, which decides attention kernels and workspaces.
 
     Raises
     ------
@@ -175,6 +177,7 @@ class TrainingJob:
     layout: PipelineLayout | None = None
     settings: Settings = field(default_factory=Settings)
     devices_per_node: int = 8
+    generation: int = HOPPER
 
     def __post_init__(self) -> None:
         check_counts(

@@ -307,7 +307,8 @@ def test_bit_for_bit():
     assert kept[1] - kept[0] == tokens * 256 * 2
     fused = memory_parts(kernels_of(job, deterministic=True, fused_permute=True))
     assert fused.parts["expert layer"].kept < kept[1]
-    before = [memory_parts(kernels_of(job, deterministic=on), generation=8) for on in (False, True)]
+    older = replace(job, generation=8)
+    before = [memory_parts(kernels_of(older, deterministic=on)) for on in (False, True)]
     assert before[1].handles[0] - before[0].handles[0] == 2 * (32 - 8.125) * MIB
 
 
@@ -315,10 +316,11 @@ def test_which_flash_attention():
     """Before Hopper samples come first, and the output is copied; with one sample it need not."""
     latent = a_job(deepseek(), tp=1, pp=1, dp=1)
     for job, copied in ((a_job(pp=1), 1), (a_job(pp=1, micro_batch=1), 0), (latent, 0)):
-        before, after = (memory_parts(job, generation=g).parts["layer"].kept for g in (8, 9))
+        jobs = (replace(job, generation=number) for number in (8, 9))
+        before, after = (memory_parts(one).parts["layer"].kept for one in jobs)
         assert before - after == copied * 512 * 2 * 256 // 2 * 2
         same = kernels_of(job, deterministic=True, fused_permute=True)
-        blackwell = memory_parts(same, generation=10).parts["layer"].kept
+        blackwell = memory_parts(replace(same, generation=10)).parts["layer"].kept
         assert blackwell == before
 
 
@@ -390,13 +392,13 @@ def test_capacity_and_imbalance():
 def test_workspace_depends_on_the_device(generation, engine, own):
     """PyTorch's own is only where PyTorch multiplies: not between the ends of a dense model."""
     job = a_job(pp=4)
-    assert workspace(job, generation) == engine * MIB
-    first, last = (rank_memory(job, rank, generation=generation).terms for rank in (0, 3))
+    assert workspace(replace(job, generation=generation)) == engine * MIB
+    first, last = (rank_memory(replace(job, generation=generation), rank).terms for rank in (0, 3))
     assert first["workspace"] == engine * MIB
     assert last["workspace"] == (engine + own) * MIB
     local = change(job, kernels=study.UNFUSED)
     scores = 2 * 8 * 512 * 512 * 2
-    assert workspace(local, generation) == own * MIB + scores
+    assert workspace(replace(local, generation=generation)) == own * MIB + scores
 
 
 @pytest.mark.parametrize("virtual", [1, 2])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.benchmarks import memory, mixed, runtime
 from tests.benchmarks.cases import CASES, DATA, ROOT
+from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
 from tests.benchmarks.table import aceso_table, write_readme
 
@@ -37,6 +38,8 @@ def main() -> None:
             aceso(options.only, options.solvers.split(","), options.seconds or ACESO_SECONDS)
         elif suite == "memory":
             memory.main()
+            table = memory_table(json.loads(memory.RESULTS.read_text()))
+            write_readme(ROOT / "README.md", "memory", table)
         elif suite in RUNTIME:
             runtime.measure(suite, options.only, options.seconds)
         else:

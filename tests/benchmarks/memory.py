@@ -23,7 +23,7 @@ Transformer Engine's kernel, which writes the gradient over the logits (the file
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,7 @@ def ci_rest_rows() -> list[Row]:
         if run["allocated"] is None:
             continue
         job = ci_job(run)
-        memory = rank_memory(job, job.pp - 1, generation=GENERATIONS[run["gpu"]])
+        memory = rank_memory(replace(job, generation=GENERATIONS[run["gpu"]]), job.pp - 1)
         if memory.moment == "the start":
             continue
         predicted = sum(memory.terms[name] for name in LASTING)
@@ -235,7 +235,7 @@ def ci_job(run: dict[str, Any]) -> TrainingJob:
 
 
 def _row(job: TrainingJob, rank: int, case: str, measured: float, generation: int) -> Row:
-    memory = rank_memory(job, rank, generation=generation)
+    memory = rank_memory(replace(job, generation=generation), rank)
     return Row(
         case=case,
         pp_rank=rank,

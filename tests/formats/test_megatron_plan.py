@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import pytest
@@ -282,6 +283,7 @@ def test_legal_plans_keep_every_rule_of_the_arguments(changes):
         job = job_of_plan(plan, model, CLUSTER)
         arguments = arguments_of_job(job)
         assert check_arguments(arguments) == ()
-        assert job_of_arguments(arguments) == job
+        # A launch line does not say what GPUs it runs on.
+        assert replace(job_of_arguments(arguments), generation=job.generation) == job
         count += 1
     assert count > 30
