@@ -9,8 +9,8 @@ RUNTIMES := runtimes
 # pip adds the exact versions of what the pinned dependencies depend on themselves
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
 
-# Two solves compile the numerical kernels (a minute), so that no later one waits for them.
-WARM := @echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null; \
+# Python's bytecode and, by two solves, the numerical kernels (a minute): no later run waits for them.
+WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null; \
 	$(BIN)/ilp-plan solve --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null
 
 .PHONY: plan test test-all lint bench clean

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.profiles.layers import LayerProfile
 
 GIB = 2**30
 SMALL = {"layers": 4, "hidden": 256, "heads": 4, "sequence": 512, "vocab": 2000, "ffn": 768}
@@ -75,6 +76,7 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
     """Yield all plans that could be of the problem's space, legal or not."""
     cluster, costs = problem.cluster, problem.costs
     model, count = costs.model, cluster.device_count  # type: ignore[attr-defined]
+    alike = len(set(model.expert_layers)) == 1 and not differ(costs.profile)  # type: ignore[attr-defined]
     each = cluster.nodes[0].devices
     orders = {
         tuple(n for t in types for n, kind in enumerate(cluster.node_types) if kind == t)
@@ -102,7 +104,7 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
                 cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
             )  # fmt: skip
             groups = _groups(ranks, tp * cp, dp, pp, size, order)
-            for stops in every_layout(model, pp, virtual):
+            for stops in every_layout(model, pp, virtual, alike=alike):
                 longest = max(stage.layers for stage in layout_of(stops, model).stages)
                 for again in recomputations(longest):
                     yield GroupPlan(
@@ -118,10 +120,17 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
                     )
 
 
-def every_layout(model: Decoder, pp: int, virtual: int) -> Iterator[tuple[int, ...]]:
+def differ(profile: LayerProfile | None) -> bool:
+    """Tell whether some layers of a profile take longer than others."""
+    return profile is not None and any(len(set(row[1:-1])) > 1 for row in profile.time.values())
+
+
+def every_layout(
+    model: Decoder, pp: int, virtual: int, *, alike: bool
+) -> Iterator[tuple[int, ...]]:
     """Yield where virtual stages end, in all layouts of the space."""
     length = model.layers + 2
-    if virtual > 1 and len(set(model.expert_layers)) > 1:
+    if virtual > 1 and not alike:
         for ends in every_cut(length, pp * virtual):
             sizes = [stop - start for start, stop in itertools.pairwise(ends)]
             if len(set(sizes[1:-1])) == 1:

@@ -8,10 +8,9 @@ asks about all stages at once); a rank is a stage with its place in the pipeline
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
 from ilp_planner.anatomy.schedule import held, in_flight
@@ -36,7 +35,6 @@ __all__ = [
     "stage_of_rank",
 ]
 
-Count = Any  # a number, or a numpy array with one per stage
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
 UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next
 LAYERS = ("layer", "expert layer", "prediction layer")
@@ -113,8 +111,8 @@ def _again(parts: MemoryParts, layers: Count, expert_layers: Count) -> tuple[Cou
     if parts.method == "uniform":
         return layers, expert_layers
     size = parts.size if parts.method == "block" else 0
-    again = np.minimum(layers, size)
-    return again, np.minimum(expert_layers, size - again)
+    again = smaller(layers, size)
+    return again, smaller(expert_layers, size - again)
 
 
 def stage_memory(
@@ -138,12 +136,12 @@ def stage_memory(
     counts = {
         "layer": layers,
         "expert layer": expert_layers,
-        "embedding": np.asarray(embedding) * 1,
-        "output": np.asarray(output) * 1,
+        "embedding": embedding * 1,
+        "output": output * 1,
         "prediction layer": prediction_layers,
     }
     # Multi-token prediction looks words up where it is; only the first stage has them already.
-    elsewhere = np.asarray(prediction_layers) * (1 - counts["embedding"]) > 0
+    elsewhere = prediction_layers * (1 - counts["embedding"]) > 0
     counts["copied words"] = elsewhere * (parts.job.pp > 1)
     own = (
         kept_bytes(
@@ -174,17 +172,14 @@ def stage_memory(
         held_always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
     moments = _moments(parts, counts, own, before)
     moments.append(_start(parts, counts, held_always))
-    shape = np.broadcast_shapes(*(np.shape(x) for row in moments for x in row))
-    table = np.array([[np.broadcast_to(x, shape) for x in row] for row in moments], dtype=float)
-    moment = table.sum(axis=1).argmax(axis=0)
-    chosen = np.take_along_axis(table, moment[None, None], axis=0)[0]
+    moment, chosen = largest_row(moments)
     started = moment == len(MOMENTS) - 1
     terms = {
-        name: np.where(started & (name not in ("parameters", "gradients")), 0.0, size)
+        name: where(started & (name not in ("parameters", "gradients")), 0.0, size)
         for name, size in held_always.items()
     }
     names = ("activations", "logits", "temporary")
-    at_start = np.where(started, sum(held_always.values()) - sum(terms.values()), 0.0)
+    at_start = where(started, sum(held_always.values()) - sum(terms.values()))
     terms |= dict(zip(names, chosen, strict=True))
     terms["temporary"] = terms["temporary"] + at_start
     return StageMemory(terms=terms, moment=moment, parameters=sums["parameters"])
@@ -192,7 +187,7 @@ def stage_memory(
 
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
     """Return the size where there is any module of these kinds."""
-    return size * (sum((np.asarray(counts[kind]) > 0) * 1 for kind in users) > 0)
+    return size * (sum((counts[kind] > 0) * 1 for kind in users) > 0)
 
 
 def _gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
@@ -212,7 +207,7 @@ def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
     most: Count = 0.0
     for kind in LAYERS:
         size = float(parts.parts[kind].parameters)
-        most = np.maximum(most, np.where(np.asarray(counts[kind]) > 0, size, 0.0))
+        most = larger(most, where(counts[kind] > 0, size))
     return UNITS * most
 
 
@@ -233,30 +228,30 @@ def _moments(
     def most(present: Mapping[str, Count]) -> Count:
         found: Count = 0.0
         for kind, size in present.items():
-            found = np.maximum(found, np.where(np.asarray(counts[kind]) > 0, size, 0.0))
+            found = larger(found, where(counts[kind] > 0, size))
         return found
 
     layers, expert_layers = counts["layer"], counts["expert layer"]
     again, expert_again = _again(parts, layers, expert_layers)
     plain, expert_plain = layers - again, expert_layers - expert_again
-    layer = np.maximum(
-        np.where(np.asarray(plain) > 0, kinds["layer"].moment, 0.0),
-        np.where(np.asarray(expert_plain) > 0, kinds["expert layer"].moment, 0.0),
+    layer = larger(
+        where(plain > 0, kinds["layer"].moment),
+        where(expert_plain > 0, kinds["expert layer"].moment),
     )
-    layer = np.maximum(layer, most({"prediction layer": kinds["prediction layer"].moment}))
+    layer = larger(layer, most({"prediction layer": kinds["prediction layer"].moment}))
     # The layers that are computed again come first, so the others have been forgotten.
     forgotten = plain * kinds["layer"].kept + expert_plain * kinds["expert layer"].kept
     once: Count = 0.0
     for count, kind in ((again, "layer"), (expert_again, "expert layer")):
-        extra = np.minimum(parts.size if parts.method == "uniform" else 1, np.maximum(count, 1)) - 1
+        extra = smaller(parts.size if parts.method == "uniform" else 1, larger(count, 1)) - 1
         size = kinds[kind].again + extra * kinds[kind].chunk
-        once = np.maximum(once, np.where(np.asarray(count) > 0, size, 0.0))
+        once = larger(once, where(count > 0, size))
     has_output = counts["output"]
     backward, last = _whole_gradients(parts, counts)
     stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
     return [
         (before, 0.0, layer + backward),
-        (before - np.where(once > 0, forgotten, 0.0), 0.0, once + backward),
+        (before - where(once > 0, forgotten), 0.0, once + backward),
         (before, has_output * (kinds["output"].kept + kinds["output"].moment), 0.0),
         (before - own, 0.0, counts["embedding"] * kinds["embedding"].moment + last),
         (0.0, 0.0, stepped),
@@ -294,7 +289,7 @@ def _start(
     experts = sum(counts[kind] * parts.parts[kind].expert_parameters for kind in KINDS)
     first = width * total + (width + gradient) * (total - experts)
     second = width * experts + (width + gradient) * total
-    now = np.maximum(first, second)
+    now = larger(first, second)
     return (0.0, 0.0, now - later)
 
 
@@ -343,7 +338,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     )
 
 
-def _interleaved(job: TrainingJob, pp_rank: int, kept: list[Any]) -> float:
+def _interleaved(job: TrainingJob, pp_rank: int, kept: list[Count]) -> float:
     """Return the most bytes that virtual stages hold together, of all the mixes that come up."""
     return max(
         float(sum(count * size for count, size in zip(counts, kept, strict=True)))

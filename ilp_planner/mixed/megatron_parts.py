@@ -114,10 +114,13 @@ class MegatronPart(FixedPlacement):
         found = [self.ranks.sync(kind) for kind in self.ranks.times]
         return np.array([np.concatenate(([fixed], each)) for fixed, each in found])
 
-    @property
+    @cached_property
     def alike(self) -> bool:
-        """All layers are of one kind."""
-        return len(set(self.costs.model.expert_layers)) == 1
+        """All layers are of one kind, and take equally long: those of a profile may not."""
+        layers = self.elements[:, :, 1:-1]
+        return len(set(self.costs.model.expert_layers)) == 1 and bool(
+            (layers == layers[:, :, :1]).all()
+        )
 
     @cached_property
     def fits_at_all(self) -> bool:
@@ -270,8 +273,8 @@ class MegatronPart(FixedPlacement):
         again = [self._again(variant, row) for row in range(len(number))]
         for row, send in rows:
             own = _ranges(self.elements[row, 0]) + again[row] + send
-            load.append(own / variant.virtual)
-            peak.append(_ranges(self.syncs[row, 1:]) + self.syncs[row, 0])
+            load.append(self._settled(own / variant.virtual))
+            peak.append(self._settled(_ranges(self.syncs[row, 1:]) + self.syncs[row, 0]))
         v, pp = variant.virtual, self.degrees.pp
         least = [1] * pp if v == 1 else [v + 1, *[v] * (pp - 1)]
         return CutTables(
@@ -292,6 +295,20 @@ class MegatronPart(FixedPlacement):
         ranges = np.triu_indices(number.shape[0], 1)
         _, places = np.unique(number[ranges], return_index=True)
         return ranges[0][places], ranges[1][places]
+
+    def _settled(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what ranges take where those of equal counts take exactly the same.
+
+        As differences of running sums they differ in the last digit, and a limit that one of them
+        sets would exclude the others.
+        """
+        if not self.alike:
+            return values
+        number = chain_ranges(self.costs.model.expert_layers).number
+        ranges = np.triu_indices(number.shape[0], 1)
+        found = values.copy()
+        found[ranges] = values[self.sample][number[ranges]]
+        return found
 
     def memory(self, variant: Variant) -> MemoryParts:
         """Return the memory of a variant's parts."""

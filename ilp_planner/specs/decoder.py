@@ -232,6 +232,18 @@ class Decoder:
             up += h * q
         return up + dense, down + h * bias
 
+    def _attention_products(self) -> int:
+        """Return the entries of the matrices that every token is multiplied with."""
+        h, dense = self.hidden, self.value_width * self.hidden
+        if self.latent is None:
+            return dense + h * (self.query_width + 2 * self.kv_heads * self.head)
+        a = self.latent
+        products = dense + h * (a.key_value_rank + a.rotary)
+        products += a.key_value_rank * self.heads * (a.key + a.value)
+        if not a.query_rank:
+            return products + h * self.query_width
+        return products + a.query_rank * (h + self.query_width)
+
     def _mlp(self, width: int) -> tuple[int, int]:
         """Return (split, whole) parameters of an MLP."""
         first = width * (2 if self.gated else 1)
@@ -258,9 +270,7 @@ class Decoder:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
         full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""
         s, h = self.sequence, self.hidden
-        split, _ = self._attention()
-        products = split - (self.query_width * self.bias if self.latent is None else 0)
-        attention = 2 * s * products + 2 * s * s * (self.query_width + self.value_width)
+        attention = 2 * s * self._attention_products() + 2 * s * s * (self.query_width + self.value_width)
         each = 3 if self.gated else 2
         table = {"output": 2 * s * h * self.vocab}
         if "mlp" in self._kinds:

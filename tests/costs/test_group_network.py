@@ -1,5 +1,7 @@
 """What groups send to each other, worked out by hand, and the best links below every placement."""
 
+import dataclasses
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,15 @@ from ilp_planner.costs.group_network import (
     stage_transfer,
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption
-from tests.costs.mixed_instances import Floor, cluster_of, clusters, options, pack, stage_of
+from tests.costs.mixed_instances import (
+    Floor,
+    cluster_of,
+    clusters,
+    link,
+    options,
+    pack,
+    stage_of,
+)
 
 MB = 1e6
 
@@ -102,6 +112,30 @@ def test_best_links_are_never_above_a_packed_placement(data: st.DataObject) -> N
     below(best, actual)
     for stage, (choice, _) in zip(stages, choices, strict=True):
         below(best_ring(choice, cluster), stage_ring(stage, cluster))
+    # what is known of the placement makes the bound higher, not wrong
+    here, there = ({cluster.node_of[d] for d in stage.devices} for stage in stages)
+    to = group_class(following, cluster)
+    for kind, name in enumerate(cluster.type_names):
+        own = {node for node in here if cluster.node_types[node] == name}
+        alike = len(set(cluster.node_sizes(name))) == 1
+        if alike and own and kind in to.types and not own & there:
+            apart = best_transfer(option, shares, to._replace(apart=(kind,)), cluster)
+            below(apart, actual)
+            assert apart.per_byte >= best.per_byte * (1 - 1e-12)
+
+
+def test_full_nodes_send_to_every_type() -> None:
+    """A group that fills its node shares none with a receiver that has its type, too."""
+    cluster = dataclasses.replace(
+        cluster_of([("fast", 4), ("fast", 4), ("slow", 4)]),
+        between={("fast", "fast"): link(1), ("fast", "slow"): link(20)},
+    )
+    full, part = GroupOption(1, (4, 0)), GroupOption(1, (2, 0))
+    to = GroupClass((0, 1), False)
+    assert best_transfer(full, [1] * 4, to, cluster).per_byte == pytest.approx(2 * 4 / 1e9)
+    assert best_transfer(part, [1] * 2, to, cluster).per_byte == pytest.approx(2 * 2 / 20e9)
+    known = to._replace(apart=(0,))
+    assert best_transfer(part, [1] * 2, known, cluster).per_byte == pytest.approx(2 * 2 / 1e9)
 
 
 def below(best, actual) -> None:

@@ -177,3 +177,20 @@ def test_gpt_is_a_decoder():
     mine = sum(model.parameters[name].total for name in model.operators if name in model.parameters)
     assert mine == whole
     assert as_decoder(model) is model
+
+
+def test_products_of_grouped_and_latent_attention():
+    """2 FLOP per token and entry of a matrix, by hand; biases and norms multiply nothing."""
+    sizes = {"layers": 1, "hidden": 64, "heads": 4, "sequence": 8, "vocab": 100, "ffn": 96}
+    grouped = Decoder(**sizes, kv_heads=2)
+    mlp = 2 * 8 * 2 * 64 * 96
+    scores = 2 * 8 * 8 * (64 + 64)
+    assert grouped.flops["mlp-layer"] == 2 * 8 * (64 * (64 + 32 + 32) + 64 * 64) + scores + mlp
+    down = 64 * (16 + 4) + 64 * 24
+    up = 16 * 4 * (8 + 12) + 24 * 4 * (8 + 4)
+    latent = Decoder(
+        **sizes,
+        latent=LatentAttention(key_value_rank=16, key=8, rotary=4, value=12, query_rank=24),
+    )
+    scores = 2 * 8 * 8 * (4 * 12 + 4 * 12)
+    assert latent.flops["mlp-layer"] == 2 * 8 * (down + up + 48 * 64) + scores + mlp

@@ -1,0 +1,63 @@
+"""Arithmetic on numbers and on arrays of them alike.
+
+One stage is a matter of plain numbers, which needs no numpy: importing it takes longer than the
+whole analysis of a job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Count = Any  # a number, or a numpy array with one per stage
+
+
+def is_plain(*values: Count) -> bool:
+    """Tell whether none is an array."""
+    return not any(hasattr(value, "shape") for value in values)
+
+
+def larger(first: Count, second: Count) -> Count:
+    """Return the larger one, element by element."""
+    if is_plain(first, second):
+        return max(first, second)
+    import numpy as np
+
+    return np.maximum(first, second)
+
+
+def smaller(first: Count, second: Count) -> Count:
+    """Return the smaller one, element by element."""
+    if is_plain(first, second):
+        return min(first, second)
+    import numpy as np
+
+    return np.minimum(first, second)
+
+
+def where(condition: Count, then: Count, otherwise: Count = 0.0) -> Count:
+    """Return one of two, element by element."""
+    if is_plain(condition, then, otherwise):
+        return then if condition else otherwise
+    import numpy as np
+
+    return np.where(condition, then, otherwise)
+
+
+def largest_row(rows: Sequence[Sequence[Count]]) -> tuple[Count, tuple[Count, ...]]:
+    """Return the number of the row with the largest sum, the first of equal ones, and its entries,
+    element by element."""
+    if is_plain(*(entry for row in rows for entry in row)):
+        sums = [sum(row) for row in rows]
+        number = sums.index(max(sums))
+        return number, tuple(map(float, rows[number]))
+    import numpy as np
+
+    shape = np.broadcast_shapes(*(np.shape(entry) for row in rows for entry in row))
+    table = np.array(
+        [[np.broadcast_to(entry, shape) for entry in row] for row in rows], dtype=float
+    )
+    numbers = table.sum(axis=1).argmax(axis=0)
+    return numbers, tuple(np.take_along_axis(table, numbers[None, None], axis=0)[0])
