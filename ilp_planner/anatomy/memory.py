@@ -7,6 +7,7 @@ asks about all stages at once); a rank is a stage with its place in the pipeline
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -125,14 +126,17 @@ def stage_memory(
     prediction_layers: Count = 0,
     in_flight: Count = 1,
     kept: Count | None = None,
+    chunks: Sequence[tuple[Count, Count]] = (),
 ) -> StageMemory:
     """Return the memory of one stage, or of many: arrays of counts are broadcast.
 
     Parameters
     ----------
     layers: those without experts. in_flight: micro-batches held. kept: bytes of all micro-batches
-        held, where virtual stages hold different numbers of them.
+        held, where virtual stages hold different numbers of them. chunks: layers without and with
+        experts of every virtual stage, where there are several.
     """
+    chunks = chunks or ((layers, expert_layers),)
     counts = {
         "layer": layers,
         "expert layer": expert_layers,
@@ -144,12 +148,8 @@ def stage_memory(
     elsewhere = prediction_layers * (1 - counts["embedding"]) > 0
     counts["copied words"] = elsewhere * (parts.job.pp > 1)
     own = (
-        kept_bytes(
-            parts,
-            layers=layers,
-            expert_layers=expert_layers,
-            prediction_layers=prediction_layers,
-        )
+        sum(kept_bytes(parts, layers=a, expert_layers=b) for a, b in chunks)
+        + prediction_layers * parts.parts["prediction layer"].kept
         + counts["embedding"] * parts.parts["embedding"].kept
         + counts["copied words"] * parts.parts["copied words"].kept
     )
@@ -170,7 +170,7 @@ def stage_memory(
     if parts.job.virtual == 1:
         # The first stage has none before it to send gradients to.
         held_always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
-    moments = _moments(parts, counts, own, before)
+    moments = _moments(parts, counts, chunks, own, before)
     moments.append(_start(parts, counts, held_always))
     moment, chosen = largest_row(moments)
     started = moment == len(MOMENTS) - 1
@@ -217,7 +217,11 @@ def _rest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str])
 
 
 def _moments(
-    parts: MemoryParts, counts: Mapping[str, Count], own: Count, before: Count
+    parts: MemoryParts,
+    counts: Mapping[str, Count],
+    chunks: Sequence[tuple[Count, Count]],
+    own: Count,
+    before: Count,
 ) -> list[tuple[Count, Count, Count]]:
     """Return (activations, logits, temporary) at each of `MOMENTS` but the start.
 
@@ -231,16 +235,20 @@ def _moments(
             found = larger(found, where(counts[kind] > 0, size))
         return found
 
-    layers, expert_layers = counts["layer"], counts["expert layer"]
-    again, expert_again = _again(parts, layers, expert_layers)
-    plain, expert_plain = layers - again, expert_layers - expert_again
+    repeated = [_again(parts, a, b) for a, b in chunks]
+    again, expert_again = sum(a for a, _ in repeated), sum(b for _, b in repeated)
+    plain, expert_plain = counts["layer"] - again, counts["expert layer"] - expert_again
     layer = larger(
         where(plain > 0, kinds["layer"].moment),
         where(expert_plain > 0, kinds["expert layer"].moment),
     )
     layer = larger(layer, most({"prediction layer": kinds["prediction layer"].moment}))
-    # The layers that are computed again come first, so the others have been forgotten.
-    forgotten = plain * kinds["layer"].kept + expert_plain * kinds["expert layer"].kept
+    # The layers of a virtual stage that are computed again come first, so its others have been
+    # forgotten; at the peak, those of the stage that forgets least.
+    forgotten: Count = math.inf
+    for (a, b), (first, second) in zip(chunks, repeated, strict=True):
+        size = (a - first) * kinds["layer"].kept + (b - second) * kinds["expert layer"].kept
+        forgotten = smaller(forgotten, where(first + second > 0, size, math.inf))
     once: Count = 0.0
     for count, kind in ((again, "layer"), (expert_again, "expert layer")):
         extra = smaller(parts.size if parts.method == "uniform" else 1, larger(count, 1)) - 1
@@ -321,6 +329,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         prediction_layers=sum(s.prediction_layers for s in stages),
         in_flight=in_flight(job, pp_rank),
         kept=None if job.virtual == 1 else _interleaved(job, pp_rank, kept),
+        chunks=tuple(zip(dense, experts, strict=True)),
     )
     terms = {name: float(size) for name, size in stage.terms.items()}
     routed = parts.parts["expert layer"].expert_parameters * sum(experts)

@@ -107,35 +107,15 @@ class PricedGraph:
     ) -> Prices:
         """Return good prices for arcs of at most `slowest` seconds; stop where they prove
         `enough`."""
-        types = self.capacity.size
-        best = np.zeros(types) if start is None else start
-        value, path = self.shortest(best, slowest)
-        if types == 0 or value >= min(enough, INFINITE):
-            return Prices(price=best, slowest=slowest, value=value)
-        reach = np.full(types, max(value, 1e-9) / max(self.capacity.sum(), 1.0))
-        most = HIGHEST * reach
-        model = _Model(types, max(value, 1e-9), float(reach[0]))
-        for _ in range(ROUNDS):
-            if path.size:
-                excess = self.use[path].sum(axis=0) - self.capacity
-                model.add(float(self.sum[path].sum()), excess)
-            point = model.highest(np.maximum(best - reach, 0.0), np.minimum(best + reach, most))
-            if point is None:
-                break
-            promise, price = point
-            if promise <= value + CLOSE * abs(value):
-                break
-            found, path = self.shortest(price, slowest)
-            if found > value:
-                # as far as the model promised: look further
-                if found - value > 0.5 * (promise - value):
-                    reach = reach * 2.0
-                best, value = price, found
-            else:
-                reach = reach * 0.4
-            if value >= enough:
-                break
-        return Prices(price=best, slowest=slowest, value=value)
+
+        def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
+            value, path = self.shortest(price, slowest)
+            if not path.size:
+                return value, value, None
+            return value, float(self.sum[path].sum()), self.use[path].sum(axis=0)
+
+        price, value = best_prices(priced, self.capacity, enough, start)
+        return Prices(price=price, slowest=slowest, value=value)
 
     def least_peaks(self, slowest: float) -> float:
         """Return seconds that the peaks of every path of such arcs add up to at least."""
@@ -229,6 +209,50 @@ class PricedGraph:
             bound[self.time > interval.high] = np.inf
             least = np.minimum(least, bound)
         return np.sort(self.order[np.flatnonzero(least < cutoff)])
+
+
+def best_prices(
+    priced: Callable[[NDArray[np.float64]], tuple[float, float, NDArray[np.float64] | None]],
+    capacity: NDArray[np.float64],
+    enough: float,
+    start: NDArray[np.float64] | None = None,
+) -> tuple[NDArray[np.float64], float]:
+    """Return good prices and the bound that they prove; stop where that is `enough`.
+
+    Parameters
+    ----------
+    priced: for prices, the least priced sum less the price of all devices, the sum of its path
+        without prices, and the devices that the path uses (None without a path).
+    capacity: float64 [D], devices of each type.
+    """
+    types = capacity.size
+    best = np.zeros(types) if start is None else start
+    value, total, use = priced(best)
+    if types == 0 or value >= min(enough, INFINITE):
+        return best, value
+    reach = np.full(types, max(value, 1e-9) / max(capacity.sum(), 1.0))
+    most = HIGHEST * reach
+    model = _Model(types, max(value, 1e-9), float(reach[0]))
+    for _ in range(ROUNDS):
+        if use is not None:
+            model.add(total, use - capacity)
+        point = model.highest(np.maximum(best - reach, 0.0), np.minimum(best + reach, most))
+        if point is None:
+            break
+        promise, price = point
+        if promise <= value + CLOSE * abs(value):
+            break
+        found, total, use = priced(price)
+        if found > value:
+            # as far as the model promised: look further
+            if found - value > 0.5 * (promise - value):
+                reach = reach * 2.0
+            best, value = price, found
+        else:
+            reach = reach * 0.4
+        if value >= enough:
+            break
+    return best, value
 
 
 class _Model:

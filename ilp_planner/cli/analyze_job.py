@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.degrees import Misfit
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
+MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # What selective recomputation can name (`megatron.core.transformer.TransformerConfig`).
 SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
@@ -70,7 +71,25 @@ def job_of_options(
         raise UsageError(f"--layout: {error}") from None
     for misfit in job_misfits(job, asked["world_size"]):
         refuse(misfit)
+    if job.world > MOST_RANKS:
+        raise UsageError(f"--dp: found {dp}, {job.world} GPUs, expected at most {MOST_RANKS}")
+    check_imbalance(job)
     return job, spec.name, notes
+
+
+def check_imbalance(job: TrainingJob) -> None:
+    """Refuse more tokens on one rank than there are.
+
+    Raises
+    ------
+    UsageError: names the most that it can be.
+    """
+    found, most = job.settings.kernels.imbalance, job.settings.ep
+    if found > most:
+        raise UsageError(
+            f"--imbalance: found {found:g}, expected at most ep {most}, where one rank takes all "
+            f"tokens; {most} would do"
+        )
 
 
 def replicas(asked: dict[str, Any], devices: Devices) -> int:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ilp_planner.anatomy.memory import MemoryParts
     from ilp_planner.specs.training import TrainingJob
 
+    Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+
 ROUNDING = 1e-12  # relative: the judge adds up in another order
 
 
@@ -129,13 +131,17 @@ def _good(
         most = np.array([[[limit] for _, limit in rows]])
     else:
         row = list(range(job.pp))
-        needed = _needed(parts, ranges, kept=_interleaved(parts, ranges))
+        chunks = tuple((a[None, None, :], b[None, None, :]) for a, b in _chunks(parts, ranges))
+        needed = _needed(parts, ranges, chunks, kept=_interleaved(parts, ranges))
         most = np.array([[[limit] for limit in limits]])
     return np.array(row, np.int64), needed <= most * (1 + ROUNDING)
 
 
 def _needed(
-    parts: MemoryParts, ranges: ChainRanges, **activations: NDArray[np.float64]
+    parts: MemoryParts,
+    ranges: ChainRanges,
+    chunks: Chunks = (),
+    **activations: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return bytes by (size of recomputation, row, counts)."""
     stage = stage_memory(
@@ -145,6 +151,7 @@ def _needed(
         embedding=ranges.embedding[None, None, :],
         output=ranges.output[None, None, :],
         prediction_layers=ranges.output[None, None, :] * parts.job.model.prediction_layers,
+        chunks=chunks,
         **activations,
     )
     peak: NDArray[np.float64] = stage.peak
@@ -153,18 +160,24 @@ def _needed(
     return total
 
 
+def _chunks(parts: MemoryParts, ranges: ChainRanges) -> Chunks:
+    """Return the layers without and with experts of every virtual stage, by counts: a rank's
+    layers, all of one kind, are spread evenly over them."""
+    virtual = parts.job.virtual
+    each, extra = np.divmod(ranges.dense + ranges.expert, virtual)
+    counts = [each + (chunk < extra) for chunk in range(virtual)]
+    dense = [np.where(ranges.expert > 0, 0, count) for count in counts]
+    return tuple((d, count - d) for d, count in zip(dense, counts, strict=True))
+
+
 def _interleaved(parts: MemoryParts, ranges: ChainRanges) -> NDArray[np.float64]:
-    """Return the bytes that each rank keeps at most, [sizes, ranks, counts]: its layers, all of one
-    kind, are spread evenly over its virtual stages."""
+    """Return the bytes that each rank keeps at most, [sizes, ranks, counts]."""
     job = parts.job
-    each, extra = np.divmod(ranges.dense + ranges.expert, job.virtual)
     kept = []
-    for chunk in range(job.virtual):
-        count = (each + (chunk < extra))[None, :]
-        dense = np.where(ranges.expert[None, :] > 0, 0, count)
-        size = parts.size
-        flat = parts if np.ndim(size) == 0 else replace(parts, size=np.asarray(size)[:, 0])  # type: ignore[arg-type]
-        own = kept_bytes(flat, layers=dense, expert_layers=count - dense)
+    size = parts.size
+    flat = parts if np.ndim(size) == 0 else replace(parts, size=np.asarray(size)[:, 0])  # type: ignore[arg-type]
+    for chunk, (dense, expert) in enumerate(_chunks(parts, ranges)):
+        own = kept_bytes(flat, layers=dense[None, :], expert_layers=expert[None, :])
         if chunk == 0:
             own = own + ranges.embedding * parts.parts["embedding"].kept
         if chunk == job.virtual - 1:

@@ -50,7 +50,8 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         notes.append("--cross-entropy-fusion-impl: linear is counted as native, which keeps logits")
     if args.given("attention_dropout") and attention != hidden:
         notes.append(f"--attention-dropout: {attention} is counted as --hidden-dropout ({hidden})")
-    return (*notes, *_mask(args), *(str(finding) for finding in check_environment(args)))
+    lacking = (str(finding) for finding in check_environment(args))
+    return (*args.remarks, *notes, *_mask(args), *lacking)
 
 
 def _mask(args: MegatronArguments) -> tuple[str, ...]:

@@ -66,16 +66,21 @@ def read_script(
         raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
     set_before = {**_sbatch_variables(text), **(os.environ if environment is None else environment)}
     commands = evaluate_script(text, str(path), arguments=arguments, environment=set_before)
-    launch = _find_launch(commands, path)
+    launch, *others = _find_launches(commands, path)
     words = [_known(word, k, launch.words, path) for k, word in enumerate(launch.words)]
     if "torchrun" not in " ".join(words) and not world:
         world = _tasks(words, set_before)
-    return read_arguments(
+    args = read_arguments(
         words,
         world,
         environment={name: without_marks(value) for name, value in launch.environment.items()},
         source=f"{path}: line {launch.line}",
     )
+    remarks = tuple(
+        f"line {other.line}: another launch, not read; the one of line {launch.line} is"
+        for other in others
+    )
+    return replace(args, remarks=remarks)
 
 
 def read_launch(
@@ -108,15 +113,24 @@ def read_launch(
     return replace(args, devices_per_node=each) if isinstance(each, int) and each > 0 else args
 
 
-def _find_launch(commands: Sequence[Command], path: Path) -> Command:
-    """Return the command that trains: the first that looks like it."""
+def _find_launches(commands: Sequence[Command], path: Path) -> list[Command]:
+    """Return the commands that look as if they train, in order; at least one.
+
+    Raises
+    ------
+    SpecError: there is none.
+    """
+    found = []
     for command in commands:
         programs = [w for w in command.words if PurePosixPath(without_marks(w)).suffix == ".py"]
         names = {PurePosixPath(program).name for program in programs}
-        if names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(n.startswith("pretrain") for n in names):
-            return command
-        if programs and "--micro-batch-size" in command.words:
-            return command
+        known = names & {ANALYSIS_TOOL, *OTHER_MODELS} or any(
+            name.startswith("pretrain") for name in names
+        )
+        if known or (programs and "--micro-batch-size" in command.words):
+            found.append(command)
+    if found:
+        return found
     raise SpecError(
         f"{path}: found no launch of pretrain_gpt.py, expected one by torchrun, srun, mpirun or "
         "python that can be read without running the script"

@@ -26,7 +26,7 @@ class MegatronArguments:
     values: those that were given, by key. world: ranks; the fewest that can run these arguments
     where nothing says (world_said). devices_per_node: ranks that a launcher starts on each node.
     environment: variables that are set, as far as known; None: unknown.
-    source: where it was read, for messages.
+    source: where it was read, for messages. remarks: on what was left unread there.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class MegatronArguments:
     environment: Mapping[str, str] | None = None
     program: str = "pretrain_gpt.py"
     source: str = ""
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     def __getitem__(self, key: str) -> Value:
         """Return a value, or Megatron's default."""

@@ -146,4 +146,9 @@ def decoder_of(model: ModelSpec) -> Decoder:
             f"model {model.name!r}: family must be gpt or decoder for Megatron-LM's GPT, "
             f"found {model.family!r}"
         )
+    if decoder.prediction_layers and decoder.positions == "learned":
+        raise SpecError(
+            f"model {model.name!r}: positions: found learned with multi-token prediction, expected "
+            "rope, for which Megatron-LM has it"
+        )
     return decoder

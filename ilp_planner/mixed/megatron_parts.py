@@ -154,8 +154,10 @@ class MegatronPart(FixedPlacement):
         pp, layers = self.degrees.pp, self.costs.model.layers
         if pp == 1 or self.micro_batches % pp:
             return (1,)
-        # the last rank's last virtual stage may have the output alone
-        return tuple(range(1, max(1, (layers + 1) // pp) + 1))
+        # the last virtual stage may have the output alone; where stages are chosen one by one, the
+        # first one the embedding as well
+        alone = 1 if self.alike else 2
+        return tuple(range(1, max(1, (layers + alone) // pp) + 1))
 
     def variants(self) -> tuple[Variant, ...]:
         """Return all of them."""
@@ -165,7 +167,8 @@ class MegatronPart(FixedPlacement):
             # Layers in a virtual stage, at most: the others of the rank have as many, the other
             # ranks one in each, but for the output's.
             most = layers - max(0, pp * virtual - 2)
-            longest = most if virtual == 1 else 1 + -(-most // virtual)
+            even = virtual > 1 and self.alike
+            longest = 1 + -(-most // virtual) if even else most
             blocks = [
                 Recompute(granularity="full", method="block", layers=k) for k in range(1, longest)
             ]

@@ -83,12 +83,17 @@ def check_experts(job: TrainingJob) -> Iterator[Violation]:
 
 
 def check_recompute(job: TrainingJob) -> Iterator[Violation]:
-    """No more layers are computed again than a virtual stage has: Megatron takes more silently."""
+    """No more layers are computed again than a virtual stage has: Megatron takes more silently;
+    and its uniform chunks would reach beyond the last layer."""
     recompute = job.settings.recompute
-    longest = max(stage.layers for stage in job.stages)
-    if recompute.granularity == "full" and not 1 <= recompute.layers <= longest:
-        have = f"{recompute.method} {recompute.layers}"
-        yield Violation("recompute layers", "plan", have, f"1 to {longest}")
+    if recompute.granularity != "full":
+        return
+    counts = [stage.layers for stage in job.stages]
+    have = f"{recompute.method} {recompute.layers}"
+    if not 1 <= recompute.layers <= max(counts):
+        yield Violation("recompute layers", "plan", have, f"1 to {max(counts)}")
+    elif recompute.method == "uniform" and any(count % recompute.layers for count in counts):
+        yield Violation("recompute layers", "plan", have, "a divisor of every stage's layers")
 
 
 def check_interleaving(job: TrainingJob) -> Iterator[Violation]:

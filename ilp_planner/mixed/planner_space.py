@@ -20,6 +20,7 @@ from ilp_planner.costs.groups import GroupClass
 from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.options import mixed_options, most_mixed, single_type_options
 from ilp_planner.mixed.place import GroupChoice, Placed, place
+from ilp_planner.mixed.seat_chain import SeatChains
 from ilp_planner.mixed.seating import Seating, seat_all
 from ilp_planner.mixed.space import OpenGraph
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.bounds.group_chain import GroupChain
     from ilp_planner.costs.groups import GroupOption, OptionTables
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
@@ -93,6 +95,7 @@ class PlannerPart:
         self._slots = self._tensor_slots(degrees)
         self.seats = Seating(cluster) if cluster.symmetric else None
         self.seat_tables: tuple[NDArray[Any], ...] | None = None
+        self.seat_chains: SeatChains | None = None
 
     # ---- candidates -----------------------------------------------------------------------------
 
@@ -109,7 +112,7 @@ class PlannerPart:
                     slots.append((kind, tp, seats))
         return slots
 
-    def _everything(self) -> Candidates:
+    def everything(self) -> Candidates:
         """Return all candidates, collected once."""
         if self.candidates is None:
             self.candidates = self._collect((*self.single, *self.mixed))
@@ -165,11 +168,25 @@ class PlannerPart:
             peaks=joined[5],
             in_flight=joined[6].astype(np.int64),
         )
-        self.kept = self._undominated(found)
+        better = np.ones((self.more_time.shape[1],) * 2, bool)
+        for more in (self.more_time, self.more_extra):
+            better &= (more[:, :, None] <= more[:, None, :]).all(axis=0)
+        self.candidates = found
+        self.kept = self.unbeaten(self.use, self.class_of, better)
         return found
 
-    def _undominated(self, c: Candidates) -> NDArray[np.int64]:
-        """Return the candidates that no other one of the same range beats in everything."""
+    def unbeaten(
+        self, needs: NDArray[np.int64], kind: NDArray[np.int64], better: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Return the candidates that no other one of the same range beats in everything.
+
+        Parameters
+        ----------
+        needs: int64 [options, N], of which less is no worse. kind: int64 [options]. better: bool
+            [kinds, kinds], to a sender a group of the first kind is no worse than of the second.
+        """
+        c = self.candidates
+        assert c is not None
         if not c.option.size:
             return np.zeros(0, np.int64)
         order = np.lexsort((c.time, c.stop, c.start))
@@ -177,13 +194,10 @@ class PlannerPart:
         first = np.flatnonzero(np.diff(ranges[order], prepend=-1))
         row = c.option * (self.layers + 1) + c.stop
         time, extra = self.least_time[row], self.least_extra[row]
-        better = np.ones((self.more_time.shape[1],) * 2, bool)
-        for more in (self.more_time, self.more_extra):
-            better &= (more[:, :, None] <= more[:, None, :]).all(axis=0)
         keep = undominated(
             order, np.append(first, order.size), c.time, c.extra,
             np.ascontiguousarray(c.peaks.T), np.minimum(c.in_flight, self.micro_batches),
-            self.use[c.option], self.class_of[c.option], better,
+            needs[c.option], kind[c.option], better,
             time[:, None] + self.more_time[row], extra[:, None] + self.more_extra[row],
         )  # fmt: skip
         return np.flatnonzero(keep)
@@ -194,7 +208,15 @@ class PlannerPart:
         classes = [group_class(option, problem.cluster) for option in self.options]
         kinds = range(len(problem.cluster.type_names))
         # a group in a node of its own is seen as one that shares no node with the sender
-        distinct = list(dict.fromkeys([*classes, *(GroupClass((k,), False) for k in kinds)]))
+        parted = [
+            GroupClass(to.types, False, (kind,))
+            for to in dict.fromkeys(classes)
+            if len(to.types) > 1
+            for kind in to.types
+        ]
+        distinct = list(
+            dict.fromkeys([*classes, *(GroupClass((k,), False) for k in kinds), *parted])
+        )
         bottleneck = np.zeros((len(self.options), len(distinct), self.layers + 1))
         extra = np.zeros_like(bottleneck)
         for o, (option, samples) in enumerate(zip(self.options, self.samples, strict=True)):
@@ -223,6 +245,7 @@ class PlannerPart:
         for to in distinct:
             alone = GroupClass(to.types, False)
             self.apart[number[to]] = number[alone if alone in number else to]
+        self.column = number
         self.class_of = np.array([number[to] for to in classes], np.int64)
         use = np.array([option.use for option in self.options], np.int64)
         use = use.reshape(len(self.options), len(problem.cluster.type_counts))
@@ -265,25 +288,25 @@ class PlannerPart:
         alone = np.array(
             [sum(n > 0 for n in option.replicas) == 1 for option in self.options], bool
         )
-        return self.graph(np.inf, kept[alone[self._everything().option[kept]]])
+        return self.graph(np.inf, kept[alone[self.everything().option[kept]]])
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return the graph over positions alone: any number of stages after, the best link to any
         group."""
-        return self._leveled(self._below(cutoff, self._kept()), np.zeros(1, np.int64))
+        return self._leveled(self.below(cutoff, self._kept()), np.zeros(1, np.int64))
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
         """Return the graph of all plans below `cutoff` seconds on the best links."""
-        everything = np.arange(self._everything().option.size)
-        return self.graph(cutoff, self._below(cutoff, everything))
+        everything = np.arange(self.everything().option.size)
+        return self.graph(cutoff, self.below(cutoff, everything))
 
     def _kept(self) -> NDArray[np.int64]:
-        self._everything()
+        self.everything()
         return self.kept
 
-    def _below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the candidates that can be part of a plan below `cutoff` seconds."""
-        c = self._everything().only(choices)
+        c = self.everything().only(choices)
         row = c.option * (self.layers + 1) + c.stop
         time = c.time + self.least_time[row]
         least = self.weight * time + time + c.extra + self.least_extra[row]
@@ -293,16 +316,16 @@ class PlannerPart:
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the graph over (layer, roughly the stages after)."""
-        everything = self._everything()
+        everything = self.everything()
         if choices is None:
             choices = self._kept()
         most = min(self.problem.max_stages, self.layers)
-        binding = self._behind(everything.only(choices))
+        binding = self.behind(everything.only(choices))
         binding = binding[binding < most - 1]
         deepest = int(binding.max()) + 1 if binding.size else 0
         return self._leveled(choices, LEVELS[deepest >= LEVELS])
 
-    def _behind(self, c: Candidates) -> NDArray[np.int64]:
+    def behind(self, c: Candidates) -> NDArray[np.int64]:
         """Return the most stages after each candidate that memory, or the user, allows."""
         most = min(self.problem.max_stages, self.layers) - 1
         unlimited = c.in_flight >= self.micro_batches
@@ -315,7 +338,7 @@ class PlannerPart:
         c = self.candidates.only(choices)
         if not choices.size:
             return OpenGraph(graph=self._empty(), choice=choices)
-        behind = self._behind(c)
+        behind = self.behind(c)
         last = c.stop == self.layers
         levels = begins.size
         arcs = []
@@ -385,7 +408,7 @@ class PlannerPart:
         if not choices.size:
             return opened
         c = self.candidates.only(choices)
-        behind, last = self._behind(c), c.stop == self.layers
+        behind, last = self.behind(c), c.stop == self.layers
         own, classes = self.class_of[c.option], self.more_time.shape[1]
         most = min(self.problem.max_stages, self.layers)
         limiting = behind[behind < most - 1]
@@ -436,6 +459,14 @@ class PlannerPart:
         )
         return OpenGraph(graph=graph, choice=choices[which])
 
+    def chain(self, cutoff: float) -> GroupChain:
+        """Return the candidates of plans below `cutoff` seconds (without the constant) as a chain
+        whose states count the seats in a node."""
+        self.everything()
+        if self.seat_chains is None:
+            self.seat_chains = SeatChains(self)
+        return self.seat_chains.chain(self.below(cutoff, self.seat_chains.kept))
+
     # ---- plans ----------------------------------------------------------------------------------
 
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
@@ -448,7 +479,7 @@ class PlannerPart:
         return seat_all(self.problem, self.micro_batches, self._groups(choices), self.seats)
 
     def _groups(self, choices: Sequence[int]) -> tuple[GroupChoice, ...]:
-        c = self._everything()
+        c = self.everything()
         return tuple(
             GroupChoice(
                 start=int(c.start[number]),
@@ -473,7 +504,7 @@ class PlannerPart:
         """Return seconds, without the constant, of candidates in a row on the best links that they
         can have."""
         rows = np.asarray(choices, np.int64)
-        c = self._everything().only(rows)
+        c = self.everything().only(rows)
         row = c.option[:-1] * (self.layers + 1) + c.stop[:-1]
         to = self.class_of[c.option[1:]]
         time, extra = c.time.copy(), c.extra.copy()

@@ -2,8 +2,9 @@
 
 A plan space falls into parts. Each part is bounded by prices on devices (`bounds/resource_prices`)
 on a small outline of its stage graph; what that leaves open below the incumbent is a stage graph,
-which labels (`bounds/resource_paths`) or an integer program solve. A part's bound only rises, so an
-interrupt loses nothing.
+which labels (`bounds/resource_paths`) or an integer program solve. Where that is too much, parts
+that can be a chain of groups are searched in boxes (`bounds/boxes`), up to a little above their
+bound each time. A part's bound only rises, so an interrupt loses nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import PlannerError, SolverError, interruptible
+from ilp_planner.mixed.climb import FIRST_REACH, boxable, climb
 from ilp_planner.mixed.evaluate import GroupEvaluation, evaluate_groups
 from ilp_planner.mixed.space import NEVER
 from ilp_planner.mixed.spaces import left_out, parts_of
@@ -106,6 +108,8 @@ class PartState:
     promise: float = 0.0  # seconds, no proof: the order in which to look
     steps: int = 0  # of WIDTHS
     climbs: int = 0  # times that there was nothing up to where it was looked
+    boxed: bool = False  # labels alone left too much open
+    reach: float = FIRST_REACH
     done: bool = False
 
     def raise_bound(self, bound: float, source: str) -> None:
@@ -161,6 +165,11 @@ class GroupSearch:
     def seconds_left(self) -> float:
         """Seconds until the time limit."""
         return self.limits.seconds - (time.monotonic() - self.started)
+
+    @property
+    def effort(self) -> float:
+        """Comparisons of labels that there is time for."""
+        return max(self.seconds_left, 0.0) * EFFORT
 
     def check_time(self) -> None:
         """Stop here when the time is up."""
@@ -222,6 +231,7 @@ class GroupSearch:
             opened = opened.only(priced.open_arcs(intervals, cutoff))
             if self.find(state, opened, intervals, cutoff, width) or not self.goon():
                 return
+        state.boxed = boxable(self, state)
 
     def find(
         self,
@@ -239,7 +249,7 @@ class GroupSearch:
             cutoff=cutoff,
             width=width,
             intervals=intervals,
-            effort=max(self.seconds_left, 0.0) * EFFORT,
+            effort=self.effort,
         )
         if found.path:
             choices = opened.choice[list(found.path)].tolist()
@@ -318,6 +328,8 @@ class GroupSearch:
         """Look for a good plan not far above the bounds of the parts, a little further each
         time."""
         base = self.bound
+        if any(state.boxed for state in self.states):  # too large for few labels
+            return
         for slack in DIVES:
             guess = base * (1 + slack)
             if guess >= self.objective or guess >= NEVER:
@@ -325,8 +337,9 @@ class GroupSearch:
             for state in sorted(self.states, key=lambda s: s.bound):
                 if state.bound < guess and not self.closed(state):
                     self.check_time()
-                    self.look_below(state, min(guess, self.objective), DIVE_WIDTH)
-            if self.objective <= guess:
+                    if not self.look_below(state, min(guess, self.objective), DIVE_WIDTH):
+                        state.boxed = boxable(self, state)
+            if self.objective <= guess or any(state.boxed for state in self.states):
                 return
 
     def advance(self, state: PartState) -> None:
@@ -335,6 +348,9 @@ class GroupSearch:
         A search that finds nothing raises the bound. One that is not exact is tried again with more
         labels.
         """
+        if state.boxed and state.bound > 0:
+            climb(self, state)
+            return
         # Without a plan there is nothing to be near to, and there may be none: look far soon.
         step = STEP if self.plan is not None else STEP * 2**state.climbs
         guess = state.bound * (1 + step)
@@ -345,6 +361,7 @@ class GroupSearch:
             state.climbs += 1
         else:
             state.steps = min(state.steps + 1, len(WIDTHS) - 1)
+            state.boxed = boxable(self, state)
 
     def look_below(self, state: PartState, guess: float, width: int) -> bool:
         """Search a part for plans below `guess` seconds; tell whether the search was exact."""
@@ -374,7 +391,7 @@ class GroupSearch:
             cutoff=cutoff,
             width=width,
             intervals=intervals,
-            effort=max(self.seconds_left, 0.0) * EFFORT,
+            effort=self.effort,
         )
         state.raise_bound(min(min(found.bound, cutoff) + part.constant, NEVER), "dp")
         self.report()

@@ -12,7 +12,7 @@ pass at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def decoder_rows(
         ),
     )
     parts = memory_parts(job)
-    alone = {
+    alone: dict[str, dict[str, Any]] = {
         "embedding": {"layers": 0, "embedding": True},
         "head": {"layers": 0, "output": True, "prediction_layers": decoder.prediction_layers},
     }

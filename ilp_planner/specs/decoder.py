@@ -270,7 +270,9 @@ class Decoder:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
         full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""
         s, h = self.sequence, self.hidden
-        attention = 2 * s * self._attention_products() + 2 * s * s * (self.query_width + self.value_width)
+        attention = 2 * s * self._attention_products() + 2 * s * s * (
+            self.query_width + self.value_width
+        )
         each = 3 if self.gated else 2
         table = {"output": 2 * s * h * self.vocab}
         if "mlp" in self._kinds:

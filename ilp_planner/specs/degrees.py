@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd, isqrt
 from typing import TYPE_CHECKING
 
 from ilp_planner.specs.training import ORDERS
@@ -24,12 +25,19 @@ class Misfit:
     repair: int | str | None = None
 
 
+def divisors(whole: int) -> set[int]:
+    """Return all divisors of a number."""
+    return {part for i in range(1, isqrt(whole) + 1) if whole % i == 0 for part in (i, whole // i)}
+
+
+def nearest(fitting: Iterable[int], wanted: int) -> int:
+    """Return the number that is nearest to the wanted one, the smaller of two."""
+    return min(fitting, key=lambda part: (abs(part - wanted), part))
+
+
 def nearest_divisor(whole: int, wanted: int) -> int:
     """Return the divisor of a number that is nearest to the wanted one, the smaller of two."""
-    divisors = {
-        part for i in range(1, int(whole**0.5) + 1) if whole % i == 0 for part in (i, whole // i)
-    }
-    return min(divisors, key=lambda part: (abs(part - wanted), part))
+    return nearest(divisors(whole), wanted)
 
 
 def nearest_multiple(unit: int, wanted: int) -> int:
@@ -40,15 +48,14 @@ def nearest_multiple(unit: int, wanted: int) -> int:
 def tensor_misfits(model: Decoder, tp: int) -> Iterator[Misfit]:
     """Yield what tensor parallelism of this degree cannot divide."""
     parts = {"heads": model.heads, "ffn": model.ffn}
-    fitting = [d for d in range(1, 2 * tp + 1) if _tensor_fits(model, d)]
-    nearest = min(fitting, key=lambda d: (abs(d - tp), d))
+    repair = nearest((d for d in divisors(model.heads) if _tensor_fits(model, d)), tp)
     for name, whole in parts.items():
         if whole % tp:
             rule = f"a divisor of the model's {name} ({whole})"
-            yield Misfit(name="tp", found=tp, rule=rule, repair=nearest)
+            yield Misfit(name="tp", found=tp, rule=rule, repair=repair)
     if model.latent is None and model.kv_heads % tp and tp % model.kv_heads:
         rule = f"a divisor or a multiple of the model's kv_heads ({model.kv_heads})"
-        yield Misfit(name="tp", found=tp, rule=rule, repair=nearest)
+        yield Misfit(name="tp", found=tp, rule=rule, repair=repair)
 
 
 def _tensor_fits(model: Decoder, tp: int) -> bool:
@@ -56,8 +63,13 @@ def _tensor_fits(model: Decoder, tp: int) -> bool:
     return not (model.heads % tp or model.ffn % tp or shared)
 
 
-def expert_misfits(model: Decoder, ep: int, etp: int) -> Iterator[Misfit]:
-    """Yield what expert parallelism of these degrees cannot divide."""
+def expert_misfits(model: Decoder, ep: int, etp: int, ranks: int = 0) -> Iterator[Misfit]:
+    """Yield what expert parallelism of these degrees cannot divide.
+
+    Parameters
+    ----------
+    ranks: that a repair must divide as well; 0: any.
+    """
     if model.experts is None:
         for name, degree in (("ep", ep), ("etp", etp)):
             if degree > 1 and (name == "ep"):
@@ -65,7 +77,7 @@ def expert_misfits(model: Decoder, ep: int, etp: int) -> Iterator[Misfit]:
         return
     count, ffn = model.experts.count, model.experts.ffn
     if count % ep:
-        repair = nearest_divisor(count, ep)
+        repair = nearest_divisor(gcd(count, ranks), ep)
         yield Misfit(name="ep", found=ep, rule=f"a divisor of {count} experts", repair=repair)
     if ffn % etp:
         rule = f"a divisor of the experts' ffn ({ffn})"
@@ -89,7 +101,8 @@ def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:
     """Yield everything of a job that does not divide, the most telling first."""
     model, settings = job.model, job.settings
     yield from tensor_misfits(model, job.tp)
-    yield from expert_misfits(model, settings.ep, job.expert_tp)
+    ranks = job.world // job.pp // job.expert_tp
+    yield from expert_misfits(model, settings.ep, job.expert_tp, ranks)
     if world is not None and world != job.world:
         rule = f"tp x pp x cp x dp = {job.tp} x {job.pp} x {settings.cp} x {job.dp}"
         yield Misfit(name="world", found=world, rule=rule, repair=job.world)
@@ -123,12 +136,12 @@ def _token_misfits(job: TrainingJob) -> Iterator[Misfit]:
     if cp > 1 and sequence % (2 * cp * share):
         times = f" and tp {share}" * (share > 1)
         rule = f"a degree whose product with 2{times} divides {sequence} tokens"
-        fitting = [d for d in range(1, 2 * cp) if d == 1 or sequence % (2 * d * share) == 0]
-        repair = min(fitting, key=lambda d: (abs(d - cp), d))
-        yield Misfit(name="cp", found=cp, rule=rule, repair=repair)
+        fitting = [d for d in divisors(sequence) if d == 1 or sequence % (2 * d * share) == 0]
+        yield Misfit(name="cp", found=cp, rule=rule, repair=nearest(fitting, cp))
     elif sequence % share:
         rule = f"a divisor of the model's {sequence} tokens with sequence parallelism"
-        yield Misfit(name="tp", found=share, rule=rule, repair=nearest_divisor(sequence, share))
+        fitting = [d for d in divisors(sequence) if _tensor_fits(job.model, d)]
+        yield Misfit(name="tp", found=share, rule=rule, repair=nearest(fitting, share))
 
 
 def _setting_misfits(job: TrainingJob) -> Iterator[Misfit]:
@@ -142,15 +155,18 @@ def _setting_misfits(job: TrainingJob) -> Iterator[Misfit]:
     if settings.order != ORDERS[0] and job.pp > 1 and inner != experts:
         rule = f"{ORDERS[0]} where tp x cp = {inner} is not etp x ep = {experts}"
         yield Misfit(name="rank-order", found=settings.order, rule=rule, repair=ORDERS[0])
-    most = max(stage.layers for stage in job.stages)
-    if settings.recompute.layers > most:
+    counts = [stage.layers for stage in job.stages]
+    again, most = settings.recompute.layers, max(counts)
+    if again > most:
         rule = f"at most the {most} layers of a stage"
-        yield Misfit(
-            name="recompute-layers", found=settings.recompute.layers, rule=rule, repair=most
-        )
+        yield Misfit(name="recompute-layers", found=again, rule=rule, repair=most)
+    elif settings.recompute.method == "uniform" and (odd := [n for n in counts if n % again]):
+        # Megatron's last chunk would reach beyond the last layer.
+        rule = f"a divisor of the {odd[0]} layers of a stage, for uniform chunks"
+        repair = nearest_divisor(gcd(*counts), again)
+        yield Misfit(name="recompute-layers", found=again, rule=rule, repair=repair)
 
 
 def _common_divisor(first: int, second: int, wanted: int) -> int:
-    """Return the divisor of both numbers that is nearest to the wanted one."""
-    both: Iterable[int] = (d for d in range(1, wanted + 1) if first % d == 0 and second % d == 0)
-    return max(both, default=1)
+    """Return the largest divisor of both numbers that is no larger than the wanted one."""
+    return max(d for d in divisors(gcd(first, second)) if d <= wanted)

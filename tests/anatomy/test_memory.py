@@ -19,7 +19,7 @@ from ilp_planner.anatomy.memory import (
     stage_of_rank,
 )
 from ilp_planner.anatomy.overheads import HOPPER, MIB, workspace
-from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import (
@@ -439,3 +439,19 @@ def test_fast_for_a_large_model_on_many_gpus():
     for rank in range(16):
         rank_memory(job, rank)
     assert time.perf_counter() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    "model", [llama(), gpt(), llama(experts=Experts(count=4, top_k=2, ffn=96))]
+)
+@pytest.mark.parametrize(("pp", "virtual"), [(1, 1), (2, 1), (2, 2), (2, 4)])
+def test_all_layers_again_is_the_same_by_blocks(model, pp, virtual):
+    """The first n layers of every virtual stage, not of all that a rank has."""
+    case = a_job(model, pp=pp, layout=even_layout(8, pp, virtual))
+    for rank in range(pp):
+        found = []
+        for method, layers in (("uniform", 1), ("block", 8 // pp // virtual)):
+            again = Recompute(granularity="full", method=method, layers=layers)
+            settings = replace(case.settings, recompute=again)
+            found.append(rank_memory(replace(case, settings=settings), rank))
+        assert found[0] == found[1]

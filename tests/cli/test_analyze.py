@@ -285,6 +285,13 @@ def test_a_changed_input_is_found(ilp_plan: Command, saved: Path) -> None:
             "--recompute selective --recompute-modules core_atn",
             "--recompute-modules: found core_atn, expected one of core_attn, moe_act,",
         ),
+        ("--imbalance inf", "--imbalance: found inf, expected at most ep 1"),
+        (f"--dp {10**20}", f"--dp: found {10**20}, {10**20} GPUs, expected at most 2147483647"),
+        (
+            "--recompute full --recompute-layers 7",
+            "--recompute-layers: found 7, expected a divisor of the 24 layers of a stage, for "
+            "uniform chunks; 6 would do",
+        ),
         ("--cp 3", "--cp: found 3, expected a degree whose product with 2 divides 2048 tokens"),
     ],
 )

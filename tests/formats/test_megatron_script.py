@@ -6,6 +6,7 @@ import pytest
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron_arguments import job_of_arguments
+from ilp_planner.formats.megatron_notes import unmodelled
 from ilp_planner.formats.megatron_script import read_launch, read_script
 
 MODEL = (
@@ -206,3 +207,14 @@ def test_launches_of_all_kinds(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"argv": 3}')
     with pytest.raises(SpecError, match=r"a\.json: argv: expected the arguments"):
         read_launch(str(tmp_path / "a.json"))
+
+
+def test_other_launches_are_told(tmp_path: Path) -> None:
+    """A script may launch twice, as an evaluation after the training; the first one is read."""
+    path = tmp_path / "run.sh"
+    line = f"torchrun --nproc-per-node 1 pretrain_gpt.py {MODEL} --micro-batch-size"
+    path.write_text(f"{line} 1\n{line} 2\n")
+    args = read_script(path, environment={})
+    assert args["micro_batch_size"] == 1
+    assert args.remarks == ("line 2: another launch, not read; the one of line 1 is",)
+    assert args.remarks[0] in unmodelled(args)

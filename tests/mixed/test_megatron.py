@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from itertools import islice
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers.base import Limits
 from ilp_planner.specs.cluster import NodeGroup
+from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.t5 import T5
@@ -68,7 +71,39 @@ def assert_optimal(problem):
         (small_cluster(), {"batch": 4, "memory_limit": 2.4 * GIB, "max_cp": 4, **WIDE}),
         (small_cluster(), {"batch": 2, "memory_limit": 2.3 * GIB, **SHORT, "experts": MIXTURE}),
         (small_cluster(), {"batch": 2, **SHORT, "experts": MIXTURE, "bias": False, "gated": True}),
-        (small_cluster(2, 1), {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False}),
+        (
+            small_cluster(2, 1),
+            {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False, "positions": "rope"},
+        ),
+        (
+            small_cluster(1, 2, slow=1),
+            {
+                "batch": 4,
+                "layers": 5,
+                "hidden": 512,
+                "heads": 4,
+                "sequence": 256,
+                "vocab": 4001,
+                "ffn": 1000,
+                "bias": False,
+            },
+        ),
+        (
+            small_cluster(2, 1, between=2e11),
+            {
+                "batch": 4,
+                "layers": 4,
+                "hidden": 512,
+                "heads": 4,
+                "sequence": 2048,
+                "vocab": 500,
+                "ffn": 512,
+                "bias": False,
+                "max_tp": 1,
+                "memory_limit": 0.98 * GIB,
+                "experts": Experts(count=2, top_k=1, ffn=256, dense_first=1),
+            },
+        ),
     ],
     ids=[
         "tight",
@@ -79,6 +114,8 @@ def assert_optimal(problem):
         "experts",
         "divided experts",
         "prediction",
+        "equal counts, another last digit",
+        "a layer per virtual stage",
     ],
 )
 def test_the_optimum_is_that_of_all_plans(cluster, options):
@@ -215,6 +252,23 @@ def test_measured_times_of_layers_are_used(degrees):
     assert found.objective > 100 * solve_groups(problem(1.0)).objective
 
 
+@pytest.mark.parametrize("seed", [10, 15])
+def test_measured_layers_may_differ(seed):
+    """Then no range of layers stands for the others, and a rank's time depends on its layout."""
+    rng = random.Random(seed)
+    cluster = small_cluster(1, 2, slow=rng.choice([0, 1]))
+    model = small_model(**{**SHORT, "layers": 4})
+    estimate = analytic_layers(model, cluster, [1, 2])
+    time = {
+        key: row * np.array([rng.choice([1, 1.3, 2, 0.7]) for _ in row])
+        for key, row in estimate.time.items()
+        if key.samples <= 2 and key.tp <= 2
+    }
+    profile = dataclasses.replace(estimate, source="metis:somewhere", time=time)
+    problem = build_megatron_problem(cluster, model, global_batch=4, profile=profile)
+    assert_optimal(problem)
+
+
 def test_profiles_of_other_models_are_refused():
     cluster = small_cluster()
     with pytest.raises(ProfileError, match=r"profiled with 5 layers, .* found 6 in small"):
@@ -253,6 +307,21 @@ def test_more_layers_again_than_there_are_are_refused():
     again = Recompute(granularity="full", method="block", layers=4)
     wrong = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, recompute=again))
     assert "recompute layers" in broken(problem, wrong)
+
+
+def test_uniform_chunks_divide_every_stage():
+    problem = small_problem(batch=2, **{**SHORT, "layers": 4})
+    plan = first_plan(problem, lambda p: [s.stop for s in p.stages] == [4, 6])
+    for layers, wrong in ((1, False), (2, True), (3, True)):
+        again = Recompute(granularity="full", method="uniform", layers=layers)
+        settings = dataclasses.replace(plan.settings, recompute=again)
+        found = broken(problem, dataclasses.replace(plan, settings=settings))
+        assert ("recompute layers" in found) == wrong
+
+
+def test_token_prediction_needs_rotary_positions():
+    with pytest.raises(SpecError, match="found learned with multi-token prediction, expected rope"):
+        small_problem(batch=2, **SHORT, prediction_layers=1)
 
 
 def test_experts_keep_the_pipeline_groups():

@@ -17,15 +17,15 @@ from ilp_planner.specs.degrees import (
     pipeline_misfits,
     tensor_misfits,
 )
-from ilp_planner.specs.pipeline_layout import even_layout
-from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.pipeline_layout import even_layout, split_layout
+from ilp_planner.specs.training import Recompute, Settings, TrainingJob
 
 MODEL = Decoder(layers=24, hidden=2048, heads=32, kv_heads=8, sequence=2048, vocab=50257)
 
 
 def make_job(**changes: object) -> TrainingJob:
     values: dict[str, object] = {"micro_batch": 4, "global_batch": 64, "dp": 4} | changes
-    return TrainingJob(model=MODEL, **values)  # type: ignore[arg-type]
+    return TrainingJob(**{"model": MODEL} | values)  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
@@ -80,6 +80,27 @@ def test_experts() -> None:
     assert [(m.name, m.repair) for m in expert_misfits(model, 3, 3)] == [("ep", 2), ("etp", 2)]
     (found,) = expert_misfits(MODEL, 2, 1)
     assert found.rule == "a model with experts"
+    assert next(expert_misfits(model, 3, 1, ranks=3)).repair == 1  # 2 divides no 3 ranks
+
+
+def test_a_repaired_degree_divides_heads_and_tokens() -> None:
+    """10 divides these tokens, and no heads."""
+    model = replace(MODEL, sequence=4100, max_position_embeddings=4100)
+    job = make_job(model=model, tp=8, settings=Settings(sequence_parallel=True))
+    assert next(job_misfits(job)).repair == 4
+
+
+def test_enormous_degrees_are_refused_at_once() -> None:
+    assert next(tensor_misfits(MODEL, 10**12)).repair == 32
+    assert next(job_misfits(make_job(settings=Settings(cp=10**12)))).name == "cp"
+
+
+@pytest.mark.parametrize(("counts", "layers", "repair"), [([12, 12], 5, 4), ([10, 14], 4, 2)])
+def test_uniform_chunks_divide_every_stage(counts: list[int], layers: int, repair: int) -> None:
+    again = Recompute(granularity="full", method="uniform", layers=layers)
+    job = make_job(pp=2, layout=split_layout(counts), settings=Settings(recompute=again))
+    (found,) = job_misfits(job)
+    assert (found.name, found.repair) == ("recompute-layers", repair)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,228 @@
+"""A lower bound on all chains of groups, by boxes: ranges of the slowest stage and of each peak.
+
+In a box, every slower stage and every higher peak is left out, and the lower ends count in full:
+
+    (B - 1) * low + sum of the peaks' low ends + (least sum of stages within the capacities)
+
+The last term is bounded by prices on devices (`resource_prices`) on the states of `group_chain`, or
+found by labels (`group_labels`). Boxes are split where this is lowest, until the ends are close
+together; then labels look a little further above the bound each time. What no box can hold below
+the cutoff is left out for good, so the chain gets smaller as boxes do.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.bounds.group_chain import Potentials, prefixes, through
+from ilp_planner.bounds.group_labels import search_chain
+from ilp_planner.bounds.resource_paths import INFINITE
+from ilp_planner.bounds.resource_prices import best_prices
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.group_chain import GroupChain
+
+WIDE = 2e-3  # relative to the bound: what a box may leave between its ends before labels look in it
+NARROW = 2e-5  # relative: boxes that are not split any more
+STEP = 2e-3  # relative: how far above its bound labels look into a box
+FIRST_EFFORT = 2e7  # comparisons of labels
+GROWTH = 4.0  # of the effort
+FAR = 0.7  # where to split first, of the upper end: little is cheaper with much less
+
+
+@dataclass(eq=False)
+class Box:
+    """Ways whose slowest stage takes from low to high seconds and whose peaks are from peak_low to
+    peak_high seconds, of the candidates `arcs`: they cost at least `bound` seconds.
+
+    known: prices that prove it, with potentials where they are kept. effort: comparisons that
+    labels may make next.
+    """
+
+    low: float
+    high: float
+    peak_low: NDArray[np.float64]
+    peak_high: NDArray[np.float64]
+    arcs: NDArray[np.int32]
+    price: NDArray[np.float64]
+    bound: float
+    effort: float = FIRST_EFFORT
+    step: float = STEP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A way through the chain: candidate numbers from the first layer on, and its seconds on the
+    best links that it can have."""
+
+    choices: tuple[int, ...]
+    value: float
+
+
+class BoxSearch:
+    """All ways of a chain below a cutoff, in boxes.
+
+    Parameters
+    ----------
+    cutoff: seconds; ways that take as long are of no interest.
+    levels: stages after a stage, told apart in potentials (labels count them exactly).
+    """
+
+    def __init__(self, chain: GroupChain, cutoff: float, levels: int) -> None:
+        self.chain = chain
+        self.cutoff = min(cutoff, INFINITE)
+        self.levels = max(levels, 2)
+        self.weight = float(chain.micro_batches - 1)
+        self.capacity = np.array(chain.capacity, np.float64)
+        self.heap: list[tuple[float, int, Box]] = []
+        self.number = count()
+        self.closed = np.inf  # seconds: the least bound of boxes that are not looked at again
+        kinds = chain.peaks.shape[1]
+        if chain.arcs:
+            self._open(
+                0.0,
+                float((chain.time + chain.send_most[chain.row]).max()),
+                np.zeros(kinds),
+                chain.peaks.max(axis=0),
+                np.arange(chain.arcs, dtype=np.int32),
+                np.zeros(self.capacity.size),
+                0.0,
+            )
+
+    @property
+    def bound(self) -> float:
+        """Seconds: no way below the cutoff takes less; the cutoff where there is none."""
+        least = self.heap[0][0] if self.heap else np.inf
+        return min(least, self.closed, self.cutoff)
+
+    @property
+    def finished(self) -> bool:
+        """There is nothing left to look at."""
+        return not self.heap or self.heap[0][0] >= min(self.closed, self.cutoff)
+
+    def lower(self, cutoff: float) -> None:
+        """Look for ways below a lower cutoff only."""
+        self.cutoff = min(self.cutoff, cutoff)
+
+    def advance(self, effort: float = np.inf) -> Found | None:
+        """Split the box with the lowest bound, or look into it; return a way if one was found.
+
+        Parameters
+        ----------
+        effort: the most comparisons that labels may make.
+        """
+        bound, _, box = heapq.heappop(self.heap)
+        spread = self.weight * (box.high - box.low)
+        spreads = np.append(box.peak_high - box.peak_low, spread)
+        if spreads.sum() > WIDE * max(bound, 1e-12):
+            self._split(box, int(np.argmax(spreads)))
+            return None
+        return self._look(box, effort)
+
+    # ---- prices ---------------------------------------------------------------------------------
+
+    def _open(
+        self,
+        low: float,
+        high: float,
+        peak_low: NDArray[np.float64],
+        peak_high: NDArray[np.float64],
+        arcs: NDArray[np.int32],
+        price: NDArray[np.float64],
+        least: float,
+    ) -> None:
+        """Bound a box by prices; keep it if it may hold anything below the cutoff."""
+        chain = self.chain
+        if self.weight > 0 and self.cutoff < INFINITE:
+            high = min(high, (self.cutoff - float(peak_low.sum())) / self.weight)
+        usable = (chain.time[arcs] <= high) & (chain.peaks[arcs] <= peak_high).all(axis=1)
+        arcs = arcs[usable]
+        own = chain.only(arcs)
+        ends = self.weight * low + float(peak_low.sum())
+        known = self._prices(own, high, price, self.cutoff - ends)
+        bound = max(ends + known.least, least)
+        if bound >= min(self.cutoff, INFINITE):
+            return
+        cost = through(own, known) + self.weight * np.maximum(own.time, low)
+        cost += np.maximum(own.peaks, peak_low).sum(axis=1)
+        arcs = arcs[cost < self.cutoff]
+        box = Box(low, high, peak_low, peak_high, arcs, known.price, bound)
+        self._push(box)
+
+    def _push(self, box: Box) -> None:
+        heapq.heappush(self.heap, (box.bound, next(self.number), box))
+
+    def _prices(
+        self,
+        own: GroupChain,
+        high: float,
+        start: NDArray[np.float64],
+        enough: float,
+    ) -> Potentials:
+        best: list[Potentials] = []
+
+        def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
+            known = prefixes(own, price, high, self.levels)
+            if not best or known.least > best[0].least:
+                best[:] = [known]
+            use = own.use[known.path].sum(axis=0) if known.path.size else None
+            return known.least, known.total, use
+
+        best_prices(priced, self.capacity, enough, start)
+        return best[0]
+
+    # ---- boxes ----------------------------------------------------------------------------------
+
+    def _split(self, box: Box, axis: int) -> None:
+        kinds = box.peak_low.size
+        if axis == kinds:
+            middle = self._middle(box.low, box.high)
+            ends = ((box.low, middle), (middle, box.high))
+            for low, high in ends:
+                self._open(low, high, box.peak_low, box.peak_high, box.arcs, box.price, box.bound)
+            return
+        middle = self._middle(float(box.peak_low[axis]), float(box.peak_high[axis]))
+        below, above = box.peak_high.copy(), box.peak_low.copy()
+        below[axis], above[axis] = middle, middle
+        self._open(box.low, box.high, box.peak_low, below, box.arcs, box.price, box.bound)
+        self._open(box.low, box.high, above, box.peak_high, box.arcs, box.price, box.bound)
+
+    @staticmethod
+    def _middle(low: float, high: float) -> float:
+        return FAR * high if low < high / 4 else float((low * high) ** 0.5)
+
+    def _look(self, box: Box, most: float) -> Found | None:
+        """Let labels look for ways a little above the bound of a box."""
+        own = self.chain.only(box.arcs)
+        known = prefixes(own, box.price, box.high, self.levels)
+        others = self.heap[0][0] if self.heap else np.inf
+        cutoff = min(self.cutoff, max(others, box.bound * (1 + box.step)))
+        found = search_chain(
+            own,
+            known,
+            low=box.low,
+            peak_low=box.peak_low,
+            cutoff=cutoff,
+            effort=min(box.effort, most),
+        )
+        box.bound = max(box.bound, min(found.bound, cutoff))
+        if found.exact:
+            box.step *= 2
+        else:
+            box.effort *= GROWTH
+        way = None
+        if found.path:
+            way = Found(choices=tuple(own.choice[list(found.path)].tolist()), value=found.value)
+            if found.exact:  # nothing in the box is cheaper
+                self.closed = min(self.closed, found.value)
+                return way
+        if box.bound < self.cutoff:
+            self._push(box)
+        return way

@@ -1,0 +1,285 @@
+"""Cheapest chain of groups within the capacities, when the slowest stage and the peaks are known
+to lie in a box.
+
+Labels (slowest stage, sum, peaks, devices used, stages, state of the first group) grow from the
+last layer to the first. Below its box, the slowest stage and the peaks do not tell labels apart. A
+label is completed by the prefixes' potentials; those of a layer and state put the stages before in
+the order of what they lose against the cheapest one, so that only what stays below the cutoff is
+ever looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from ilp_planner.bounds.group_chain import step
+from ilp_planner.bounds.resource_paths import INFINITE, _grow, _wider
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.group_chain import GroupChain, Potentials
+
+FEW = 10  # labels per layer once the effort is spent
+MOST = 5_000_000  # labels, as if the effort were spent: memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSearch:
+    """The cheapest way found, arcs from the first layer on, () without one, and its seconds; the
+    bound that is proved for every way of the box (at most the cutoff); whether nothing was left
+    out; comparisons and labels, a measure of time."""
+
+    path: tuple[int, ...]
+    value: float
+    bound: float
+    exact: bool
+    effort: float
+
+
+def search_chain(
+    chain: GroupChain,
+    known: Potentials,
+    *,
+    low: float,
+    peak_low: NDArray[np.float64],
+    cutoff: float,
+    width: int = 2**40,
+    effort: float = np.inf,
+) -> ChainSearch:
+    """Return the cheapest way below `cutoff` seconds.
+
+    Parameters
+    ----------
+    known: of the same candidates; ways with stages slower than its `slowest` are not looked for.
+    low: seconds, the slowest stage counts at least that. peak_low: float64 [K], likewise.
+    width: labels per layer. effort: comparisons, beyond which few labels are kept.
+    """
+    s = chain.states
+    rank, rows = np.nonzero(s.better.T)  # by the state that is beaten
+    begins = np.searchsorted(rank, np.arange(s.group.size + 1))
+    path, value, bound, exact, spent = _search(
+        chain.layers, known.table.shape[2], chain.first, chain.start, chain.time, chain.total,
+        known.priced, chain.peaks, chain.use, chain.behind, chain.row, chain.group, chain.state,
+        chain.seats, chain.send_time, chain.send_total, s.counted, s.direct, s.parted, s.size,
+        s.offset, s.group, s.taken, begins, rows, known.slowest, known.table, known.price,
+        np.array(chain.capacity, np.int64), float(chain.micro_batches - 1), low, peak_low,
+        min(cutoff, INFINITE), width, effort,
+    )  # fmt: skip
+    return ChainSearch(
+        path=tuple(path.tolist()),
+        value=float(value) if path.size else np.inf,
+        bound=float(bound),
+        exact=bool(exact),
+        effort=float(spent),
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    layers, levels, first, start, time, total, priced, peaks, use, behind, row, own_class, state,
+    seats, send_time, send_total, counted, direct, parted, size, offset, group, taken, begins,
+    beats, slowest, table, price, capacity, weight, low, peak_low, cutoff, width, effort,
+):  # fmt: skip
+    top_level, kinds, types, count = levels - 1, peaks.shape[1], use.shape[1], group.size
+    room = 1 << 14
+    top, tot, rest = np.empty(room), np.empty(room), np.empty(room)
+    bound_of = np.empty(room)
+    pk, used = np.empty((room, kinds)), np.empty((room, types), np.int32)
+    depth, of = np.empty(room, np.int32), np.empty(room, np.int32)
+    arc, follow, link = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    waiting = np.full(layers, -1, np.int64)
+    number = 0
+    budget = 0.0
+    for d in range(types):
+        budget += price[d] * capacity[d]
+    best, lost, winner, spent = cutoff, INFINITE, -1, 0.0
+    now = np.zeros(types, np.int64)
+    peak = np.zeros(kinds)
+    slots = 1 << 14
+    e_loss, e_arc, e_to = np.empty(slots), np.empty(slots, np.int64), np.empty(slots, np.int64)
+    e_column = np.empty(slots, np.int64)
+    e_begin = np.zeros((levels, count), np.int64)
+    e_end = np.full((levels, count), -1, np.int64)
+    kept_head = np.full(count, -1, np.int64)
+    kept_next = np.empty(room, np.int64)
+    for v in range(layers, 0, -1):
+        if v == layers:
+            ranked = np.zeros(1, np.int64)
+        else:
+            many = 0
+            label = waiting[v]
+            while label >= 0:
+                many += 1
+                label = link[label]
+            if many == 0:
+                continue
+            members = np.empty(many, np.int64)
+            values = np.empty(many)
+            label = waiting[v]
+            for n in range(many):
+                members[n], values[n] = label, bound_of[label]
+                label = link[label]
+            ranked = members[np.argsort(values)]
+        e_end[:] = -1
+        filled = 0
+        kept_head[:] = -1
+        kept = 0
+        for y in ranked:
+            after, s, own = 0, 0, 0.0
+            if v < layers:
+                own = bound_of[y]
+                if own >= best:
+                    break
+                if kept >= width or ((spent > effort or number > MOST) and kept >= FEW):
+                    lost = min(lost, own)
+                    break
+                s = of[y]
+                dominated = False
+                for x in range(begins[s], begins[s + 1]):
+                    z = kept_head[beats[x]]
+                    while z >= 0:
+                        spent += 1
+                        if (
+                            tot[z] <= tot[y]
+                            and depth[z] <= depth[y]
+                            and max(top[z], low) <= max(top[y], low)
+                        ):
+                            worse = True
+                            for d in range(types):
+                                if used[z, d] > used[y, d]:
+                                    worse = False
+                                    break
+                            if worse:
+                                for k in range(kinds):
+                                    if max(pk[z, k], peak_low[k]) > max(pk[y, k], peak_low[k]):
+                                        worse = False
+                                        break
+                            if worse:
+                                dominated = True
+                                break
+                        z = kept_next[z]
+                    if dominated:
+                        break
+                if dominated:
+                    continue
+                kept_next[y] = kept_head[s]
+                kept_head[s] = y
+                kept += 1
+                after = min(depth[y], top_level)
+            if e_end[after, s] < 0:
+                # what may stand before this state, and what it loses against the cheapest
+                e_begin[after, s] = filled
+                base = 0.0 if v == layers else table[v, s, after - 1]
+                for a in range(first[v], first[v + 1]):
+                    if time[a] > slowest or behind[a] < after:
+                        continue
+                    r = row[a]
+                    before = table[start[a], :, min(after, top_level)]
+                    for mode in range(2):
+                        to, k = state[a], 0
+                        if v < layers:
+                            to, k = step(
+                                a, s, mode, own_class, state, seats, counted, direct, parted, size,
+                                offset, group, taken,
+                            )  # fmt: skip
+                        if to < 0 or (mode == 1 and v == layers):
+                            continue
+                        loss = priced[a] + before[to] - base
+                        if v < layers:
+                            if time[a] + send_time[r, k] > slowest:
+                                continue
+                            loss += send_total[r, k]
+                        if loss >= INFINITE or (own + loss >= best and v < layers):
+                            continue
+                        if filled == slots:
+                            slots *= 2
+                            e_loss = _grow(e_loss, slots)
+                            e_arc, e_to = _grow(e_arc, slots), _grow(e_to, slots)
+                            e_column = _grow(e_column, slots)
+                        e_loss[filled], e_arc[filled] = loss, a
+                        e_to[filled], e_column[filled] = to, k
+                        filled += 1
+                spent += first[v + 1] - first[v]
+                e_end[after, s] = filled
+                part = np.argsort(e_loss[e_begin[after, s] : filled]) + e_begin[after, s]
+                sorted_loss, sorted_arc, sorted_to = e_loss[part], e_arc[part], e_to[part]
+                e_column[e_begin[after, s] : filled] = e_column[part]
+                e_loss[e_begin[after, s] : filled] = sorted_loss
+                e_arc[e_begin[after, s] : filled] = sorted_arc
+                e_to[e_begin[after, s] : filled] = sorted_to
+            for e in range(e_begin[after, s], e_end[after, s]):
+                spent += 1
+                a, loss = e_arc[e], e_loss[e]
+                if v < layers:
+                    if own + loss >= best:
+                        break
+                    if behind[a] < depth[y]:
+                        continue
+                fits = True
+                for d in range(types):
+                    now[d] = use[a, d]
+                    if v < layers:
+                        now[d] += used[y, d]
+                    if now[d] > capacity[d]:
+                        fits = False
+                        break
+                if not fits:
+                    continue
+                to, k = e_to[e], e_column[e]
+                m, t = time[a], total[a]
+                remaining = loss - budget
+                if v < layers:
+                    m = max(m + send_time[row[a], k], top[y])
+                    t += send_total[row[a], k] + tot[y]
+                    remaining = rest[y] + loss
+                value = remaining + weight * max(m, low)
+                for p in range(kinds):
+                    peak[p] = peaks[a, p]
+                    if v < layers:
+                        peak[p] = max(peak[p], pk[y, p])
+                    value += max(peak[p], peak_low[p])
+                u = start[a]
+                if u == 0:  # all devices are counted: none need be paid for
+                    value = t + weight * max(m, low)
+                    for p in range(kinds):
+                        value += max(peak[p], peak_low[p])
+                if value >= best:
+                    continue
+                if number == top.size:
+                    need = 2 * number
+                    top, tot, rest = _grow(top, need), _grow(tot, need), _grow(rest, need)
+                    bound_of = _grow(bound_of, need)
+                    depth, of, arc = _grow(depth, need), _grow(of, need), _grow(arc, need)
+                    follow, link = _grow(follow, need), _grow(link, need)
+                    kept_next = _grow(kept_next, need)
+                    pk, used = _wider(pk, need), _wider(used, need)
+                top[number], tot[number], rest[number], bound_of[number] = m, t, remaining, value
+                depth[number] = 1 if v == layers else depth[y] + 1
+                of[number], arc[number] = to, a
+                follow[number] = -1 if v == layers else y
+                for d in range(types):
+                    used[number, d] = now[d]
+                for p in range(kinds):
+                    pk[number, p] = peak[p]
+                if u == 0:
+                    best, winner = value, number
+                else:
+                    link[number] = waiting[u]
+                    waiting[u] = number
+                number += 1
+    length = 0
+    label = winner
+    while label >= 0:
+        length += 1
+        label = follow[label]
+    path = np.empty(length, np.int64)
+    label = winner
+    for n in range(length):
+        path[n] = arc[label]
+        label = follow[label]
+    return path, best, min(lost, best), lost >= best, spent

@@ -1,0 +1,179 @@
+"""Boxes of the slowest stage and the peaks: bounds against every plan, and against every chain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.boxes import BoxSearch
+from ilp_planner.bounds.group_chain import GroupChain, prefixes, through
+from ilp_planner.bounds.group_labels import search_chain
+from ilp_planner.bounds.resource_paths import search_resource_paths
+from ilp_planner.mixed.planner_space import PlannerPart
+from tests.mixed.brute import cheapest, random_problem
+
+if TYPE_CHECKING:
+    from ilp_planner.mixed.problem import GroupProblem
+
+SEEDS = st.integers(0, 2**32 - 1)
+FEW = settings(max_examples=30, deadline=None)
+SIZES = ((1, 2, 3, 4), (2,), (3,), (4,))
+
+
+def searched(chain: GroupChain, cutoff: float) -> BoxSearch:
+    """Search a chain to the end."""
+    boxes = BoxSearch(chain, cutoff, chain.layers + 1)
+    while not boxes.finished:
+        boxes.advance()
+    return boxes
+
+
+def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
+    """Return the cheapest way through a chain, one by one, by the rules of its states alone."""
+    told, weight = chain.states, chain.micro_batches - 1
+    best: tuple[float, tuple[int, ...]] = (np.inf, ())
+
+    def grow(v, state, top, total, peaks, use, after, path):
+        nonlocal best
+        if v == 0:
+            value = weight * top + total + peaks.sum()
+            best = min(best, (value, path))
+            return
+        for a in np.flatnonzero(chain.stop == v).tolist():
+            if chain.behind[a] < after or (use + chain.use[a] > chain.capacity).any():
+                continue
+            ways = [(int(chain.state[a]), None)]
+            if state is not None:
+                group, taken = told.group[state], told.taken[state]
+                kind, direct = told.counted[group], told.direct[group]
+                ways = [(int(chain.state[a]), direct)]
+                seats = chain.seats[a, kind] if kind >= 0 else 0
+                if seats and taken:
+                    ways = [(int(chain.state[a]), told.parted[group])]
+                    if taken + seats <= told.size[kind]:
+                        joined = int(chain.state[a])
+                        if told.counted[chain.group[a]] == kind:
+                            joined = int(told.offset[chain.group[a]] + taken + seats)
+                        ways.append((joined, direct))
+            for then, column in ways:
+                time, cost = chain.time[a], chain.total[a]
+                if column is not None:
+                    time = time + chain.send_time[chain.row[a], column]
+                    cost = cost + chain.send_total[chain.row[a], column]
+                grow(
+                    int(chain.start[a]), then, max(top, time), total + cost,
+                    np.maximum(peaks, chain.peaks[a]), use + chain.use[a], after + 1, (a, *path),
+                )  # fmt: skip
+
+    none = np.zeros(len(chain.capacity), np.int64)
+    grow(chain.layers, None, 0.0, 0.0, np.zeros(chain.peaks.shape[1]), none, 0, ())
+    return best
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: int) -> None:
+    problem = random_problem(seed, links=links, sizes=sizes, devices=6)
+    best, _ = cheapest(problem)
+    bounds = []
+    for batches in problem.micro_batches:
+        part = PlannerPart(problem, batches)
+        for cutoff in (np.inf, best * 1.2):
+            boxes = searched(part.chain(cutoff), cutoff)
+            assert boxes.bound <= max(best, cutoff)
+            bounds.append(boxes.bound + part.constant)
+    assert min(bounds) <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@FEW
+@given(seed=SEEDS)
+@example(seed=24067)  # one node of a type, slower inside than between nodes
+def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
+    """Searched to the end, boxes give the cheapest chain, which the best links do not exceed."""
+    problem = random_problem(seed, links="pairs", sizes=sizes, devices=6)
+    for batches in problem.micro_batches[:3]:
+        part = PlannerPart(problem, batches)
+        chain = part.chain(np.inf)
+        best, _ = every_chain(chain)
+        boxes = searched(chain, np.inf)
+        if np.isinf(best):
+            assert boxes.bound >= 1e29
+            continue
+        assert boxes.bound == pytest.approx(best, rel=1e-9)
+        opened = part.graph(np.inf, None)
+        links = search_resource_paths(opened.graph, opened.context)
+        assert links.value <= best * (1 + 1e-9)
+
+
+@FEW
+@given(seed=SEEDS, levels=st.integers(2, 6))
+def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
+    """Priced sums: never above a way that fits, and the cheapest way goes through an arc."""
+    problem = random_problem(seed, sizes=(2,), devices=6)
+    part = PlannerPart(problem, problem.micro_batches[-1])
+    chain = part.chain(np.inf)
+    if not chain.arcs:
+        return
+    random = np.random.default_rng(seed)
+    price = random.uniform(0, 1e-3, len(chain.capacity))
+    best, path = every_chain(chain)
+    known = prefixes(chain, price, np.inf, levels)
+    ways = through(chain, known)
+    if not np.isinf(best):
+        total = best - chain.peaks[list(path)].max(axis=0).sum()
+        assert known.least <= total
+        assert (ways[list(path)] <= total).all()
+    if known.path.size:
+        assert ways.min() == pytest.approx(known.least, rel=1e-9)
+        assert ways[known.path] == pytest.approx(np.full(known.path.size, known.least), rel=1e-9)
+        use = chain.use[known.path].sum(axis=0) - chain.capacity
+        assert known.total + use @ price == pytest.approx(known.least, rel=1e-9)
+    # slower stages do not count
+    if not np.isinf(best) and chain.micro_batches > 1:
+        slow = prefixes(chain, price, float(chain.time.min()) * 0.999, levels)
+        assert slow.least >= 1e29
+
+
+@FEW
+@given(seed=SEEDS, width=st.integers(1, 4))
+def test_narrow_searches_keep_a_bound(seed: int, width: int) -> None:
+    problem = random_problem(seed, links="pairs", sizes=(2,), devices=6)
+    part = PlannerPart(problem, problem.micro_batches[-1])
+    chain = part.chain(np.inf)
+    best, _ = every_chain(chain)
+    if np.isinf(best):
+        return
+    known = prefixes(chain, np.zeros(len(chain.capacity)), np.inf, 3)
+    none = np.zeros(chain.peaks.shape[1])
+    for effort in (np.inf, 5.0):
+        found = search_chain(
+            chain, known, low=0.0, peak_low=none, cutoff=np.inf, width=width, effort=effort
+        )
+        assert found.bound <= best * (1 + 1e-9)
+        assert found.value >= best * (1 - 1e-9)
+        if found.exact:
+            assert found.value == pytest.approx(best, rel=1e-9)
+
+
+def problem_of(seed: int) -> GroupProblem:
+    return random_problem(seed, links="pairs", sizes=(2, 4), devices=8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_lower_cutoff_says_no(seed: int) -> None:
+    problem = problem_of(seed)
+    for batches in problem.micro_batches[:2]:
+        part = PlannerPart(problem, batches)
+        boxes = searched(part.chain(np.inf), np.inf)
+        if boxes.bound >= 1e29:
+            continue
+        below = boxes.bound * 0.99
+        nothing = searched(part.chain(below), below)
+        assert nothing.bound == pytest.approx(below)
