@@ -15,21 +15,27 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ilp_planner.errors import PlannerError
 
 LINE_WIDTH = 100  # columns that a flat JSON object may take before it is spread over lines
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
     """Find out before hours of work whether a file can be written there, changing nothing.
+
+    Parameters
+    ----------
+    inputs: files that are read, and must stay what they are.
 
     Raises
     ------
     OutputError: what is in the way.
     """
     target = path.resolve()
+    if target.is_file() and any(target == known.resolve() for known in inputs):
+        raise OutputError(f"{path}: would be written over the input, expected another file")
     if target.is_dir():
         raise OutputError(f"{path}: is a folder, expected a file to write")
     if not target.parent.is_dir():

@@ -102,6 +102,17 @@ def test_check_writable_refuses(tmp_path: Path, name: str, message: str) -> None
         check_writable(tmp_path / name)
 
 
+def test_check_writable_keeps_inputs(tmp_path: Path) -> None:
+    path, other = tmp_path / "plan.json", tmp_path / "other.json"
+    check_writable(path, [path])  # not there, so nothing is lost
+    path.write_text("{}")
+    check_writable(other, [path])
+    (tmp_path / "link.json").symlink_to(path)
+    for output in (path, tmp_path / "link.json", tmp_path / "." / "plan.json"):
+        with pytest.raises(OutputError, match="over the input, expected another file"):
+            check_writable(output, [path])
+
+
 def test_check_writable_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     check_writable(path)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.group_chain import Potentials, prefixes, through
-from ilp_planner.bounds.group_labels import search_chain
+from ilp_planner.bounds.group_labels import ChainSearch, search_chain
 from ilp_planner.bounds.resource_paths import INFINITE
 from ilp_planner.bounds.resource_prices import best_prices
 
@@ -34,6 +34,7 @@ NARROW = 2e-5  # relative: boxes that are not split any more
 STEP = 2e-3  # relative: how far above its bound labels look into a box
 FIRST_EFFORT = 2e7  # comparisons of labels
 GROWTH = 4.0  # of the effort
+SMALL, SMALL_EFFORT = 2000, 1e6  # candidates and comparisons: labels may settle a box as a whole
 FAR = 0.7  # where to split first, of the upper end: little is cheaper with much less
 
 
@@ -73,9 +74,13 @@ class BoxSearch:
     ----------
     cutoff: seconds; ways that take as long are of no interest.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
+    small: candidates up to which labels try to settle a box before it is split.
     """
 
-    def __init__(self, chain: GroupChain, cutoff: float, levels: int) -> None:
+    def __init__(
+        self, chain: GroupChain, cutoff: float, levels: int, *, small: int = SMALL
+    ) -> None:
+        self.small = small
         self.chain = chain
         self.cutoff = min(cutoff, INFINITE)
         self.levels = max(levels, 2)
@@ -119,11 +124,16 @@ class BoxSearch:
         effort: the most comparisons that labels may make.
         """
         bound, _, box = heapq.heappop(self.heap)
+        way = None
+        if box.arcs.size <= self.small:
+            way, settled = self._settle(box)
+            if settled:
+                return way
         spread = self.weight * (box.high - box.low)
         spreads = np.append(box.peak_high - box.peak_low, spread)
         if spreads.sum() > WIDE * max(bound, 1e-12):
             self._split(box, int(np.argmax(spreads)))
-            return None
+            return way
         return self._look(box, effort)
 
     # ---- prices ---------------------------------------------------------------------------------
@@ -198,31 +208,38 @@ class BoxSearch:
     def _middle(low: float, high: float) -> float:
         return FAR * high if low < high / 4 else float((low * high) ** 0.5)
 
-    def _look(self, box: Box, most: float) -> Found | None:
-        """Let labels look for ways a little above the bound of a box."""
+    def _settle(self, box: Box) -> tuple[Found | None, bool]:
+        """Let labels search a small box as a whole; tell whether they could."""
+        found, way = self._labels(box, self.cutoff, SMALL_EFFORT)
+        if found.exact and found.path:
+            self.closed = min(self.closed, found.value)
+        return way, found.exact
+
+    def _labels(self, box: Box, cutoff: float, effort: float) -> tuple[ChainSearch, Found | None]:
+        """Search a box; return what was found, and its way."""
         own = self.chain.only(box.arcs)
         known = prefixes(own, box.price, box.high, self.levels)
+        found = search_chain(
+            own, known, low=box.low, peak_low=box.peak_low, cutoff=cutoff, effort=effort
+        )
+        if not found.path:
+            return found, None
+        choices = tuple(own.choice[list(found.path)].tolist())
+        return found, Found(choices=choices, value=found.value)
+
+    def _look(self, box: Box, most: float) -> Found | None:
+        """Let labels look for ways a little above the bound of a box."""
         others = self.heap[0][0] if self.heap else np.inf
         cutoff = min(self.cutoff, max(others, box.bound * (1 + box.step)))
-        found = search_chain(
-            own,
-            known,
-            low=box.low,
-            peak_low=box.peak_low,
-            cutoff=cutoff,
-            effort=min(box.effort, most),
-        )
+        found, way = self._labels(box, cutoff, min(box.effort, most))
         box.bound = max(box.bound, min(found.bound, cutoff))
+        if found.exact and found.path:  # nothing in the box is cheaper
+            self.closed = min(self.closed, found.value)
+            return way
         if found.exact:
             box.step *= 2
         else:
             box.effort *= GROWTH
-        way = None
-        if found.path:
-            way = Found(choices=tuple(own.choice[list(found.path)].tolist()), value=found.value)
-            if found.exact:  # nothing in the box is cheaper
-                self.closed = min(self.closed, found.value)
-                return way
         if box.bound < self.cutoff:
             self._push(box)
         return way

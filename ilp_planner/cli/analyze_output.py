@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -35,7 +36,8 @@ def emit(found: Found, asked: dict[str, Any]) -> None:
     """
     output = asked["output"]
     if output is not None:
-        check_writable(output)
+        named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
+        check_writable(output, [Path(name) for name in named if name])
     as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
     stage, stages = asked["stage"], len(found.judged.stages if found.judged else found.jobs)
     if stage is not None and stage >= stages:

@@ -39,7 +39,7 @@ def export(
     if to in RUNTIMES:
         export_runtime(plan_file, to, output, accept_changed=accept_changed)
         return
-    check_writable(output)
+    check_writable(output, [plan_file])
     if isinstance(read_saved(plan_file), SavedGroups):
         raise PlanError(
             f"{plan_file}: kind: found a plan of whole layers on groups of devices, expected one "

@@ -44,7 +44,7 @@ def import_plan(
     """Save somebody else's plan as one of ours, judged, to be evaluated and compared."""
     from ilp_planner.evaluate import evaluate
 
-    check_writable(output)
+    check_writable(output, [Path(file), Path(model), Path(cluster)])
     if source == "megatron":
         import_megatron(ctx, file, output, cluster=cluster, memory=memory_limit(memory))
         return

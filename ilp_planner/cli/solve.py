@@ -107,7 +107,8 @@ def solve(
         vocabulary=vocab_size,
     )
     if output is not None:
-        check_writable(output)
+        files = [name.split(":", 1)[-1] for name in named.values() if name]
+        check_writable(output, map(Path, files))
     result: Result | GroupResult
     if plans_layers(asked):
         layers = build_layer_case(asked)

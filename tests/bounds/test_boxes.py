@@ -25,8 +25,9 @@ SIZES = ((1, 2, 3, 4), (2,), (3,), (4,))
 
 
 def searched(chain: GroupChain, cutoff: float) -> BoxSearch:
-    """Search a chain to the end."""
-    boxes = BoxSearch(chain, cutoff, chain.layers + 1)
+    """Search a chain to the end; below a finite cutoff, with boxes split as far as they can be."""
+    small = {} if np.isinf(cutoff) else {"small": 0}
+    boxes = BoxSearch(chain, cutoff, chain.layers + 1, **small)
     while not boxes.finished:
         boxes.advance()
     return boxes
@@ -107,6 +108,8 @@ def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
             assert boxes.bound >= 1e29
             continue
         assert boxes.bound == pytest.approx(best, rel=1e-9)
+        split = searched(part.chain(best * 1.1), best * 1.1)
+        assert split.bound == pytest.approx(best, rel=1e-9)
         opened = part.graph(np.inf, None)
         links = search_resource_paths(opened.graph, opened.context)
         assert links.value <= best * (1 + 1e-9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 from itertools import islice
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.mixed.infeasible import explain
 from ilp_planner.mixed.megatron_build import build_megatron_problem
 from ilp_planner.mixed.megatron_partition import best_cut
 from ilp_planner.mixed.megatron_parts import megatron_parts
@@ -267,6 +269,16 @@ def test_measured_layers_may_differ(seed):
     profile = dataclasses.replace(estimate, source="metis:somewhere", time=time)
     problem = build_megatron_problem(cluster, model, global_batch=4, profile=profile)
     assert_optimal(problem)
+
+
+@pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
+def test_too_little_memory_is_told_with_what_would_do(options):
+    text = explain(small_problem(batch=4, memory_limit=1.1 * GIB, **options))
+    found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
+    assert found is not None, text
+    limit = float(found[1]) * GIB
+    assert solve_groups(small_problem(batch=4, memory_limit=limit, **options)).plan is not None
+    assert solve_groups(small_problem(batch=4, memory_limit=0.9 * limit, **options)).plan is None
 
 
 def test_profiles_of_other_models_are_refused():
