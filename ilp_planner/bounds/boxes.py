@@ -38,6 +38,19 @@ SMALL, SMALL_EFFORT = 2000, 1e6  # candidates and comparisons: labels may settle
 FAR = 0.7  # where to split first, of the upper end: little is cheaper with much less
 
 
+class Choice:
+    """Some of so many candidates, a bit each: there may be thousands of boxes."""
+
+    def __init__(self, numbers: NDArray[np.int64], total: int) -> None:
+        chosen = np.zeros(total, np.bool_)
+        chosen[numbers] = True
+        self.size, self.total, self.bits = int(numbers.size), total, np.packbits(chosen)
+
+    def numbers(self) -> NDArray[np.int64]:
+        """Return the candidates, ascending."""
+        return np.flatnonzero(np.unpackbits(self.bits, count=self.total))
+
+
 @dataclass(eq=False)
 class Box:
     """Ways whose slowest stage takes from low to high seconds and whose peaks are from peak_low to
@@ -51,7 +64,7 @@ class Box:
     high: float
     peak_low: NDArray[np.float64]
     peak_high: NDArray[np.float64]
-    arcs: NDArray[np.int32]
+    arcs: Choice
     price: NDArray[np.float64]
     bound: float
     effort: float = FIRST_EFFORT
@@ -96,7 +109,7 @@ class BoxSearch:
                 float((chain.time + chain.send_most[chain.row]).max()),
                 np.zeros(kinds),
                 chain.peaks.max(axis=0),
-                np.arange(chain.arcs, dtype=np.int32),
+                np.arange(chain.arcs),
                 np.zeros(self.capacity.size),
                 0.0,
             )
@@ -144,7 +157,7 @@ class BoxSearch:
         high: float,
         peak_low: NDArray[np.float64],
         peak_high: NDArray[np.float64],
-        arcs: NDArray[np.int32],
+        arcs: NDArray[np.int64],
         price: NDArray[np.float64],
         least: float,
     ) -> None:
@@ -163,7 +176,7 @@ class BoxSearch:
         cost = through(own, known) + self.weight * np.maximum(own.time, low)
         cost += np.maximum(own.peaks, peak_low).sum(axis=1)
         arcs = arcs[cost < self.cutoff]
-        box = Box(low, high, peak_low, peak_high, arcs, known.price, bound)
+        box = Box(low, high, peak_low, peak_high, Choice(arcs, chain.arcs), known.price, bound)
         self._push(box)
 
     def _push(self, box: Box) -> None:
@@ -191,18 +204,18 @@ class BoxSearch:
     # ---- boxes ----------------------------------------------------------------------------------
 
     def _split(self, box: Box, axis: int) -> None:
-        kinds = box.peak_low.size
+        kinds, arcs = box.peak_low.size, box.arcs.numbers()
         if axis == kinds:
             middle = self._middle(box.low, box.high)
             ends = ((box.low, middle), (middle, box.high))
             for low, high in ends:
-                self._open(low, high, box.peak_low, box.peak_high, box.arcs, box.price, box.bound)
+                self._open(low, high, box.peak_low, box.peak_high, arcs, box.price, box.bound)
             return
         middle = self._middle(float(box.peak_low[axis]), float(box.peak_high[axis]))
         below, above = box.peak_high.copy(), box.peak_low.copy()
         below[axis], above[axis] = middle, middle
-        self._open(box.low, box.high, box.peak_low, below, box.arcs, box.price, box.bound)
-        self._open(box.low, box.high, above, box.peak_high, box.arcs, box.price, box.bound)
+        self._open(box.low, box.high, box.peak_low, below, arcs, box.price, box.bound)
+        self._open(box.low, box.high, above, box.peak_high, arcs, box.price, box.bound)
 
     @staticmethod
     def _middle(low: float, high: float) -> float:
@@ -217,7 +230,7 @@ class BoxSearch:
 
     def _labels(self, box: Box, cutoff: float, effort: float) -> tuple[ChainSearch, Found | None]:
         """Search a box; return what was found, and its way."""
-        own = self.chain.only(box.arcs)
+        own = self.chain.only(box.arcs.numbers())
         known = prefixes(own, box.price, box.high, self.levels)
         found = search_chain(
             own, known, low=box.low, peak_low=box.peak_low, cutoff=cutoff, effort=effort
