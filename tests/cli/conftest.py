@@ -35,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_specs(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ILP_PLAN_TRACEBACK", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")  # whatever terminal the tests run in
     return tmp_path
 
 
