@@ -270,6 +270,7 @@ def test_ctrl_c_stops_a_long_search(name: str) -> None:
     """In a process of its own: a Ctrl-C that comes too late would end the tests."""
     code = f"""
 import json, os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs start with it ignored
 from ilp_planner.solvers.base import Limits
 from tests.solvers.graphs import two_types
 from tests.solvers.test_backends import BACKENDS
