@@ -24,6 +24,7 @@ COMMANDS = {
     "import": ("ilp_planner.cli.import_", "import_plan"),
     "compare": ("ilp_planner.cli.compare", "compare"),
 }
+GROUP = "profile"  # of commands
 MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several
 
 
@@ -38,7 +39,11 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         "be.",
     )
     first = arguments[0] if arguments else ""
-    for name in (first,) if first in COMMANDS else COMMANDS:
+    if first not in COMMANDS:
+        from ilp_planner.cli.profile import profile_app
+
+        app.add_typer(profile_app(arguments[1:] if first == GROUP else ()), name=GROUP)
+    for name in (first,) if first in COMMANDS else () if first == GROUP else COMMANDS:
         module, function = COMMANDS[name]
         command = getattr(importlib.import_module(module), function)
         if name in MANY_NUMBERS:

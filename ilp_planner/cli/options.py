@@ -255,13 +255,15 @@ PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan.")]
 
 
 class ManyNumbers(TyperCommand):
-    """A command whose `--micro-batch-size` takes all the numbers that follow it."""
+    """A command whose options of several numbers take all the numbers that follow them."""
+
+    many: tuple[str, ...] = (MANY,)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Join `--micro-batch-size 1 2 4` into one value."""
         joined: list[str] = []
         for arg in args:
-            if arg.isdecimal() and len(joined) > 1 and joined[-2] == MANY:
+            if arg.isdecimal() and len(joined) > 1 and joined[-2] in self.many:
                 joined[-1] += f",{arg}"
             else:
                 joined.append(arg)

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to stop. seconds: wall clock. gap: stop once 1 - bound / objective is at most this."""
+    """When to stop. seconds: wall clock. gap: stop once 1 - bound / objective is at most this.
+
+    starts: random points that a heuristic begins from.
+    """
 
     seconds: float = 200.0
     gap: float = 0.0
     workers: int = 2
     seed: int = 0
+    starts: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,39 @@
+"""`ilp-plan profile`: the commands that make, complete and check profiles."""
+
+import importlib
+from collections.abc import Sequence
+
+import typer
+
+from ilp_planner.cli.options import MANY, ManyNumbers
+
+# Command -> its module and function, imported only where it is asked for.
+COMMANDS = {
+    "measure": ("ilp_planner.cli.profile_measure", "measure"),
+    "measure-links": ("ilp_planner.cli.profile_links", "measure_links"),
+    "import": ("ilp_planner.cli.profile_convert", "import_profile"),
+    "export": ("ilp_planner.cli.profile_convert", "export_profile"),
+    "predict": ("ilp_planner.cli.profile_predict", "predict"),
+    "check": ("ilp_planner.cli.profile_check", "check"),
+}
+
+
+class ManyLists(ManyNumbers):
+    """A command with several options of several numbers."""
+
+    many = (MANY, "--tp", "--sequence-length")
+
+
+def profile_app(arguments: Sequence[str]) -> typer.Typer:
+    """Return the group with the command that is asked for, or with all of them."""
+    app = typer.Typer(
+        rich_markup_mode=None,
+        help="Measure, import, complete and check profiles.",
+        no_args_is_help=True,
+    )
+    first = arguments[0] if arguments else ""
+    for name in (first,) if first in COMMANDS else COMMANDS:
+        module, function = COMMANDS[name]
+        command = getattr(importlib.import_module(module), function)
+        app.command(name, cls=ManyLists)(command)
+    return app

@@ -1,0 +1,392 @@
+"""The native table: measured rows of any kind (layers, operators, collectives, links, whole steps),
+one CSV file, tidy, with provenance per row.
+
+Lines before the header that begin with `#` describe the machine: `# key: value`. Times are seconds,
+sizes bytes; the names of the columns say so. A cell that does not apply is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import math
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import ProfileError
+from ilp_planner.files import write_text
+from ilp_planner.profiles.table import Provenance
+from ilp_planner.units import DURATION_UNITS, SIZE_UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    import pandas
+
+
+class Record(StrEnum):
+    """What a row is of.
+
+    layer: consecutive layers of the model that take the same, each by itself. operator: the
+    smallest thing that can be placed. step: a part of a whole training step (`forward_backward`,
+    `optimizer`, `batch_generator`, `total`). collective: one among the devices of a group.
+    point_to_point: a message between two devices. matmul: a product of two matrices.
+    """
+
+    LAYER = "layer"
+    OPERATOR = "operator"
+    STEP = "step"
+    COLLECTIVE = "collective"
+    POINT_TO_POINT = "point_to_point"
+    MATMUL = "matmul"
+
+
+class RowStatus(StrEnum):
+    """What came of measuring a row; the times of one that is not `ok` are empty."""
+
+    OK = "ok"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"
+
+
+TEXT_COLUMNS = ("record", "device", "name", "layers", "dtype")
+"""record: a `Record`. device: device type. name: of the layer kind, operator, collective or part of
+a step. layers: which of the model, from 0: `0`, `1-24`."""
+COUNT_COLUMNS = (
+    "tp", "split", "micro_batch", "sequence", "hidden", "group_size", "hosts", "stride", "groups",
+)  # fmt: skip
+"""micro_batch: samples of one replica. sequence: tokens of a sample. group_size: devices of a
+collective; hosts: nodes that they are on; stride: between their ranks; groups: how many do it at
+once."""
+VALUE_COLUMNS = (
+    "bytes", "flop", "traffic_bytes",
+    "time_s", "forward_s", "backward_s", "optimizer_s", "spread",
+    "weight_bytes", "state_bytes", "activation_bytes", "forward_workspace_bytes",
+    "backward_workspace_bytes", "memory_bytes", "input_bytes", "output_bytes",
+    "messages", "message_bytes",
+)  # fmt: skip
+"""All per device. bytes: of the whole tensor that a collective gathers or reduces, or of a message.
+flop, traffic_bytes: what the forward pass computes, and reads and writes of device memory. time_s:
+seconds; of layers and operators forward and backward of one micro-batch together. optimizer_s: of
+the optimiser step. spread: quartile distance of the repeats over their median.
+weight_bytes: parameters. state_bytes: parameters, gradients and optimiser states. activation_bytes:
+kept for the backward pass of one micro-batch. *_workspace_bytes: beyond these, while it runs.
+memory_bytes: the most that it needs altogether, where that is all that is known. input_bytes,
+output_bytes: of one micro-batch, what crosses a pipeline cut before / after it. messages,
+message_bytes: tensor-parallel all-reduces of a forward pass, and of a backward pass, that time_s
+leaves out, and the bytes of each; empty where time_s has them."""
+ORIGIN_COLUMNS = ("repeats", "status", "provenance", "error", "source")
+"""repeats: how often it was measured. error: of a prediction, cross-validated, relative."""
+COLUMNS = (*TEXT_COLUMNS, *COUNT_COLUMNS, *VALUE_COLUMNS, *ORIGIN_COLUMNS)
+NUMBERS = (*COUNT_COLUMNS, *VALUE_COLUMNS, "repeats", "error")
+WHOLE = (*COUNT_COLUMNS, "repeats")
+
+# What a row must say, by what it is of; the last ones only where its status is `ok`.
+KEYS: dict[Record, tuple[str, ...]] = {
+    Record.LAYER: ("layers", "tp", "micro_batch"),
+    Record.OPERATOR: ("name", "tp", "split", "micro_batch"),
+    Record.STEP: ("name", "tp", "micro_batch"),
+    Record.COLLECTIVE: ("name", "group_size", "bytes"),
+    Record.POINT_TO_POINT: ("bytes",),
+    Record.MATMUL: ("flop",),
+}
+VALUES: dict[Record, tuple[str, ...]] = {
+    Record.LAYER: ("time_s",),
+    Record.OPERATOR: ("forward_s", "backward_s"),
+    Record.STEP: ("time_s",),
+    Record.COLLECTIVE: ("time_s",),
+    Record.POINT_TO_POINT: ("time_s",),
+    Record.MATMUL: ("time_s",),
+}
+COMMENT = "#"
+VERSION_LINE = "# ilp-plan profile, version 1"
+QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([A-Za-zµ]+)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measurements:
+    """A native table.
+
+    frame: one row each, with all of COLUMNS: numbers as float64 (NaN: does not apply), others as
+    str ('' likewise). source: what to show the user. machine: what it was measured on, in words.
+    notes: one-line remarks about what is missing or suspicious.
+    """
+
+    frame: pandas.DataFrame
+    source: str
+    machine: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def of(self, *records: Record) -> pandas.DataFrame:
+        """Return the rows of these kinds that were not in vain."""
+        rows = self.frame
+        return rows[rows["record"].isin(records) & (rows["status"] == RowStatus.OK)]
+
+
+def measurements_of(
+    rows: Iterable[Mapping[str, Any]],
+    source: str,
+    *,
+    machine: Mapping[str, str] | None = None,
+    notes: Iterable[str] = (),
+) -> Measurements:
+    """Return a table of rows given as mappings, column to value; what is left out is empty.
+
+    A row is `ok` and `measured` where it says nothing else.
+
+    Raises
+    ------
+    ProfileError: an unknown column, or a row that is not complete.
+    """
+    import pandas as pd
+
+    given = [{"status": "ok", "provenance": "measured", **row} for row in rows]
+    unknown = sorted({key for row in given for key in row} - set(COLUMNS))
+    if unknown:
+        raise ProfileError(f"{source}: column {unknown[0]!r} is unknown")
+    frame = pd.DataFrame(given, columns=list(COLUMNS))
+    return Measurements(
+        frame=_checked(frame, source, first_line=1),
+        source=source,
+        machine=dict(machine or {}),
+        notes=tuple(notes),
+    )
+
+
+def join(tables: Iterable[Measurements], source: str) -> Measurements:
+    """Return one table with the rows of all of them."""
+    import pandas as pd
+
+    parts = list(tables)
+    machine: dict[str, str] = {}
+    for part in parts:
+        machine |= part.machine
+    return Measurements(
+        frame=pd.concat([part.frame for part in parts], ignore_index=True),
+        source=source,
+        machine=machine,
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
+def read_measurements(path: Path) -> Measurements:
+    """Read a native table.
+
+    Raises
+    ------
+    ProfileError: not there or malformed: file, line, column, what was found and expected.
+    """
+    import pandas as pd
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ProfileError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ProfileError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    lines = text.splitlines(keepends=True)
+    head = 0
+    while head < len(lines) and (lines[head].startswith(COMMENT) or not lines[head].strip()):
+        head += 1
+    machine = {}
+    for line in lines[:head]:
+        key, colon, value = line.lstrip(COMMENT).partition(":")
+        if colon:
+            machine[key.strip()] = value.strip()
+    if head == len(lines):
+        raise ProfileError(f"{path}: expected a header with the columns record, ..., found none")
+    try:
+        table = list(csv.reader(lines[head:], strict=True))
+    except csv.Error as error:
+        raise ProfileError(f"{path}: cannot be read as CSV: {error}") from None
+    names = [name.strip() for name in table[0]]
+    for number, row in enumerate(table[1:], start=head + 2):
+        if row and len(row) != len(names):
+            raise ProfileError(
+                f"{path}: line {number}: {len(names)} fields expected, found {len(row)}"
+            )
+    if "record" not in names:
+        raise ProfileError(
+            f"{path}: column 'record' is missing, found {', '.join(names[:6])}: expected a native "
+            "table (`ilp-plan profile import` makes one of other formats)"
+        )
+    place = names.index("record")
+    _check_columns(names, {row[place].strip() for row in table[1:] if row}, path)
+    frame = pd.DataFrame([row or [""] * len(names) for row in table[1:]], columns=names, dtype=str)
+    frame = frame.loc[(frame != "").any(axis=1)]
+    frame = frame.reindex(columns=list(COLUMNS), fill_value="")
+    frame["status"] = frame["status"].where(frame["status"] != "", RowStatus.OK.value)
+    frame["provenance"] = frame["provenance"].where(
+        frame["provenance"] != "", Provenance.MEASURED.value
+    )
+    return Measurements(
+        frame=_checked(frame, str(path), first_line=head + 2), source=path.name, machine=machine
+    )
+
+
+def write_measurements(path: Path, table: Measurements) -> None:
+    """Write a native table, whole or not at all.
+
+    Raises
+    ------
+    OutputError: the system refuses.
+    """
+    lines = [*head_lines(table.machine), *(row_line(row) for row in rows_of(table.frame))]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def head_lines(machine: Mapping[str, str]) -> list[str]:
+    """Return the lines above the rows: what was measured on, and the names of the columns."""
+    described = [f"# {key}: {' '.join(str(value).split())}" for key, value in machine.items()]
+    return [VERSION_LINE, *described, ",".join(COLUMNS)]
+
+
+def row_line(row: Mapping[str, Any]) -> str:
+    """Return a row as a line of CSV: numbers as short as they can be read back exactly."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow([_cell(row.get(name)) for name in COLUMNS])
+    return buffer.getvalue()
+
+
+def rows_of(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as mappings, without what does not apply."""
+    return [
+        {str(k): v for k, v in row.items() if not (v == "" or v != v)}
+        for row in frame.to_dict(orient="records")
+    ]
+
+
+def layer_range(text: str) -> range:
+    """Return the layers that `3` or `1-24` says.
+
+    Raises
+    ------
+    ValueError: neither a number nor a range.
+    """
+    match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text.strip())
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise ValueError(f"expected a layer or a range of layers such as '1-24', found {text!r}")
+    return range(int(match[1]), int(match[2] or match[1]) + 1)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "" or value != value:
+        return ""
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+    return str(value)
+
+
+def _check_columns(names: list[str], kinds: set[str], path: Path) -> None:
+    """Refuse a table without the columns of its kinds of rows, and columns in other units."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ProfileError(f"{path}: column {twice[0]!r} is there twice")
+    for name in names:
+        if name in COLUMNS:
+            continue
+        stem, _, unit = name.rpartition("_")
+        for suffix in ("s", "bytes"):
+            same = f"{stem}_{suffix}" if stem else suffix
+            if same in COLUMNS and unit != suffix:
+                full = "seconds" if suffix == "s" else "bytes"
+                known = DURATION_UNITS if suffix == "s" else SIZE_UNITS
+                if unit in known or unit.casefold() in {u.casefold() for u in known}:
+                    raise ProfileError(
+                        f"{path}: column {name!r}: expected {same!r}, in {full}: a table has one "
+                        "unit for a quantity"
+                    )
+        near = difflib.get_close_matches(name, COLUMNS, 1, 0.6)
+        guess = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ProfileError(f"{path}: column {name!r} is unknown{guess}")
+    for kind in Record:
+        if kind.value in kinds:
+            for name in (*KEYS[kind], *VALUES[kind]):
+                if name not in names:
+                    raise ProfileError(
+                        f"{path}: column {name!r} is missing, which rows of record {kind.value!r} "
+                        "need"
+                    )
+
+
+def _checked(frame: pandas.DataFrame, source: str, first_line: int) -> pandas.DataFrame:
+    """Return the frame with numbers as numbers, every row checked.
+
+    The index of the frame counts rows from 0; first_line: where row 0 stands.
+    """
+    import numpy as np
+    import pandas as pd
+
+    def refuse(place: Any, column: str, found: Any, expected: str) -> None:
+        raise ProfileError(
+            f"{source}: line {int(place) + first_line}: {column!r}: found "
+            f"{str(found).strip()!r}, expected {expected}"
+        )
+
+    frame = frame.copy()
+    for name in (*TEXT_COLUMNS, "status", "provenance", "source"):
+        texts = frame[name]
+        frame[name] = texts.where(texts.notna(), "").astype(str).str.strip()
+    for name, kinds in (("record", Record), ("status", RowStatus), ("provenance", Provenance)):
+        known = {kind.value for kind in kinds}
+        wrong = frame.index[~frame[name].isin(known)]
+        if len(wrong):
+            refuse(wrong[0], name, frame.at[wrong[0], name], f"one of {', '.join(sorted(known))}")
+    for name in NUMBERS:
+        raw = frame[name]
+        empty = raw.isna() | (raw.astype(str).str.strip() == "")
+        values = pd.to_numeric(raw.where(~empty), errors="coerce").astype(np.float64)
+        wrong = frame.index[~empty & ~(np.isfinite(values) & (values >= 0))]
+        if len(wrong):
+            refuse(wrong[0], name, raw[wrong[0]], _expected(name, str(raw[wrong[0]])))
+        if name in WHOLE:
+            broken = frame.index[~empty & (values % 1 != 0)]
+            if len(broken):
+                refuse(broken[0], name, raw[broken[0]], "a whole number")
+        frame[name] = values
+    for kind in Record:
+        of_kind = frame["record"] == kind.value
+        done = of_kind & (frame["status"] == RowStatus.OK.value)
+        for names, rows in ((KEYS[kind], of_kind), (VALUES[kind], done)):
+            for name in names:
+                values = frame[name]
+                missing = (values == "") if name in TEXT_COLUMNS else values.isna()
+                wrong = frame.index[rows & missing]
+                if len(wrong):
+                    what = "a name" if name in TEXT_COLUMNS else _expected(name, "")
+                    refuse(wrong[0], name, "", f"{what}, which a row of {kind.value!r} needs")
+    for place, text in frame.loc[frame["layers"] != "", "layers"].items():
+        try:
+            layer_range(text)
+        except ValueError:
+            refuse(place, "layers", text, "a layer or a range of layers such as '1-24'")
+    least = {"tp": 1, "micro_batch": 1, "group_size": 1, "hosts": 1, "groups": 1, "stride": 1}
+    for name, bound in least.items():
+        wrong = frame.index[frame[name] < bound]
+        if len(wrong):
+            refuse(wrong[0], name, frame.at[wrong[0], name], f"at least {bound}")
+    return frame.reset_index(drop=True)
+
+
+def _expected(column: str, found: str) -> str:
+    """Say what a number should be, with the value that would do for one with a unit."""
+    unit = "seconds" if column.endswith("_s") else "bytes" if column.endswith("bytes") else ""
+    text = f"a number of {unit}, at least 0" if unit else "a number of at least 0"
+    match = QUANTITY.fullmatch(found.strip())
+    if match is not None and unit:
+        known = DURATION_UNITS if unit == "seconds" else SIZE_UNITS
+        factor = known.get(match[2])
+        try:
+            value = float(match[1]) * float(factor) if factor is not None else math.nan
+        except ValueError:
+            value = math.nan
+        if math.isfinite(value):
+            text += f": {value:.6g}"
+    return text
