@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation as Evaluation
     from ilp_planner.evaluate import Violation as Violation
     from ilp_planner.evaluate import evaluate as evaluate
-    from ilp_planner.formats.megatron_arguments import job_of_arguments as job_of_arguments
-    from ilp_planner.formats.megatron_arguments import read_arguments as read_arguments
-    from ilp_planner.formats.megatron_script import read_script as read_script
+    from ilp_planner.formats.megatron.arguments import job_of_arguments as job_of_arguments
+    from ilp_planner.formats.megatron.arguments import read_arguments as read_arguments
+    from ilp_planner.formats.megatron.script import read_script as read_script
     from ilp_planner.mixed.build import ModelSizes as ModelSizes
     from ilp_planner.mixed.build import build_group_problem as build_group_problem
     from ilp_planner.mixed.evaluate import GroupEvaluation as GroupEvaluation

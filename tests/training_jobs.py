@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ilp_planner.formats.megatron_arguments import arguments_of_job
-from ilp_planner.formats.megatron_rules import check_arguments
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
 from ilp_planner.specs.training import (

@@ -79,15 +79,15 @@ def read_job(ctx: typer.Context) -> Found:
         from ilp_planner.cli.analyze_plan import jobs_of_plan
 
         return jobs_of_plan(asked, spec, devices)
-    from ilp_planner.formats.megatron_arguments import job_of_arguments, read_arguments
-    from ilp_planner.formats.megatron_notes import unmodelled
+    from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
+    from ilp_planner.formats.megatron.notes import unmodelled
 
     world = asked["world_size"]
     if source == "megatron_args":
         arguments = read_arguments(asked["megatron_args"], world=world, source="--megatron-args")
         name = "--megatron-args"
     else:
-        from ilp_planner.formats.megatron_script import read_script
+        from ilp_planner.formats.megatron.script import read_script
 
         arguments = read_script(asked["megatron_script"], world=world)
         name = asked["megatron_script"].name

@@ -35,7 +35,7 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
     ------
     PlanError: it cannot be read, or its inputs are not what they were.
     """
-    from ilp_planner.formats.megatron_plan import job_of_plan
+    from ilp_planner.formats.megatron.plan import job_of_plan
 
     file: Path = asked["plan_file"]
     saved = read_saved(file)

@@ -18,7 +18,7 @@ from ilp_planner.formats.saved_plan import Reference
 
 if TYPE_CHECKING:
     from ilp_planner.formats.exported import Exported
-    from ilp_planner.formats.megatron_launch import Expected
+    from ilp_planner.formats.megatron.launch import Expected
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.specs.cluster import ClusterSpec
@@ -39,7 +39,7 @@ def export_runtime(plan_file: Path, to: str, output: Path, *, accept_changed: bo
     ------
     PlanError: the system cannot run the plan; with the plan's field and the system's limit.
     """
-    from ilp_planner.formats.megatron_plan import job_of_plan
+    from ilp_planner.formats.megatron.plan import job_of_plan
 
     saved = read_saved(plan_file)
     model, cluster = _inputs(saved, plan_file, accept_changed=accept_changed)
@@ -110,7 +110,7 @@ def _exported(
     cluster: ClusterSpec,
 ) -> Exported:
     if to == "megatron":
-        from ilp_planner.formats.megatron_launch import export_megatron
+        from ilp_planner.formats.megatron.launch import export_megatron
 
         return export_megatron(job, name, _expected(job, saved, cluster))
     if to == "torchtitan":
@@ -128,7 +128,7 @@ def _exported(
 
 def _expected(job: TrainingJob, saved: SavedPlan | SavedGroups, cluster: ClusterSpec) -> Expected:
     from ilp_planner.anatomy.memory import rank_memory
-    from ilp_planner.formats.megatron_launch import Expected
+    from ilp_planner.formats.megatron.launch import Expected
 
     verdict = saved.verdict
     return Expected(

@@ -47,10 +47,10 @@ def import_megatron(
     SpecError: Megatron would not run the line, or it has another model than was named.
     PlanError: the line is for another number of devices than the cluster has.
     """
-    from ilp_planner.formats.megatron_arguments import job_of_arguments
-    from ilp_planner.formats.megatron_plan import plan_of_job
-    from ilp_planner.formats.megatron_script import read_launch
-    from ilp_planner.mixed.evaluate import evaluate_groups
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
+    from ilp_planner.formats.megatron.plan import plan_of_job
+    from ilp_planner.formats.megatron.script import read_launch
+    from ilp_planner.mixed.evaluate import evaluate_groups, group_shares
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
@@ -83,7 +83,8 @@ def import_megatron(
     )
     case = build_layer_case(asked, (output.resolve().parent,))
     evaluation = evaluate_groups(case.problem, plan)
-    saved = SavedGroups(plan=plan, inputs=case.inputs, verdict=verdict_of_groups(evaluation))
+    verdict = verdict_of_groups(evaluation, group_shares(case.problem, plan, evaluation))
+    saved = SavedGroups(plan=plan, inputs=case.inputs, verdict=verdict)
     write_groups(output, saved)
     show_verdict(case.problem, saved, evaluation, None, as_json=False)
 

@@ -21,8 +21,8 @@ from ilp_planner.formats.exported import (
     describe,
     refusal,
 )
-from ilp_planner.formats.megatron_arguments import arguments_of_job
-from ilp_planner.formats.megatron_rules import check_arguments
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.specs.pipeline_layout import even_layout, write_layout
 from ilp_planner.specs.training import ORDERS
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ilp_planner.formats.megatron_flags import flags_by_key
+from ilp_planner.formats.megatron.flags import flags_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
     from ilp_planner.specs.training import TrainingJob
 
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ilp_planner.anatomy.decoder import parameter_names, rank_modules
 from ilp_planner.anatomy.groups import KINDS, group_of, stage_ranks
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.megatron_arguments import arguments_of_job
-from ilp_planner.formats.megatron_rules import check_arguments
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Recompute, TrainingJob

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.formats.megatron_arguments import arguments_of_job
-from ilp_planner.formats.megatron_findings import CONFIG
-from ilp_planner.formats.megatron_rules import check_arguments
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.findings import CONFIG
+from ilp_planner.formats.megatron.rules import check_arguments
 from tests.runtimes.megatron_core import section_of_arguments, transformer_config
 from tests.training_jobs import deepseek, gpt, job, llama
 from tests.training_jobs import settings as usual
 
 if TYPE_CHECKING:
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
     from ilp_planner.specs.training import TrainingJob
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ilp_planner.formats.megatron_arguments import read_arguments
-from ilp_planner.formats.megatron_findings import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
-from ilp_planner.formats.megatron_rules import check_arguments, judge
+from ilp_planner.formats.megatron.arguments import read_arguments
+from ilp_planner.formats.megatron.findings import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
+from ilp_planner.formats.megatron.rules import check_arguments, judge
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "megatron"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "megatron"
 GPT = (
     "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
     "--max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 64 --bf16"
@@ -74,7 +74,7 @@ def test_every_rejection_on_file_names_the_same_argument_at_the_same_stage() -> 
 
 
 def test_derived_values_on_file() -> None:
-    from ilp_planner.formats.megatron_arguments import job_of_arguments
+    from ilp_planner.formats.megatron.arguments import job_of_arguments
 
     cases = load("argument_cases.json")
     need(cases)

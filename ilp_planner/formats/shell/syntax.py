@@ -1,6 +1,6 @@
 """The part of bash that launch scripts are written in: words to commands.
 
-Words keep their quotes and variables; `shell_values` expands them. What is not understood is left
+Words keep their quotes and variables; `shell/values` expands them. What is not understood is left
 as a command of its own, for nobody runs anything here.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.shell_lexer import DEEPEST, Lexer, Token
+from ilp_planner.formats.shell.lexer import DEEPEST, Lexer, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

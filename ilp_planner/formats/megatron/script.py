@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import read_json
-from ilp_planner.formats.megatron_arguments import MegatronArguments, read_arguments
-from ilp_planner.formats.megatron_flags import flags
-from ilp_planner.formats.megatron_launcher import ANALYSIS_TOOL, OTHER_MODELS
-from ilp_planner.formats.shell_evaluation import Command, evaluate_script
-from ilp_planner.formats.shell_values import first_mark, without_marks
+from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
+from ilp_planner.formats.megatron.flags import flags
+from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS
+from ilp_planner.formats.shell.evaluation import Command, evaluate_script
+from ilp_planner.formats.shell.values import first_mark, without_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron_findings import (
+from ilp_planner.formats.megatron.findings import (
     BUILD,
     CONFIG,
     NEVER,
@@ -14,16 +14,16 @@ from ilp_planner.formats.megatron_findings import (
     nearest_divisor,
     nearest_multiple,
 )
-from ilp_planner.formats.megatron_model import layers_of
-from ilp_planner.formats.megatron_pipeline import layout_of, stage_layers
-from ilp_planner.formats.megatron_rules_parallel import PP, model_size
-from ilp_planner.formats.megatron_settings import granularity_of
+from ilp_planner.formats.megatron.model import layers_of
+from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
+from ilp_planner.formats.megatron.rules_parallel import PP, model_size
+from ilp_planner.formats.megatron.settings import granularity_of
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 EACH = "num_layers_per_virtual_pipeline_stage"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron_flags import flags
+from ilp_planner.formats.megatron.flags import flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

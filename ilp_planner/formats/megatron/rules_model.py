@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron_findings import (
+from ilp_planner.formats.megatron.findings import (
     BUILD,
     CONFIG,
     Finding,
     nearest_divisor,
     nearest_multiple,
 )
-from ilp_planner.formats.megatron_flags import flag_of
-from ilp_planner.formats.megatron_model import layers_of, sequence_of
-from ilp_planner.formats.megatron_rules_parallel import CP, PP, TP
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.model import layers_of, sequence_of
+from ilp_planner.formats.megatron.rules_parallel import CP, PP, TP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 REQUIRED = ("hidden_size", "num_attention_heads", "max_position_embeddings")
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")

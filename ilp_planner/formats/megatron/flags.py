@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron_flag_table import REMOVED, TABLES
+from ilp_planner.formats.megatron.flag_table import REMOVED, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,7 @@ def _longest_beginning(name: str) -> list[str]:
 
 def _read_entry(entry: str, topic: str) -> tuple[Flag, ...]:
     match = ENTRY.fullmatch(entry)
-    assert match is not None, f"megatron_flag_table: {entry!r}"
+    assert match is not None, f"flag_table: {entry!r}"
     name = match["name"]
     key = match["key"] or name.replace("-", "_")
     if match["on"]:

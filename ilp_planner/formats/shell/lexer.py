@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.shell_values import mark
+from ilp_planner.formats.shell.values import mark
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?=)")
 OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "(", ")")

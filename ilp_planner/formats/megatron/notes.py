@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron_flags import flag_of
-from ilp_planner.formats.megatron_model import sequence_of
-from ilp_planner.formats.megatron_rules import check_environment
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.model import sequence_of
+from ilp_planner.formats.megatron.rules import check_environment
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 # Key -> what is not counted.
 UNCOUNTED = {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron_arguments import (
+from ilp_planner.formats.megatron.arguments import (
     arguments_of_job,
     job_of_arguments,
     read_arguments,

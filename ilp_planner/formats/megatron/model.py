@@ -8,8 +8,8 @@ from ilp_planner.errors import SpecError
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 
 if TYPE_CHECKING:
-    from ilp_planner.formats.megatron_flags import Value
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.flags import Value
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
 POSITIONS = {
@@ -58,7 +58,7 @@ def check_supported(args: MegatronArguments) -> None:
     ------
     SpecError: the argument, and what it makes.
     """
-    from ilp_planner.formats.megatron_flags import flag_of
+    from ilp_planner.formats.megatron.flags import flag_of
 
     for key, what in UNSUPPORTED.items():
         if args[key]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron_findings import CONFIG, VALIDATE, Finding
-from ilp_planner.formats.megatron_flags import flag_of
-from ilp_planner.formats.megatron_model import layers_of
-from ilp_planner.formats.megatron_rules_parallel import EP, PP, TP
-from ilp_planner.formats.megatron_settings import (
+from ilp_planner.formats.megatron.findings import CONFIG, VALIDATE, Finding
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.model import layers_of
+from ilp_planner.formats.megatron.rules_parallel import EP, PP, TP
+from ilp_planner.formats.megatron.settings import (
     granularity_of,
     precision_of,
     sequence_parallel_of,
@@ -17,7 +17,7 @@ from ilp_planner.formats.megatron_settings import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 MODULES = (
     "core_attn",

@@ -15,8 +15,8 @@ from ilp_planner.specs.training import (
 )
 
 if TYPE_CHECKING:
-    from ilp_planner.formats.megatron_flags import Value
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.flags import Value
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 FSDP = {
     "no_shard": "none",

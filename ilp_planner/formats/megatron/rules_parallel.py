@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron_findings import BUILD, RUN, Finding, nearest_multiple
-from ilp_planner.formats.megatron_flags import flag_of
-from ilp_planner.formats.megatron_settings import precision_of, sequence_parallel_of
+from ilp_planner.formats.megatron.findings import BUILD, RUN, Finding, nearest_multiple
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 TP, PP, CP = (
     "tensor_model_parallel_size",

@@ -10,17 +10,17 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron_launcher import smallest_world, split_launch
-from ilp_planner.formats.megatron_model import decoder_of, layers_of, model_values
-from ilp_planner.formats.megatron_pipeline import layout_of, pipeline_values
-from ilp_planner.formats.megatron_settings import settings_of, settings_values
-from ilp_planner.formats.megatron_values import MegatronArguments, parse_values
+from ilp_planner.formats.megatron.launcher import smallest_world, split_launch
+from ilp_planner.formats.megatron.model import decoder_of, layers_of, model_values
+from ilp_planner.formats.megatron.pipeline import layout_of, pipeline_values
+from ilp_planner.formats.megatron.settings import settings_of, settings_values
+from ilp_planner.formats.megatron.values import MegatronArguments, parse_values
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.formats.megatron_flags import Value
+    from ilp_planner.formats.megatron.flags import Value
 
 __all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]
 
@@ -91,7 +91,7 @@ def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> Traini
     ------
     SpecError: Megatron would refuse them or fail later, or the model is not supported.
     """
-    from ilp_planner.formats.megatron_rules import check_arguments
+    from ilp_planner.formats.megatron.rules import check_arguments
 
     where = f"{args.source}: " if args.source else ""
     findings = check_arguments(args) if checked else ()

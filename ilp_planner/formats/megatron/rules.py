@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats import megatron_rules_build as build
-from ilp_planner.formats import megatron_rules_model as model
-from ilp_planner.formats import megatron_rules_parallel as parallel
-from ilp_planner.formats import megatron_rules_pipeline as pipeline
-from ilp_planner.formats import megatron_rules_training as training
-from ilp_planner.formats.megatron_findings import PARSE, STAGES, Finding
+from ilp_planner.formats.megatron import rules_build as build
+from ilp_planner.formats.megatron import rules_model as model
+from ilp_planner.formats.megatron import rules_parallel as parallel
+from ilp_planner.formats.megatron import rules_pipeline as pipeline
+from ilp_planner.formats.megatron import rules_training as training
+from ilp_planner.formats.megatron.findings import PARSE, STAGES, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
     Rule = Callable[[MegatronArguments], Iterable[Finding]]
 
@@ -109,7 +109,7 @@ def judge(
     ----------
     environment: variables that are set; None: unknown, and not judged.
     """
-    from ilp_planner.formats.megatron_arguments import read_arguments
+    from ilp_planner.formats.megatron.arguments import read_arguments
 
     try:
         args = read_arguments(words, world, environment=environment)

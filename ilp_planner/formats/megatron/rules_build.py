@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron_findings import (
+from ilp_planner.formats.megatron.findings import (
     BUILD,
     RUN,
     Finding,
     nearest_divisor,
     nearest_multiple,
 )
-from ilp_planner.formats.megatron_flags import flag_of
-from ilp_planner.formats.megatron_model import ffn_of, layers_of, sequence_of
-from ilp_planner.formats.megatron_rules_parallel import CP, EP, PP, TP, model_size
-from ilp_planner.formats.megatron_settings import sequence_parallel_of
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
+from ilp_planner.formats.megatron.rules_parallel import CP, EP, PP, TP, model_size
+from ilp_planner.formats.megatron.settings import sequence_parallel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.values import MegatronArguments
 
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout, write_layout
 
 if TYPE_CHECKING:
-    from ilp_planner.formats.megatron_flags import Value
-    from ilp_planner.formats.megatron_values import MegatronArguments
+    from ilp_planner.formats.megatron.flags import Value
+    from ilp_planner.formats.megatron.values import MegatronArguments
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron_arguments import job_of_arguments
-from ilp_planner.formats.megatron_notes import unmodelled
-from ilp_planner.formats.megatron_script import read_launch, read_script
+from ilp_planner.formats.megatron.arguments import job_of_arguments
+from ilp_planner.formats.megatron.notes import unmodelled
+from ilp_planner.formats.megatron.script import read_launch, read_script
 
 MODEL = (
     "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "

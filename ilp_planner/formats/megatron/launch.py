@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.files import to_json
 from ilp_planner.formats.exported import Exported
-from ilp_planner.formats.megatron_arguments import arguments_of_job
-from ilp_planner.formats.megatron_flags import flags_by_key
-from ilp_planner.formats.megatron_rules import check_arguments
-from ilp_planner.formats.megatron_values import MegatronArguments, write_value
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.flags import flags_by_key
+from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.formats.megatron.values import MegatronArguments, write_value
 from ilp_planner.specs.training import ORDERS
 from ilp_planner.units import format_bytes, format_seconds
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ilp_planner.formats.megatron_arguments import read_arguments
-from ilp_planner.formats.megatron_notes import unmodelled
+from ilp_planner.formats.megatron.arguments import read_arguments
+from ilp_planner.formats.megatron.notes import unmodelled
 
 LINE = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --micro-batch-size 1 --bf16 "

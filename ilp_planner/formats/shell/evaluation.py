@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.shell_lexer import ASSIGNMENT
-from ilp_planner.formats.shell_syntax import (
+from ilp_planner.formats.shell.lexer import ASSIGNMENT
+from ilp_planner.formats.shell.syntax import (
     Case,
     Chain,
     Choice,
@@ -22,7 +22,7 @@ from ilp_planner.formats.shell_syntax import (
     Simple,
     parse_script,
 )
-from ilp_planner.formats.shell_values import (
+from ilp_planner.formats.shell.values import (
     MARK,
     Variables,
     expand_text,
@@ -35,8 +35,8 @@ from ilp_planner.formats.shell_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.formats.shell_lexer import Token
-    from ilp_planner.formats.shell_syntax import Node
+    from ilp_planner.formats.shell.lexer import Token
+    from ilp_planner.formats.shell.syntax import Node
 
 DECLARING = ("export", "declare", "local", "readonly", "typeset")
 SHELLS = ("bash", "sh", "/bin/bash", "/bin/sh")

@@ -9,9 +9,9 @@ from itertools import islice, pairwise
 import pytest
 
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.megatron_arguments import arguments_of_job, job_of_arguments
-from ilp_planner.formats.megatron_plan import describe_job, job_of_plan, plan_of_job
-from ilp_planner.formats.megatron_rules import check_arguments
+from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
+from ilp_planner.formats.megatron.plan import describe_job, job_of_plan, plan_of_job
+from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica, Stage, Strategy

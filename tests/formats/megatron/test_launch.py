@@ -11,10 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.megatron_arguments import arguments_of_job, job_of_arguments
-from ilp_planner.formats.megatron_launch import Expected, export_megatron
-from ilp_planner.formats.megatron_rules import check_arguments, check_environment
-from ilp_planner.formats.megatron_script import read_launch
+from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
+from ilp_planner.formats.megatron.launch import Expected, export_megatron
+from ilp_planner.formats.megatron.rules import check_arguments, check_environment
+from ilp_planner.formats.megatron.script import read_launch
 from ilp_planner.formats.model_toml import model_text
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model

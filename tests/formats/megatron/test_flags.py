@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron_flags import find_flag, flags, flags_by_key
-from ilp_planner.formats.megatron_values import (
+from ilp_planner.formats.megatron.flags import find_flag, flags, flags_by_key
+from ilp_planner.formats.megatron.values import (
     parse_values,
     read_pattern,
     write_pattern,

@@ -1,0 +1,1 @@
+"""Megatron-LM: its arguments, its rules, its launch scripts, and plans as such."""
