@@ -9,11 +9,12 @@ RUNTIMES := runtimes
 # pip adds the exact versions of what the pinned dependencies depend on themselves
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
 
-# Python's bytecode and, by two solves, the numerical kernels (a minute): no later run waits for them.
+# Python's bytecode and, by a few solves, the numerical kernels (a minute): no later run waits for them.
 WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numerical kernels, once"; $(BIN)/ilp-plan solve --json > /dev/null; \
-	$(BIN)/ilp-plan solve --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null
+	$(BIN)/ilp-plan solve --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
+	for solver in gradient anneal; do $(BIN)/ilp-plan solve --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all lint bench clean
+.PHONY: plan test test-all lint bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -30,6 +31,11 @@ lint: $(READY_TEST)
 
 bench: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks
+
+# On a machine with a GPU: profiles of known models into clusters/profiles/, and whole training steps
+# against their rows. A run that is cut off goes on where it was.
+bench-gpu: $(READY_TEST)
+	$(BIN)/python -m tests.benchmarks --suite gpu
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,6 +21,10 @@ class ProfileError(PlannerError, ValueError):
     """A profile that is missing, malformed or holds nothing that can be planned with."""
 
 
+class MeasureError(PlannerError, RuntimeError):
+    """Measuring that cannot begin or go on: no PyTorch, no GPU, one that disappeared."""
+
+
 class PlanError(PlannerError, ValueError):
     """A saved or imported plan that cannot be read or belongs to another problem."""
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.profiles.shares import Tally
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import StageCost
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
 
 ROUNDING = 1e-9  # relative: sums of floats in another order
 
@@ -101,6 +104,31 @@ def stage_costs(problem: Problem, plan: Plan) -> tuple[StageCost, ...]:
             )
         )
     return tuple(costs)
+
+
+def time_shares(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[Provenance, Share]:
+    """Return the shares of the iteration time by where its figures come from; none of a plan that
+    has no price, or one that is not profiled.
+
+    The slowest stage counts with every micro-batch and each other one once.
+    """
+    stages = evaluation.stages
+    if not stages or any(cost.unprofiled for cost in stages):
+        return {}
+    costs, per_node, tally = problem.costs, problem.cluster.devices_per_node, Tally()
+    times = [cost.time for cost in stages]
+    slowest = times.index(max(times))
+    for s, stage in enumerate(plan.stages):
+        weight = plan.micro_batches if s == slowest else 1
+        for origin, seconds in costs.time_origins(
+            stage,
+            micro_batch=plan.micro_batch,
+            micro_batch_count=plan.micro_batches,
+            enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
+            leaves_node=(stage.first_device + stage.devices) % per_node == 0,
+        ):
+            tally.add(origin, weight * seconds)
+    return tally.shares()
 
 
 def check_model(problem: Problem, plan: Plan) -> Iterator[Violation]:

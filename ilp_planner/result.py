@@ -29,6 +29,7 @@ class Stop(StrEnum):
     GAP = "gap"
     TIME = "time"
     EFFORT = "effort"
+    HEURISTIC = "heuristic"
     USER = "user"
     ERROR = "error"
 

@@ -59,7 +59,8 @@ def solve(
     ----------
     limits: time, gap, workers and seed.
     solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`,
-    `milp`, `pulp`).
+    `milp`, `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
+    beside (`heuristic`).
     progress: called with (incumbent seconds, bound seconds) as they improve.
 
     Raises
@@ -67,13 +68,12 @@ def solve(
     UsageError: an unknown solver.
     SolverError: the evaluator refutes what the search believes.
     """
-    search = Search(problem, limits or Limits(), solver, progress)
-    try:
-        with interruptible():
-            stop = search.run()
-    except KeyboardInterrupt:
-        stop = Stop.USER
-    return search.result(stop)
+    limits = limits or Limits()
+    if registry.is_heuristic(solver):
+        from ilp_planner.heuristic import solve_by_heuristic
+
+        return solve_by_heuristic(problem, limits, solver, progress)
+    return Search(problem, limits, solver, progress).outcome()
 
 
 class _OutOfTimeError(Exception):
@@ -127,6 +127,15 @@ class Search:
 
     # ---- the search -----------------------------------------------------------------------------
 
+    def outcome(self) -> Result:
+        """Search, and put together what is known however the search ends."""
+        try:
+            with interruptible():
+                stop = self.run()
+        except KeyboardInterrupt:
+            stop = Stop.USER
+        return self.result(stop)
+
     def run(self) -> Stop:
         """Work until proof, gap or time."""
         from ilp_planner.bounds.part import Part
@@ -137,21 +146,23 @@ class Search:
                 part = Part(self.problem, micro_batch, self.limits.workers)
                 part.bound_by_work()
                 self.parts.append(part)
-            if not self.locate():
-                return Stop.PROOF
-            slack = FIRST_SLACK
-            while self.bound < NEVER:
-                # never far above the bound, however poor the incumbent: little is left open
-                guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
-                self.search_below(guess)
-                if self.gap_reached() or guess >= self.objective:
-                    break
-                if self.plan is None:
-                    if slack > DOUBTFUL_SLACK and self.nothing_fits():
-                        break
-                    slack *= 2
+            return self.work() if self.locate() else Stop.PROOF
         except _OutOfTimeError:
             return Stop.TIME
+
+    def work(self) -> Stop:
+        """Look for plans a little above the bound, and prove that there are none below."""
+        slack = FIRST_SLACK
+        while self.bound < NEVER:
+            # never far above the bound, however poor the incumbent: little is left open
+            guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
+            self.search_below(guess)
+            if self.gap_reached() or guess >= self.objective:
+                break
+            if self.plan is None:
+                if slack > DOUBTFUL_SLACK and self.nothing_fits():
+                    break
+                slack *= 2
         proved = relative_gap(self.objective, self.bound) <= PROVED
         return (
             Stop.GAP if self.plan is not None and not proved and self.limits.gap > 0 else Stop.PROOF

@@ -20,7 +20,7 @@ LAYERS = (
     ("evaluate",),
     ("bounds",),
     ("solvers",),
-    ("solve", "certificate"),
+    ("solve", "certificate", "heuristic"),
     ("mixed",),
     ("analysis",),
     ("formats",),

@@ -121,12 +121,16 @@ class PricedGraph:
         """Return seconds that the peaks of every path of such arcs add up to at least."""
         graph = self.graph
         usable = graph.time <= slowest
+        keys, of = np.unique(
+            graph.start[usable] * (graph.operators + 1) + graph.stop[usable], return_inverse=True
+        )
+        ranges = [divmod(key, graph.operators + 1) for key in keys.tolist()]
         total = 0.0
         for peaks in graph.peaks:
+            each = np.full(keys.size, np.inf)
+            np.minimum.at(each, of, peaks[usable])
             cover = np.full(graph.operators, np.inf)
-            for begin, stop, peak in zip(
-                graph.start[usable], graph.stop[usable], peaks[usable], strict=True
-            ):
+            for (begin, stop), peak in zip(ranges, each.tolist(), strict=True):
                 cover[begin:stop] = np.minimum(cover[begin:stop], peak)
             least = cover.max()
             total += float(least) if np.isfinite(least) else 0.0

@@ -10,27 +10,32 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import Case, rebuild_case
 from ilp_planner.cli.layer_compare import compare_layers
 from ilp_planner.cli.solve import search
-from ilp_planner.cli.values import solve_limits, solver_names
+from ilp_planner.cli.values import solve_limits, solver_names, with_bound
 from ilp_planner.errors import PlannerError, SolverError
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.plan_json import read_plan
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Inputs, SavedPlan
 from ilp_planner.report.comparison import (
+    HEURISTIC,
     Entry,
+    best_bound,
     comparison_lines,
     comparison_object,
     comparison_table,
 )
 from ilp_planner.report.console import print_report
 from ilp_planner.report.json_report import print_json, problem_object
+from ilp_planner.report.live import Progress
 from ilp_planner.report.tables import STOPS, problem_lines, summary
 from ilp_planner.result import Stop
+from ilp_planner.solvers.registry import is_heuristic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
     from ilp_planner.solvers.base import Limits
 
 SAME = ("model", "cluster", "profile")
@@ -44,15 +49,19 @@ def compare(
     solvers: Annotated[
         str, typer.Option("--solvers", metavar="NAME,...", help="Solvers to run on the problem.")
     ] = "",
+    starts: o.Starts = None,
     time_limit: o.TimeLimit = 200.0,
     workers: o.Workers = 2,
     seed: o.Seed = 0,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
-    """Put plans and solvers side by side on one problem: time, memory, gap to the best bound."""
+    """Put plans and solvers side by side on one problem: time, memory, gap to the best bound.
+
+    Heuristics run for their plan alone; where nothing else proves a bound, auto does.
+    """
     names = solver_names(solvers)
-    limits = solve_limits(time_limit, 0.0, None, workers, seed)
+    limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     first = read_saved(plan_files[0])
     if isinstance(first, SavedGroups):
         entries = compare_layers(
@@ -62,7 +71,7 @@ def compare(
         return
     case = rebuild_case(first, plan_files[0], accept_changed=accept_changed)
     entries = [plan_entry(case, file) for file in plan_files]
-    entries += solver_entries(case, names, limits)
+    entries += solver_entries(case, with_bound(names, best_bound(entries)), limits)
     show(case.problem, entries, as_json=as_json)
     check_consistent(entries)
 
@@ -134,26 +143,38 @@ def solver_entries(case: Case, names: list[str], limits: "Limits") -> "Iterator[
 
 def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
     """Run one solver on the problem; return also why it stopped."""
+    heuristic = is_heuristic(name)
     try:
-        result = search(case, limits, name)
+        result = look(case, limits, name) if heuristic else search(case, limits, name)
     except SolverError as error:
         return Entry(name=f"solver {name}", remark=str(error)), Stop.ERROR
     found = result.evaluation
     remarks = list(result.notes if result.plan else [result.reason or "no plan found"])
-    if result.stopped_by is not Stop.PROOF:
+    if result.stopped_by not in (Stop.PROOF, Stop.HEURISTIC):
         remarks.insert(0, STOPS[result.stopped_by])
+    if heuristic:
+        remarks.insert(0, HEURISTIC)
     entry = Entry(
         name=f"solver {name}",
         time=result.objective,
         memory=math.nan if found is None else max(cost.memory for cost in found.stages),
         limit=case.problem.memory_limit,
-        bound=result.bound,
+        bound=0.0 if heuristic else result.bound,
         stages=None if result.plan is None else len(result.plan.stages),
         micro_batch=None if result.plan is None else result.plan.micro_batch,
         wall=result.wall,
         remark="; ".join(note for note in remarks if note not in case.problem.notes),
+        heuristic=heuristic,
     )
     return entry, result.stopped_by
+
+
+def look(case: Case, limits: "Limits", name: str) -> "Result":
+    """Let a heuristic look for a plan, without a bound, with the live line."""
+    from ilp_planner.heuristic import find_plan
+
+    with Progress() as progress:
+        return find_plan(case.problem, limits, name, progress)
 
 
 def show(problem: "Problem", entries: list[Entry], *, as_json: bool) -> None:

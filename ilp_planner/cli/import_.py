@@ -42,7 +42,7 @@ def import_plan(
     max_stages: o.MaxStages = None,
 ) -> None:
     """Save somebody else's plan as one of ours, judged, to be evaluated and compared."""
-    from ilp_planner.evaluate import evaluate
+    from ilp_planner.evaluate import evaluate, time_shares
 
     check_writable(output, [Path(file), Path(model), Path(cluster)])
     if source == "megatron":
@@ -61,6 +61,7 @@ def import_plan(
     )
     case = build_case(request)
     evaluation = evaluate(case.problem, plan)
-    write_plan(output, SavedPlan(plan=plan, inputs=case.inputs, verdict=verdict_of(evaluation)))
+    verdict = verdict_of(evaluation, time_shares(case.problem, plan, evaluation))
+    write_plan(output, SavedPlan(plan=plan, inputs=case.inputs, verdict=verdict))
     tables = [stage_table(case.problem, plan, evaluation)] if evaluation.stages else []
     print_report(summary(evaluation_lines(case.problem, plan, evaluation)), *tables)

@@ -182,10 +182,12 @@ def read_profile(
 
         sizes = {*model.micro_batches, *request.micro_batches}
         return analytic_profile(model, cluster, sorted(sizes)), ""
+    if kind == "table":
+        return read_operator_table(request, path, model, cluster, recorded, folders)
     if kind != "aceso":
         raise UsageError(
-            f"--profile: found {request.profile}, expected aceso:FOLDER or analytic, which have "
-            "operators: a profile of whole layers is for `ilp-plan solve`"
+            f"--profile: found {request.profile}, expected FILE.csv, aceso:FOLDER or analytic, "
+            "which have operators: a profile of whole layers is for `ilp-plan solve`"
         )
     from ilp_planner.profiles.aceso import SAME_FILES, read_aceso_profile
 
@@ -202,6 +204,43 @@ def read_profile(
         lambda name: name.startswith("p2p_") or name.removeprefix("prim_").startswith(prefixes),
     )
     return read_aceso_profile(folder, key, devices_per_node=cluster.devices_per_node), digest
+
+
+def read_operator_table(
+    request: Request,
+    path: str,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    recorded: Reference | None,
+    folders: tuple[Path, ...],
+) -> tuple[Profile, str]:
+    """Return the operators of native tables, and the SHA-256 of these.
+
+    Raises
+    ------
+    ProfileError: not there, malformed, or of something else.
+    """
+    from ilp_planner.cli.table_inputs import find_tables, read_tables, wanted_rows
+    from ilp_planner.profiles.aceso import LARGEST_TENSOR_DEGREE
+    from ilp_planner.profiles.completed_operators import completed_operators
+    from ilp_planner.profiles.operator_table import operator_profile
+
+    paths, digest = find_tables(path, recorded, folders)
+    table, wanted, most = read_tables(paths), wanted_rows(model), cluster.devices_per_node
+    exact = request.cost_model == "aceso"
+    if table.machine.get("format") == "aceso":
+        most = min(most, LARGEST_TENSOR_DEGREE.get(table.machine.get("model", ""), most))
+    elif not exact:
+        parts = model.architecture.tensor_parts
+        degrees = [1 << bit for bit in range(most.bit_length())]
+        table = completed_operators(
+            table,
+            wanted,
+            samples=request.micro_batches,
+            degrees=[tp for tp in degrees if parts % tp == 0],
+        )
+    profile = operator_profile(table, wanted, cluster, largest_degree=most, exact_sizes=exact)
+    return profile, digest
 
 
 def choose(

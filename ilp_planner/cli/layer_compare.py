@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from ilp_planner.cli.layer_evaluate import rederive_layers
 from ilp_planner.cli.layer_inputs import rebuild_layer_case
 from ilp_planner.cli.layer_solve import search_layers
+from ilp_planner.cli.values import with_bound
 from ilp_planner.errors import PlanError, PlannerError
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.report.comparison import (
+    HEURISTIC,
     Entry,
+    best_bound,
     comparison_lines,
     comparison_object,
     comparison_table,
@@ -21,8 +24,10 @@ from ilp_planner.report.console import print_report
 from ilp_planner.report.groups import fullest_device, group_problem_lines
 from ilp_planner.report.groups_json import group_problem_object
 from ilp_planner.report.json_report import print_json
+from ilp_planner.report.live import Progress
 from ilp_planner.report.tables import STOPS, summary
 from ilp_planner.result import Stop
+from ilp_planner.solvers.registry import is_heuristic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.result import GroupResult
     from ilp_planner.solvers.base import Limits
 
 # Plans are of one problem when these are the same ...
@@ -60,7 +66,7 @@ def compare_layers(
     """Put plans and solvers side by side on the first plan's problem; print and return them."""
     case = rebuild_layer_case(first, files[0], accept_changed=accept_changed)
     entries = [plan_entry(case, file) for file in files]
-    entries += solver_entries(case, solvers, limits)
+    entries += solver_entries(case, with_bound(solvers, best_bound(entries)), limits)
     problem = case.problem
     if as_json:
         print_json(comparison_object(group_problem_object(problem), entries))
@@ -135,23 +141,35 @@ def solver_entries(case: LayerCase, names: list[str], limits: Limits) -> Iterato
 
 def solver_entry(case: LayerCase, name: str, limits: Limits) -> tuple[Entry, Stop]:
     """Run one solver on the problem; return also why it stopped."""
+    heuristic = is_heuristic(name)
     try:
-        result = search_layers(case, limits, name)
+        result = (look_for_layers if heuristic else search_layers)(case, limits, name)
     except PlannerError as error:
         return Entry(name=f"solver {name}", remark=str(error)), Stop.ERROR
     remarks = list(result.notes if result.plan else [result.reason or "no plan found"])
-    if result.stopped_by is not Stop.PROOF:
+    if result.stopped_by not in (Stop.PROOF, Stop.HEURISTIC):
         remarks.insert(0, STOPS[result.stopped_by])
+    if heuristic:
+        remarks.insert(0, HEURISTIC)
     entry = _entry(
         case.problem,
         f"solver {name}",
         result.plan,
         result.evaluation,
-        bound=result.bound,
+        bound=0.0 if heuristic else result.bound,
         remark="; ".join(note for note in remarks if note not in case.problem.notes),
         wall=result.wall,
+        heuristic=heuristic,
     )
     return entry, result.stopped_by
+
+
+def look_for_layers(case: LayerCase, limits: Limits, name: str) -> GroupResult:
+    """Let a heuristic look for a plan, without a bound, with the live line."""
+    from ilp_planner.mixed.heuristic import find_group_plan
+
+    with Progress() as progress:
+        return find_group_plan(case.problem, limits, name, progress)
 
 
 def _entry(
@@ -163,6 +181,7 @@ def _entry(
     bound: float,
     remark: str,
     wall: float = math.nan,
+    heuristic: bool = False,
 ) -> Entry:
     used, limit = math.nan, math.nan
     if plan is not None and evaluation is not None and evaluation.cost is not None:
@@ -184,4 +203,5 @@ def _entry(
         micro_batch=None if plan is None else plan.micro_batch,
         wall=wall,
         remark=remark,
+        heuristic=heuristic,
     )

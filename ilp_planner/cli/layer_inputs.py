@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING
 from ilp_planner.cli.inputs import check_unchanged, choose, find_model, plan_folders
 from ilp_planner.cli.library import spec_candidates
 from ilp_planner.cli.options import DEFAULT_CLUSTER, DEFAULT_GLOBAL_BATCH, DEFAULT_MODEL
+from ilp_planner.cli.table_inputs import (
+    find_tables,
+    planned_layers,
+    read_tables,
+    records_in,
+    wanted_rows,
+)
 from ilp_planner.cli.values import split_profile
 from ilp_planner.errors import ProfileError, UsageError
 from ilp_planner.formats.saved_plan import Reference
@@ -21,12 +28,14 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.profiles.amp import AmpExperiment, AmpProfile
     from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.metis import MetisProfile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.metis_cluster import MetisCluster
     from ilp_planner.specs.model import ModelSpec
 
 LAYER_PROFILES = ("metis", "amp")
+NEED_SIZES = ("metis", "table")  # profiles that may not say the sizes of their model
 LAYER_COSTS = ("metis", "amp")
 MOST_SAMPLES = 64  # of a replica, that an analytic profile is asked for; more are extrapolated
 # Options that say something of layers only, by the field of the inputs.
@@ -58,7 +67,7 @@ def plans_layers(asked: GroupInputs) -> bool:
     ------
     SpecError, UsageError: a file or an option that cannot be used.
     """
-    kind, _ = split_profile(asked.files["profile"].name)
+    kind, path = split_profile(asked.files["profile"].name)
     if kind in LAYER_PROFILES or asked.cost_model in LAYER_COSTS or asked.space:
         return True
     if "hostfile" in asked.files or "clusterfile" in asked.files:
@@ -71,7 +80,15 @@ def plans_layers(asked: GroupInputs) -> bool:
     if len(read_cluster(spec_candidates(name, "clusters")[0]).type_names) > 1:
         return True
     named = asked.name("model")
-    return named is not None and kind == "analytic" and find_model(named)[0].family == "decoder"
+    if kind == "table":
+        found = records_in(find_tables(path)[0])
+        if "operator" not in found or "layer" not in found:
+            return "layer" in found
+    return (
+        named is not None
+        and kind in ("analytic", "table")
+        and find_model(named)[0].family == "decoder"
+    )
 
 
 def build_layer_case(asked: GroupInputs, folders: tuple[Path, ...] = ()) -> LayerCase:
@@ -186,7 +203,7 @@ class _Reader:
 
         asked = self.asked
         others = {
-            "--profile": self.kind if self.kind not in ("analytic", "metis") else "",
+            "--profile": self.kind if self.kind not in ("analytic", "metis", "table") else "",
             "--cost-model": asked.cost_model if asked.cost_model != "native" else "",
             "--hostfile": asked.name("hostfile") or "",
             "--memory-rule": asked.memory_rule if asked.memory_rule != "device" else "",
@@ -212,6 +229,8 @@ class _Reader:
             profile = metis_layer_profile(
                 rows, hidden=sizes.need("hidden"), sequence=sizes.need("sequence")
             )
+        elif self.kind == "table":
+            profile = self.table_profile(self.table(), cluster, model)
         else:
             self.keep("profile", "")
         batch = asked.global_batch or DEFAULT_GLOBAL_BATCH
@@ -257,8 +276,8 @@ class _Reader:
             raise UsageError(f"--experiment: expected --profile amp:FILE, found {self.named}")
         if self.kind == "aceso":
             raise UsageError(
-                f"--profile: found {self.named}, expected metis:FOLDER, amp:FILE or analytic to "
-                "plan whole layers"
+                f"--profile: found {self.named}, expected FILE.csv, metis:FOLDER, amp:FILE or "
+                "analytic to plan whole layers"
             )
         if asked.cost_model == "aceso":
             raise UsageError(
@@ -266,10 +285,10 @@ class _Reader:
                 f"and equal devices, found {self.named}"
             )
         for name in ("hidden", "sequence", "vocabulary"):
-            if getattr(asked, name) is not None and self.kind != "metis":
+            if getattr(asked, name) is not None and self.kind not in NEED_SIZES:
                 raise UsageError(
-                    f"{LAYER_OPTIONS[name]}: expected --profile metis:FOLDER, whose files do not "
-                    f"say it, found {self.named}"
+                    f"{LAYER_OPTIONS[name]}: expected --profile metis:FOLDER or FILE.csv, which "
+                    f"may not say it, found {self.named}"
                 )
 
     @property
@@ -347,6 +366,8 @@ class _Reader:
         model = self.model()
         if self.kind == "metis":
             return self.metis_profile(model)
+        if self.kind == "table":
+            return self.table_of_layers(cluster, model)
         from ilp_planner.profiles.analytic_layers import analytic_layers
 
         assert model is not None
@@ -356,12 +377,18 @@ class _Reader:
 
     def metis_profile(self, model: ModelSpec | None) -> tuple[MetisProfile, str, ModelSizes]:
         """Return Metis's profile, the name of its model and the sizes that it lacks."""
-        from ilp_planner.mixed.build import ModelSizes, check_model_layers
         from ilp_planner.profiles.metis import FILE_NAME, read_metis_profile
-        from ilp_planner.specs.chain_layers import segments
 
         folder = self.find("profile", self.path, lambda name: FILE_NAME.fullmatch(name) is not None)
-        profile = read_metis_profile(folder)
+        return self.sized(read_metis_profile(folder), model)
+
+    def sized(
+        self, profile: MetisProfile, model: ModelSpec | None
+    ) -> tuple[MetisProfile, str, ModelSizes]:
+        """Return a profile, the name of its model and the sizes that it lacks."""
+        from ilp_planner.mixed.build import ModelSizes, check_model_layers
+        from ilp_planner.specs.chain_layers import segments
+
         asked = self.asked
         given = ModelSizes(
             hidden=asked.hidden, sequence=asked.sequence, vocabulary=asked.vocabulary
@@ -371,6 +398,43 @@ class _Reader:
         named = self.files["model"].name
         check_model_layers(profile, len(segments(model.operators)), named)
         return profile, model.name, _agreed(given, model, named)
+
+    def table(self) -> Measurements:
+        """Return the native table, and take note of what it held."""
+        paths, digest = find_tables(self.path, self.recorded("profile"), self.folders)
+        self.keep("profile", digest)
+        return read_tables(paths)
+
+    def table_of_layers(
+        self, cluster: ClusterSpec, model: ModelSpec | None
+    ) -> tuple[MetisProfile | LayerProfile, str, ModelSizes]:
+        """Return the layers of a native table, in Metis's terms for its cost model; the name of its
+        model, and the sizes that the table lacks."""
+        from ilp_planner.mixed.build import ModelSizes
+        from ilp_planner.profiles.convert.metis import metis_profile
+
+        asked = self.asked
+        if asked.cost_model == "metis":
+            wanted = wanted_rows(model, hidden=asked.hidden, sequence=asked.sequence)
+            return self.sized(metis_profile(self.table(), wanted), model)
+        table = self.table()
+        profile = self.table_profile(table, cluster, model)
+        name = table.machine.get("model") or Path(self.path.split(",")[0]).stem
+        return profile, name if model is None else model.name, ModelSizes()
+
+    def table_profile(
+        self, table: Measurements, cluster: ClusterSpec, model: ModelSpec | None
+    ) -> LayerProfile:
+        """Return the layers of a native table, those predicted that it lacks."""
+        asked = self.asked
+        return planned_layers(
+            table,
+            cluster,
+            model,
+            wanted=wanted_rows(model, hidden=asked.hidden, sequence=asked.sequence),
+            most_samples=min(asked.global_batch or DEFAULT_GLOBAL_BATCH, MOST_SAMPLES),
+            max_tp=asked.max_tp,
+        )
 
     def refuse_model(self) -> None:
         """Refuse a model beside one of AMP's."""

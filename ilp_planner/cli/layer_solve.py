@@ -52,12 +52,16 @@ def save_and_show_layers(
 
 def saved_groups(case: LayerCase, result: GroupResult) -> SavedGroups:
     """Return what is saved of a result that has a plan."""
+    from ilp_planner.mixed.evaluate import group_shares
+
     assert result.plan is not None
+    found = result.evaluation
+    shares = {} if found is None else group_shares(case.problem, result.plan, found)
     return SavedGroups(
         plan=result.plan,
         inputs=case.inputs,
         claim=claim_of(result, versions()),
-        verdict=None if result.evaluation is None else verdict_of_groups(result.evaluation),
+        verdict=None if found is None else verdict_of_groups(found, shares),
         certificate=result.certificate,
     )
 

@@ -1,5 +1,6 @@
 """The options that commands share, each described once."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ DEFAULT_CLUSTER = "v100-32gb-1x4"
 DEFAULT_PROFILE = "analytic"
 DEFAULT_GLOBAL_BATCH = 1024
 MANY = "--micro-batch-size"
+VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
 
 Model = Annotated[
     str, typer.Option("--model", metavar="FILE", help="Model, TOML, or the name of a known one.")
@@ -59,7 +61,9 @@ Clusterfile = Annotated[
 Profile = Annotated[
     str,
     typer.Option(
-        "--profile", metavar="FORMAT:PATH", help="aceso:FOLDER, or analytic for an estimate."
+        "--profile",
+        metavar="FORMAT:PATH",
+        help="FILE.csv of `ilp-plan profile`, aceso:FOLDER, or analytic for an estimate.",
     ),
 ]
 AnyProfile = Annotated[
@@ -67,8 +71,8 @@ AnyProfile = Annotated[
     typer.Option(
         "--profile",
         metavar="FORMAT:PATH",
-        help="Of operators: aceso:FOLDER; of layers: metis:FOLDER, amp:FILE; analytic for an "
-        "estimate of either.",
+        help="Of operators: aceso:FOLDER; of layers: metis:FOLDER, amp:FILE; of either: FILE.csv "
+        "of `ilp-plan profile`, or several joined with commas; analytic for an estimate.",
     ),
 ]
 AnyCostModel = Annotated[
@@ -242,6 +246,16 @@ TimeLimit = Annotated[
 ]
 Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Threads of a solver.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a solver.")]
+Starts = Annotated[
+    int | None,
+    typer.Option(
+        "--starts",
+        min=1,
+        metavar="N",
+        help="Random points that gradient and anneal begin from; the poor ones are dropped early.",
+        show_default="64",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option("--output", metavar="FILE", help="Where to save the plan.", show_default=False),
@@ -263,7 +277,7 @@ class ManyNumbers(TyperCommand):
         """Join `--micro-batch-size 1 2 4` into one value."""
         joined: list[str] = []
         for arg in args:
-            if arg.isdecimal() and len(joined) > 1 and joined[-2] in self.many:
+            if VALUE.fullmatch(arg) and len(joined) > 1 and joined[-2] in self.many:
                 joined[-1] += f",{arg}"
             else:
                 joined.append(arg)

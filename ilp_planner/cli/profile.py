@@ -21,7 +21,7 @@ COMMANDS = {
 class ManyLists(ManyNumbers):
     """A command with several options of several numbers."""
 
-    many = (MANY, "--tp", "--sequence-length")
+    many = (MANY, "--tp", "--sequence-length", "--sizes")
 
 
 def profile_app(arguments: Sequence[str]) -> typer.Typer:

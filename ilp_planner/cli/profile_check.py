@@ -1,8 +1,35 @@
 """`ilp-plan profile check`."""
 
-from ilp_planner.errors import UsageError
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ilp_planner.cli import options as o
+
+IMPLAUSIBLE = 1  # exit code where a row cannot be right
 
 
-def check() -> None:
-    """Not there yet."""
-    raise UsageError("profile check: not there yet")
+def check(
+    file: Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")],
+    as_json: o.Json = False,
+) -> int:
+    """Find what is implausible in a table of measurements.
+
+    Exit code 1 where a row cannot be right; 0 where rows are unusual at most.
+    """
+    from ilp_planner.profiles.check import Severity, check_table
+    from ilp_planner.profiles.measurements import read_measurements
+    from ilp_planner.report.check import check_lines, check_object, check_verdict
+    from ilp_planner.report.json_report import print_json
+
+    table = read_measurements(file)
+    findings = check_table(table)
+    if as_json:
+        print_json(check_object(table, findings))
+    else:
+        if findings:
+            typer.echo(check_lines(table, findings) + "\n")
+        typer.echo(f"{file}: {check_verdict(table, findings)}")
+    wrong = any(finding.severity == Severity.ERROR for finding in findings)
+    return IMPLAUSIBLE if wrong else 0

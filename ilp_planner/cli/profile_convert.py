@@ -1,13 +1,278 @@
 """`ilp-plan profile import` and `ilp-plan profile export`."""
 
-from ilp_planner.errors import UsageError
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ilp_planner.cli.inputs import find_model
+from ilp_planner.cli.table_inputs import find_tables, read_tables, wanted_rows
+from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
+from ilp_planner.files import check_writable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ilp_planner.profiles.measurements import Measurements
+    from ilp_planner.specs.model import ModelSpec
+
+Output = Annotated[
+    Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
+]
 
 
-def import_profile() -> None:
-    """Not there yet."""
-    raise UsageError("profile import: not there yet")
+def import_profile(
+    source: Annotated[
+        Literal["alpa", "metis", "aceso", "amp"],
+        typer.Argument(metavar="FORMAT", help="alpa | metis | aceso | amp"),
+    ],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file or folder to read.")],
+    output: Output,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Which model of several: as the format calls it, or a model file that says so. "
+            "Of metis, the model file that says the sizes.",
+            show_default="the only one",
+        ),
+    ] = None,
+    sequence: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            min=1,
+            metavar="N",
+            help="Tokens of a sample, where the format does not say.",
+            show_default="the model's",
+        ),
+    ] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(
+            "--hidden-size",
+            min=1,
+            metavar="N",
+            help="Width of the layers, likewise.",
+            show_default="the model's",
+        ),
+    ] = None,
+) -> None:
+    """Make a native table of somebody else's profile."""
+    from ilp_planner.profiles.measurements import write_measurements
+    from ilp_planner.profiles.table_rows import describe_records
+
+    check_writable(output, [path])
+    sizes = {"sequence": sequence, "hidden": hidden}
+    if source == "alpa":
+        if model or sequence or hidden:
+            raise UsageError("--model: an Alpa database has no model, expected none")
+        table = alpa_table(path)
+    elif source == "metis":
+        table = metis_rows(path, model, sizes)
+    elif source == "aceso":
+        table = aceso_rows(path, model, sizes)
+    else:
+        table = amp_rows(path, model)
+    write_measurements(output, table)
+    say(f"{output}: {len(table.frame)} rows, {describe_records(table)}", table.notes)
 
 
-def export_profile() -> None:
-    """Not there yet."""
-    raise UsageError("profile export: not there yet")
+def say(line: str, notes: Iterable[str]) -> None:
+    """Say what was written, and what there is to know about it."""
+    typer.echo(line, err=True)
+    for note in dict.fromkeys(notes):
+        typer.echo(f"note: {note}", err=True)
+
+
+def alpa_table(path: Path) -> Measurements:
+    """Read a database of Alpa's."""
+    from ilp_planner.profiles.alpa import read_alpa
+
+    return read_alpa(path)
+
+
+def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
+    """Read a folder of Metis's."""
+    from ilp_planner.mixed.build import check_model_layers
+    from ilp_planner.profiles.convert.metis import metis_table
+    from ilp_planner.profiles.metis import read_metis_profile
+    from ilp_planner.specs.chain_layers import segments
+
+    profile = read_metis_profile(path)
+    if model is None:
+        return metis_table(profile, hidden=sizes["hidden"], sequence=sizes["sequence"])
+    spec, _ = find_model(model)
+    check_model_layers(profile, len(segments(spec.operators)), model)
+    said = said_sizes(spec, sizes)
+    return metis_table(profile, hidden=said["hidden"], sequence=said["sequence"])
+
+
+def said_sizes(spec: ModelSpec, given: dict[str, int | None]) -> dict[str, int | None]:
+    """Return the sizes of a model; those given beside it must be the same.
+
+    Raises
+    ------
+    UsageError: they are not.
+    """
+    options = {"sequence": "--sequence-length", "hidden": "--hidden-size"}
+    found = {}
+    for name, asked in given.items():
+        said = getattr(spec.architecture, name, None)
+        if asked is not None and said not in (None, asked):
+            raise UsageError(f"{options[name]}: found {asked}, expected {said} as in {spec.name}")
+        found[name] = asked if said is None else said
+    return found
+
+
+def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
+    """Read one model of a database of Aceso's.
+
+    Raises
+    ------
+    UsageError: the database has several, or not this one.
+    """
+    from ilp_planner.profiles.aceso import TENSOR_DEGREES, read_aceso_profile
+    from ilp_planner.profiles.convert.aceso import aceso_table
+
+    key, spec = aceso_model(path, model)
+    profile = read_aceso_profile(path, key, devices_per_node=max(TENSOR_DEGREES), unused=True)
+    said = sizes if spec is None else said_sizes(spec, sizes)
+    columns = {name: size for name, size in said.items() if size is not None}
+    if spec is not None:
+        columns["dtype"] = spec.precision  # type: ignore[assignment]
+    return aceso_table(profile, key, columns)
+
+
+def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
+    """Return what a database calls a model, and the model's description where one was named."""
+    from ilp_planner.profiles.aceso import known_models
+
+    if not path.is_dir():
+        raise ProfileError(f"{path}: no such profile folder")
+    known = known_models(path)
+    there = f"one of {', '.join(known)}" if known else "files MODEL_mbs*_tp*_algo*.csv in it"
+    if model is None:
+        if len(known) != 1:
+            raise UsageError(
+                f"--model: found none, expected {there}: a table is of one model ({path})"
+            )
+        return known[0], None
+    if model in known:
+        return model, None
+    try:
+        spec, _ = find_model(model)
+    except SpecError as error:
+        if Path(model).suffix == ".toml":
+            raise
+        raise UsageError(f"--model: found {model!r}, expected {there} ({path})") from error
+    if "aceso" not in spec.profile:
+        raise SpecError(f"{model}: profile.aceso: found nothing, expected {there}")
+    return spec.profile["aceso"], spec
+
+
+def amp_rows(path: Path, model: str | None) -> Measurements:
+    """Read one model of a file of AMP's, on all its device types.
+
+    Raises
+    ------
+    UsageError: the file has several models, or not this one.
+    """
+    from ilp_planner.profiles.amp import read_amp_profile
+    from ilp_planner.profiles.convert.amp import amp_models, amp_table
+
+    models = amp_models(path)
+    if model is None and len(models) == 1:
+        (model,) = models
+    if model not in models:
+        found = "none" if model is None else repr(model)
+        raise UsageError(f"--model: found {found}, expected one of {', '.join(models)} ({path})")
+    return amp_table(read_amp_profile(path, model, list(models[model])))
+
+
+def export_profile(
+    to: Annotated[
+        Literal["metis", "aceso"], typer.Argument(metavar="FORMAT", help="metis | aceso")
+    ],
+    profile: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROFILE", help="A native table, CSV, or several joined with commas."
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the files.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="What the files call the model, or a model file that says so, and its sizes.",
+            show_default="as the table says",
+        ),
+    ] = None,
+    sequence: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            min=1,
+            metavar="N",
+            help="Which rows, where the table has several.",
+            show_default=False,
+        ),
+    ] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(
+            "--hidden-size",
+            min=1,
+            metavar="N",
+            help="Which rows, where the table has several.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write a native table as the profile that Metis or Aceso reads."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder}: is a file, expected a folder to write in")
+    table = read_tables(find_tables(profile)[0])
+    spec = named_model(model)
+    wanted = wanted_rows(spec, hidden=hidden, sequence=sequence)
+    if to == "metis":
+        from ilp_planner.profiles.convert.metis import exportable_profile
+        from ilp_planner.profiles.metis import write_metis_profile
+
+        name = (model or "") if spec is None else spec.name
+        found, notes = exportable_profile(table, wanted, model=name)
+        write_metis_profile(found, folder)
+        say(f"{folder}: {len(found.rows)} files of {found.layers} layers for Metis", notes)
+        return
+    from ilp_planner.profiles.convert.aceso import check_exportable, write_aceso_profile
+    from ilp_planner.profiles.operator_table import operator_profile
+
+    key = (
+        (model or table.machine.get("model", "")) if spec is None else spec.profile.get("aceso", "")
+    )
+    if not key:
+        raise UsageError(
+            "--model: found none, expected what Aceso calls the model, as gpt_1_3B"
+            + ("" if spec is None else f" (profile.aceso in {model} says it)")
+        )
+    operators = operator_profile(table, wanted, exact_sizes=True)
+    notes = check_exportable(operators, table.source, key)
+    files = write_aceso_profile(operators, folder, key)
+    say(f"{folder}: {len(files)} files of {key} for Aceso", [*operators.notes, *notes])
+
+
+def named_model(name: str | None) -> ModelSpec | None:
+    """Return the description of a model where a name or a file is one."""
+    if name is None:
+        return None
+    try:
+        return find_model(name)[0]
+    except PlannerError:
+        if Path(name).suffix == ".toml":
+            raise
+        return None

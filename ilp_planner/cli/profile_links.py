@@ -1,8 +1,223 @@
-"""`ilp-plan profile links`."""
+"""`ilp-plan profile measure-links`."""
 
-from ilp_planner.errors import UsageError
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ilp_planner.errors import MeasureError, PlannerError, UsageError
+from ilp_planner.files import check_writable
+from ilp_planner.profiles.measure.links import ROWS, LinkSettings
+from ilp_planner.profiles.measure.links import measure_links as measure_as_rank
+from ilp_planner.profiles.measure.links_launch import launch_links
+from ilp_planner.profiles.measure.links_plan import OPERATIONS, default_sizes
+from ilp_planner.profiles.measure.links_world import under_torchrun
+from ilp_planner.profiles.measure.machine import need_torch
+from ilp_planner.units import parse_size
+
+COMMAND = "profile measure-links"
+Backend = Literal["nccl", "gloo"]
+LARGEST = {"nccl": "1GiB", "gloo": "64MiB"}
+FEWEST = 2  # processes, on a machine without GPUs
 
 
-def measure_links() -> None:
-    """Not there yet."""
-    raise UsageError("profile links: not there yet")
+def measure_links(
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
+    ],
+    backend: Annotated[
+        Backend | None,
+        typer.Option(
+            "--backend",
+            help="nccl between GPUs, gloo between processors.",
+            show_default="nccl where there are GPUs",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            min=2,
+            metavar="N",
+            help="Ranks to start on this machine; under torchrun they are there already.",
+            show_default="one per GPU, or 2",
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sizes",
+            metavar="SIZE...",
+            help="Of the whole tensor, as 1KiB 1MiB 64MiB.",
+            show_default="256B, 1KiB, 4KiB ... --max-size",
+        ),
+    ] = None,
+    largest: Annotated[
+        str | None,
+        typer.Option(
+            "--max-size",
+            metavar="SIZE",
+            help="The largest of the default sizes.",
+            show_default="1GiB by nccl, 64MiB by gloo",
+        ),
+    ] = None,
+    operations: Annotated[
+        str,
+        typer.Option("--operations", metavar="NAME,...", help="Which to measure."),
+    ] = ",".join(OPERATIONS),
+    device_name: Annotated[
+        str,
+        typer.Option(
+            "--device-name",
+            metavar="NAME",
+            help="What the table calls the devices, as the cluster file does.",
+            show_default="their own names",
+        ),
+    ] = "",
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=3, metavar="N", help="Of each row at most.")
+    ] = 20,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            "--time-limit",
+            min=0.0,
+            metavar="S",
+            help="Seconds, about; what would take too long is left out.",
+        ),
+    ] = 600.0,
+) -> None:
+    """Measure collectives and messages between the devices of this machine, or of several.
+
+    Started plainly it starts its own ranks on this machine. For several machines start it on each
+    as torchrun wants: `torchrun --nnodes 2 --nproc-per-node 8 ... --no-python ilp-plan profile
+    measure-links --output links.csv`; the first rank writes the table.
+    """
+    if sizes and largest:
+        raise UsageError("--sizes and --max-size: expected one of them")
+    if not math.isfinite(time_limit):
+        raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
+    wanted = _sizes(sizes)
+    names = _operations(operations)
+    need_torch(COMMAND)
+    together = under_torchrun()
+    if together and processes is not None:
+        raise UsageError("--processes: under torchrun expected its own --nproc-per-node")
+    chosen: Backend = backend or ("nccl" if _gpus() else "gloo")
+    count = 0 if together else _processes(chosen, processes)
+    settings = LinkSettings(
+        output=str(output),
+        backend=chosen,
+        sizes=wanted or default_sizes(_size("--max-size", largest or LARGEST[chosen])),
+        operations=names,
+        repeats=repeats,
+        seconds=time_limit,
+        device_name=device_name.strip(),
+    )
+    writes = not together or os.environ["RANK"] == "0"
+    if writes:
+        check_writable(output)
+    before = _mark(output)
+    if together:
+        # At once: Python would ask only after the collective that is under way.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        if together:
+            measure_as_rank(settings)
+        else:
+            launch_links(settings, count)
+    except KeyboardInterrupt:
+        if writes and _mark(output) != before:
+            typer.echo(f"interrupted: {_rows_in(output)}", err=True)
+        raise
+    except PlannerError as error:
+        if not writes:
+            raise
+        kept = _rows_in(output) if _mark(output) != before else f"no row was written to {output}"
+        raise MeasureError(f"{error}; {kept}") from None
+    if writes and output.is_file():
+        _show(output)
+
+
+def _sizes(texts: list[str] | None) -> tuple[int, ...]:
+    """Return bytes of `--sizes 1KiB 1MiB`, ascending."""
+    values = [text.strip() for text in ",".join(texts or ()).split(",") if text.strip()]
+    return tuple(sorted({_size("--sizes", text) for text in values}))
+
+
+def _size(option: str, text: str) -> int:
+    try:
+        return parse_size(text, what=option)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _operations(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in OPERATIONS:
+            raise UsageError(
+                f"--operations: found {name!r}, expected some of {', '.join(OPERATIONS)}"
+            )
+    if not names:
+        raise UsageError(f"--operations: found none, expected some of {', '.join(OPERATIONS)}")
+    return names
+
+
+def _gpus() -> int:
+    import torch
+
+    return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
+
+
+def _processes(backend: Backend, asked: int | None) -> int:
+    """Return how many ranks to start."""
+    if backend == "gloo":
+        return asked or max(_gpus(), FEWEST)
+    count = _gpus()
+    if count < FEWEST or (asked or 0) > count:
+        need = asked or FEWEST
+        raise UsageError(
+            f"--backend nccl: found {count} GPU{'' if count == 1 else 's'} on this machine, "
+            f"expected at least {need}: --backend gloo measures between processors"
+            + (f", --processes {count} uses those there are" if count >= FEWEST else "")
+        )
+    return asked or count
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written to."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _rows_in(path: Path) -> str:
+    from ilp_planner.profiles.measurements import read_measurements
+
+    try:
+        count = len(read_measurements(path).frame)
+    except PlannerError as error:
+        return str(error)
+    return f"{count} row{'' if count == 1 else 's'} measured until then: {path}"
+
+
+def _show(path: Path) -> None:
+    from ilp_planner.profiles.measurements import read_measurements
+    from ilp_planner.report.console import print_report
+    from ilp_planner.report.links import links_table
+    from ilp_planner.report.tables import summary
+
+    table = read_measurements(path)
+    found, planned = len(table.frame), int(table.machine.get(ROWS, "0"))
+    lines = [("measured", f"{found} rows; ranks: {table.machine.get('ranks', '-')}")]
+    if planned > found:
+        lines.append(("left out", f"{planned - found} rows that would have taken too long"))
+    if "left out" in table.machine:
+        lines.append(("left out", table.machine["left out"]))
+    print_report(summary([*lines, ("table", str(path))]), links_table(table))

@@ -1,8 +1,168 @@
 """`ilp-plan profile measure`."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ilp_planner.cli import options as o
+from ilp_planner.cli.library import spec_candidates
 from ilp_planner.errors import UsageError
+from ilp_planner.files import check_writable
+from ilp_planner.profiles.measure.machine import need_torch
+from ilp_planner.profiles.measure.run import measure_model
+from ilp_planner.profiles.measurements import Record, read_measurements
+from ilp_planner.report.console import print_report
+from ilp_planner.report.measuring import ShareBar, sweep_summary
+from ilp_planner.specs.model_reader import read_model
+
+COMMAND = "profile measure"
+Numbers = list[str] | None
 
 
-def measure() -> None:
-    """Not there yet."""
-    raise UsageError("profile measure: not there yet")
+def measure(
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
+    ],
+    model: o.Model = o.DEFAULT_MODEL,
+    tp: Annotated[
+        Numbers,
+        typer.Option(
+            "--tp",
+            metavar="N...",
+            help="Tensor-parallel degrees: of each, the share of one rank is measured.",
+            show_default="1",
+        ),
+    ] = None,
+    micro_batch: Annotated[
+        Numbers,
+        typer.Option(
+            o.MANY, metavar="N...", help="Samples of one replica.", show_default="the model's"
+        ),
+    ] = None,
+    sequence: Annotated[
+        Numbers,
+        typer.Option(
+            "--sequence-length",
+            metavar="N...",
+            help="Tokens of a sample.",
+            show_default="the model's",
+        ),
+    ] = None,
+    device: Annotated[
+        Literal["cuda", "cpu"] | None,
+        typer.Option("--device", help="What to measure on.", show_default="a GPU if there is one"),
+    ] = None,
+    device_name: Annotated[
+        str | None,
+        typer.Option(
+            "--device-name",
+            metavar="NAME",
+            help="What the table calls the device, as the cluster file does.",
+            show_default="its own name",
+        ),
+    ] = None,
+    dtype: Annotated[
+        Literal["bf16", "fp16", "fp32"] | None,
+        typer.Option(
+            "--dtype",
+            help="Of parameters and activations.",
+            show_default="the model's; fp32 on a CPU",
+        ),
+    ] = None,
+    links: Annotated[
+        Path | None,
+        typer.Option(
+            "--links",
+            metavar="FILE",
+            help="Table of `profile measure-links`: its all-reduces are added to the times.",
+            show_default=False,
+        ),
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            "--repeats",
+            min=1,
+            metavar="N",
+            help="Passes that count.",
+            show_default="3 to 20, as time allows",
+        ),
+    ] = None,
+    copies: Annotated[
+        int,
+        typer.Option("--layers", min=2, metavar="K", help="Copies of each kind of layer that run."),
+    ] = 2,
+    only: Annotated[
+        Literal["layers", "operators"] | None,
+        typer.Option("--only", help="Rows of this kind.", show_default="both, where there are"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the rows that FILE has.")
+    ] = False,
+) -> None:
+    """Measure layers and operators of a model: time, memory, optimiser's step.
+
+    What one rank of a tensor-parallel group would hold runs on one device, so no second one is
+    needed; the messages between ranks are told apart (columns messages, message_bytes) or added
+    from --links. A row is in FILE as soon as it is measured.
+    """
+    need_torch(COMMAND)
+    spec = read_model(spec_candidates(model, "models")[0])
+    collectives = read_measurements(links) if links is not None else None
+    check_writable(output)
+    with ShareBar() as bar, _said_when_interrupted(output):
+        summary = measure_model(
+            spec,
+            output=output,
+            degrees=_numbers("--tp", tp) or (1,),
+            micro_batches=_numbers(o.MANY, micro_batch) or spec.micro_batches,
+            sequences=_numbers("--sequence-length", sequence),
+            device=device,
+            device_name=device_name,
+            dtype=dtype,
+            links=collectives,
+            repeats=repeats,
+            copies=copies,
+            records=_records(only),
+            resume=resume,
+            progress=bar,
+        )
+    print_report(sweep_summary(summary, str(output)))
+
+
+@contextmanager
+def _said_when_interrupted(output: Path) -> Iterator[None]:
+    """Tell, when the user stops it, where the rows are."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if output.is_file():
+            typer.echo(f"interrupted: --resume goes on after the rows in {output}", err=True)
+        raise
+
+
+def _numbers(option: str, values: Numbers) -> tuple[int, ...]:
+    """Return `--tp 1 2,4` ascending and once.
+
+    Raises
+    ------
+    UsageError: not whole numbers of at least 1.
+    """
+    found = set()
+    for text in ",".join(values or ()).split(",") if values else ():
+        if not re.fullmatch(r"[1-9][0-9]{0,6}", text.strip()):
+            raise UsageError(
+                f"{option}: found {text.strip()!r}, expected a whole number of at least 1"
+            )
+        found.add(int(text))
+    return tuple(sorted(found))
+
+
+def _records(only: str | None) -> tuple[Record, ...]:
+    if only is None:
+        return (Record.LAYER, Record.OPERATOR)
+    return (Record.LAYER,) if only == "layers" else (Record.OPERATOR,)

@@ -14,7 +14,13 @@ from ilp_planner.cli.layer_inputs import (
     plans_layers,
 )
 from ilp_planner.cli.layer_solve import save_and_show_layers, search_layers
-from ilp_planner.cli.values import Solver, memory_limit, micro_batch_sizes, solve_limits
+from ilp_planner.cli.values import (
+    Solver,
+    input_files,
+    memory_limit,
+    micro_batch_sizes,
+    solve_limits,
+)
 from ilp_planner.cli.versions import versions
 from ilp_planner.errors import InfeasibleError, OutputError, UsageError
 from ilp_planner.files import check_writable
@@ -69,8 +75,14 @@ def solve(
         ),
     ] = None,
     solver: Annotated[
-        Solver, typer.Option("--solver", help="What solves; auto combines.")
+        Solver,
+        typer.Option(
+            "--solver",
+            help="What solves; auto combines. gradient and anneal are heuristics: their plan, with "
+            "the bound of auto.",
+        ),
     ] = "auto",
+    starts: o.Starts = None,
     workers: o.Workers = 2,
     seed: o.Seed = 0,
     output: o.Output = None,
@@ -81,7 +93,9 @@ def solve(
     Where all devices are equal, operators are planned; whole layers where they differ, and where
     the profile or the cost model is of layers.
     """
-    limits = solve_limits(time_limit, gap, require_gap, workers, seed)
+    limits = solve_limits(
+        time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
+    )
     named = {
         "model": model,
         "cluster": cluster,
@@ -107,8 +121,7 @@ def solve(
         vocabulary=vocab_size,
     )
     if output is not None:
-        files = [name.split(":", 1)[-1] for name in named.values() if name]
-        check_writable(output, map(Path, files))
+        check_writable(output, input_files(named.values()))
     result: Result | GroupResult
     if plans_layers(asked):
         layers = build_layer_case(asked)
@@ -188,12 +201,16 @@ def save_and_show(case: Case, result: Result, output: Path | None, *, as_json: b
 
 def saved_plan(case: Case, result: Result) -> SavedPlan:
     """Return what is saved of a result that has a plan."""
+    from ilp_planner.evaluate import time_shares
+
     assert result.plan is not None
+    found = result.evaluation
+    shares = {} if found is None else time_shares(case.problem, result.plan, found)
     return SavedPlan(
         plan=result.plan,
         inputs=case.inputs,
         claim=claim_of(result, versions()),
-        verdict=None if result.evaluation is None else verdict_of(result.evaluation),
+        verdict=None if found is None else verdict_of(found, shares),
         certificate=result.certificate,
     )
 

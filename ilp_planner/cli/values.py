@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ilp_planner.errors import UsageError
 from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.registry import HEURISTICS, is_heuristic
 from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp"]
+Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp", "gradient", "anneal"]
 # What follows the colon of `FORMAT:PATH`; empty: nothing does.
-PROFILE_FORMATS = {"analytic": "", "aceso": "FOLDER", "metis": "FOLDER", "amp": "FILE"}
+PROFILE_FORMATS = {
+    "analytic": "",
+    "table": "FILE.csv",
+    "aceso": "FOLDER",
+    "metis": "FOLDER",
+    "amp": "FILE",
+}
+TABLE = ".csv"  # how the name of a native table ends, which needs no `table:` before it
 
 
 def memory_limit(text: str | None) -> float | None:
@@ -51,13 +61,15 @@ def micro_batch_sizes(values: Sequence[str]) -> tuple[int, ...]:
 
 
 def split_profile(text: str) -> tuple[str, str]:
-    """Return format and path of `FORMAT:PATH`.
+    """Return format and path of `FORMAT:PATH`; of `FILE.csv`, `table` and the file.
 
     Raises
     ------
     UsageError: no such format, or a path is missing or too many.
     """
     kind, _, path = text.partition(":")
+    if kind not in PROFILE_FORMATS and text.casefold().endswith(TABLE):
+        return "table", text
     forms = [f"{name}:{rest}" if rest else name for name, rest in PROFILE_FORMATS.items()]
     if kind not in PROFILE_FORMATS:
         raise UsageError(f"--profile: found {text!r}, expected one of {', '.join(forms)}")
@@ -68,6 +80,12 @@ def split_profile(text: str) -> tuple[str, str]:
     if path and not rest:
         raise UsageError(f"--profile: found {text!r}, but an analytic profile reads no file")
     return kind, path
+
+
+def input_files(named: Iterable[str | None]) -> list[Path]:
+    """Return the files that options name: `FORMAT:PATH`, or several joined with commas."""
+    texts = [text.split(":", 1)[-1] for text in named if text]
+    return [Path(part) for text in texts for part in (text, *text.split(","))]
 
 
 def solver_names(text: str) -> list[str]:
@@ -85,10 +103,32 @@ def solver_names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def with_bound(solvers: Sequence[str], bound: float) -> list[str]:
+    """Return the solvers, and `auto` for a bound where only heuristics would run and none is known.
+
+    Parameters
+    ----------
+    bound: seconds, that plans prove; 0 for none.
+    """
+    alone = bool(solvers) and all(map(is_heuristic, solvers)) and bound <= 0
+    return [*solvers, "auto"] if alone else list(solvers)
+
+
 def solve_limits(
-    time_limit: float, gap: float, require_gap: float | None, workers: int, seed: int
+    time_limit: float,
+    gap: float,
+    require_gap: float | None,
+    workers: int,
+    seed: int,
+    *,
+    starts: int | None = None,
+    solvers: Sequence[str] = (),
 ) -> Limits:
     """Return the limits that the options ask for.
+
+    Parameters
+    ----------
+    starts: None: as many as usual. solvers: that will run.
 
     Raises
     ------
@@ -104,4 +144,10 @@ def solve_limits(
             f"--gap {gap} stops the search before --require-gap {require_gap} is reached: "
             "expected --gap to be the smaller"
         )
-    return Limits(seconds=time_limit, gap=gap, workers=workers, seed=seed)
+    if starts is not None and not any(map(is_heuristic, solvers)):
+        raise UsageError(
+            f"--starts: found {starts} with {', '.join(solvers) or 'no solver'}, expected a "
+            f"heuristic that begins from so many points: {', '.join(HEURISTICS)}"
+        )
+    limits = Limits(seconds=time_limit, gap=gap, workers=workers, seed=seed)
+    return limits if starts is None else replace(limits, starts=starts)

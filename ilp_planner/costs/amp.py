@@ -23,6 +23,8 @@ import numpy as np
 from ilp_planner.costs.groups import GroupStageCost, PlanCost
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.profiles.amp import PASSES
+from ilp_planner.profiles.shares import term_shares
+from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.amp import AmpProfile
+    from ilp_planner.profiles.shares import Share
     from ilp_planner.specs.cluster import ClusterSpec
 
 NUMBER_BYTES = 4  # AMP counts fp32 numbers
@@ -262,6 +265,14 @@ class AmpCosts:
                 "gradient all-reduce": terms.reduction,
             },
         )
+
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time: what AMP measured is one sample, and it takes
+        several for as many times that."""
+        terms = self.plan_cost(plan, cluster).terms
+        single = {replica.samples for stage in plan.stages for replica in stage.replicas} == {1}
+        source = Provenance.MEASURED if single else Provenance.EXTRAPOLATED
+        return term_shares(terms, ("sending", "gradient all-reduce"), Origin(source))
 
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec

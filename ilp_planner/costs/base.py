@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from ilp_planner.plan import Stage
+    from ilp_planner.profiles.table import Origin
 
 
 class Option(NamedTuple):
@@ -120,3 +121,14 @@ class CostModel(Protocol):
         leaves_node: bool,
     ) -> StageCost:
         """Judge one stage in plain floating point, without the optimiser's tables."""
+
+    def time_origins(
+        self,
+        stage: Stage,
+        *,
+        micro_batch: int,
+        micro_batch_count: int,
+        enters_node: bool,
+        leaves_node: bool,
+    ) -> Iterator[tuple[Origin, float]]:
+        """Yield the seconds of a profiled stage with where they come from."""

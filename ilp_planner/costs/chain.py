@@ -15,8 +15,11 @@ import numpy as np
 
 from ilp_planner.costs.base import Option, StageCost, StageTables
 from ilp_planner.costs.layouts import Change, change, layout
+from ilp_planner.profiles.table import MIB, Origin, Provenance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.plan import Stage
     from ilp_planner.profiles.table import OperatorRow, Profile
 
@@ -76,6 +79,60 @@ class ChainCosts(ABC):
     @abstractmethod
     def reshards(self, have: str, want: str) -> bool:
         """Tell whether a change of layout between these neighbours costs anything in this model."""
+
+    # ---- where figures come from ----------------------------------------------------------------
+
+    def transfer_origin(self, size: float, between_nodes: bool) -> Origin:
+        """Return where `transfer` gets its seconds from."""
+        return self.profile.link_origins[int(between_nodes)]
+
+    def collective_origin(self, primitive: str, devices: int, size: float) -> Origin:
+        """Return where `collective` gets its seconds from."""
+        key = (primitive, devices)
+        if key not in self.profile.collectives:
+            return Origin(Provenance.ANALYTIC)
+        return self.profile.collective_origins.get(key, {}).get(round(size / MIB), Origin())
+
+    def time_origins(
+        self,
+        stage: Stage,
+        *,
+        micro_batch: int,
+        micro_batch_count: int,
+        enters_node: bool,
+        leaves_node: bool,
+    ) -> Iterator[tuple[Origin, float]]:
+        """Yield the seconds of a profiled stage with where they come from; they add up to its
+        time."""
+        names = self.operators[stage.start : stage.stop]
+        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
+        rows = [
+            self._row(name, option, micro_batch) or self.missing_row()
+            for name, option in zip(names, options, strict=True)
+        ]
+        for i, (row, strategy) in enumerate(zip(rows, stage.strategies, strict=True)):
+            again = row.forward if strategy.recompute else 0.0
+            yield Origin(row.provenance, row.error), row.forward + row.backward + again
+            work = self.iteration_work(row, options[i])
+            yield Origin(Provenance.ANALYTIC), work / micro_batch_count
+            if i:
+                pair = (names[i - 1], options[i - 1], names[i], options[i])
+                yield from self._reshard_origins(*pair, row.input)
+        first_degree = options[-1]._replace(tp=options[0].tp)
+        last = self._row(names[-1], first_degree, micro_batch) or self.missing_row()
+        for size, between in ((rows[0].input, enters_node), (last.output, leaves_node)):
+            yield self.transfer_origin(size, between), self.transfer(size, between)
+
+    def _reshard_origins(
+        self, have: str, a: Option, want: str, b: Option, size: float
+    ) -> Iterator[tuple[Origin, float]]:
+        move = self._change(have, a, want, b)
+        if move is None:
+            return
+        for primitive in (move.forward, move.backward):
+            if primitive != "split":
+                spent = self.collective(primitive, move.devices, size)
+                yield self.collective_origin(primitive, move.devices, size), spent
 
     # ---- the space ------------------------------------------------------------------------------
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -121,12 +121,58 @@ def predict_time(
 
 
 def provenance(profile: LayerProfile, key: LayerKey) -> Provenance:
-    """Tell where `predict_time` gets the seconds of a key from."""
+    """Tell where `predict_time` gets the seconds of a key from: of several sources, the one of most
+    of them."""
+    row = np.ones(len(profile.layers))
+    parts = list(time_origins(profile, key, profile.time.get(key, row)))
+    return max(parts, key=lambda part: float(part[1].sum()))[0].provenance
+
+
+def time_origins(
+    profile: LayerProfile, key: LayerKey, row: NDArray[np.float64]
+) -> Iterator[tuple[Origin, NDArray[np.float64]]]:
+    """Yield where the seconds of a key come from, with the seconds of each layer, float64 [L].
+
+    Parameters
+    ----------
+    row: what `predict_times` says, float64 [L].
+    """
     known = profile.samples(key.device, key.tp)
     if key.samples in known and not profile.isolated:
-        return Provenance.MEASURED if key in profile.measured else Provenance.ANALYTIC
-    inside = len(known) > 1 and known[0] < key.samples < known[-1]
-    return Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED
+        error = profile.errors.get(key)
+        if key in profile.origins:
+            for source, seconds in profile.origins[key].items():
+                yield Origin(source, error), seconds
+        else:
+            measured = key in profile.measured
+            yield Origin(Provenance.MEASURED if measured else Provenance.ANALYTIC, error), row
+        return
+    sure = [x for x in known if key._replace(samples=x) in profile.measured] or list(known)
+    inside = len(sure) > 1 and sure[0] < key.samples < sure[-1]
+    errors = [line_errors(profile, key.device, key.tp)[0 if inside else 1]]
+    errors += [profile.errors.get(key._replace(samples=x)) for x in known if x not in sure]
+    judged = [error for error in errors if error is not None]
+    source = Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED
+    yield Origin(source, max(judged) if judged else None), row
+
+
+def line_errors(profile: LayerProfile, device: str, tp: int) -> tuple[float | None, float | None]:
+    """Return the expected relative error of straight lines between and beyond the measured rows:
+    each row in turn is left out and predicted from the others. None: too few rows to tell."""
+    keys = [LayerKey(device, tp, x) for x in profile.samples(device, tp)]
+    keys = [key for key in keys if key in profile.measured]
+    if len(keys) < 3 or profile.isolated:
+        return None, None
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for place, key in enumerate(keys):
+        rest = keys[:place] + keys[place + 1 :]
+        known = np.array([k.samples for k in rest], dtype=np.float64)
+        rows = np.array([profile.time[k] for k in rest])
+        guess = _from_many(known, rows, np.array([[float(key.samples)]]))[0]
+        true = profile.time[key]
+        off = float(np.abs(guess - true).sum() / true.sum()) if true.sum() > 0 else 0.0
+        found[0 < place < len(keys) - 1].append(off)
+    return tuple(sum(f) / len(f) for f in (found[True], found[False]))  # type: ignore[return-value]
 
 
 def _from_many(

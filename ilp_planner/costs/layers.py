@@ -28,7 +28,8 @@ from ilp_planner.costs.group_network import (
     stage_transfer,
 )
 from ilp_planner.costs.groups import GroupStageCost, OptionTables, PlanCost
-from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times, provenance
+from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
+from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
 from ilp_planner.profiles.layers import LayerKey
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.plan import GroupPlan, GroupStage, Replica
     from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -167,6 +169,8 @@ class LayerCosts:
                 LayerKey(name, option.tp, x) for x in sorted({*samples[place : place + count]})
             ]
             place += count
+        if any(self._too_many(key) for key in keys):
+            return None
         shape = self._gradients.shape
         nonempty = np.triu(np.ones(shape, bool), 1)
         time = np.max([self._range("time", key) for key in keys], axis=0)
@@ -196,6 +200,10 @@ class LayerCosts:
         seconds[[0, -1]] = 0.0
         return seconds, np.zeros_like(seconds)
 
+    def _too_many(self, key: LayerKey) -> bool:
+        """Tell whether so many samples ran out of memory, or failed, when they were measured."""
+        return key.samples > self.profile.most_samples.get((key.device, key.tp), key.samples)
+
     def _kinds(self, option: GroupOption, cluster: ClusterSpec) -> list[tuple[str, int]] | None:
         """Return (device type, replicas) of an option, or None where it cannot be."""
         kinds = [
@@ -215,7 +223,7 @@ class LayerCosts:
         for number, stage in enumerate(plan.stages):
             after = plan.stages[number + 1 :]
             stages.append(self._stage(stage, after, plan.micro_batches, cluster))
-            peaks.append(self._peak(stage, cluster))
+            peaks.append(sum(self.peak_parts(stage, cluster)))
         times = [stage.time for stage in stages]
         terms = {
             "slowest stage": (plan.micro_batches - 1) * max(times)
@@ -226,19 +234,32 @@ class LayerCosts:
         }
         return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
 
-    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, float]:
-        """Return the shares of the plan's compute time by where the figures come from."""
-        seconds: dict[Provenance, float] = {}
-        for stage in plan.stages:
-            for replica in stage.replicas:
-                for name in _types(replica, cluster):
-                    if (name, stage.tp) in self._profiled and replica.samples:
-                        key = LayerKey(name, stage.tp, replica.samples)
-                        source = provenance(self.profile, key)
-                        spent = float(self._row(key)[stage.start : stage.stop].sum())
-                        seconds[source] = seconds.get(source, 0.0) + spent
-        total = sum(seconds.values())
-        return {source: spent / total for source, spent in seconds.items()} if total else {}
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time by where its figures come from."""
+        return layer_tally(self, plan, cluster).shares()
+
+    def slowest(self, stage: GroupStage, cluster: ClusterSpec) -> LayerKey | None:
+        """Return what the replica runs that a stage waits for; None where nothing is profiled."""
+        keys = [
+            LayerKey(name, stage.tp, replica.samples)
+            for replica in stage.replicas
+            for name in _types(replica, cluster)
+            if (name, stage.tp) in self._profiled and replica.samples
+        ]
+        layers = slice(stage.start, stage.stop)
+        return max(keys, key=lambda key: float(self.row(key)[layers].sum()), default=None)
+
+    def peak_parts(self, stage: GroupStage, cluster: ClusterSpec) -> tuple[float, float]:
+        """Return seconds of a stage's gradient reduction and of its optimiser step."""
+        layers = slice(stage.start, stage.stop)
+        steps = [
+            float(self._step(LayerKey(name, stage.tp, 0))[layers].sum())
+            for replica in stage.replicas
+            for name in _types(replica, cluster)
+            if (name, stage.tp) in self._profiled
+        ]
+        gradients = float(self.profile.gradients[layers].sum())
+        return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
 
     def _stage(
         self,
@@ -259,7 +280,10 @@ class LayerCosts:
                     missing.append(f"{name}, tp {stage.tp}")
                     continue
                 key = LayerKey(name, stage.tp, replica.samples)
-                compute = max(compute, float(self._row(key)[layers].sum()))
+                if self._too_many(key):
+                    compute = math.inf
+                    missing.append(f"{name}, tp {stage.tp}, {key.samples} samples, which failed")
+                compute = max(compute, float(self.row(key)[layers].sum()))
                 needs = self._needs(key, layers, in_flight)
                 held = max(held, needs, key=lambda terms: sum(terms.values()))
             if len({cluster.node_of[d] for d in replica.devices}) > 1:
@@ -289,24 +313,13 @@ class LayerCosts:
             "workspace": float(self._workspace(key)[layers].max(initial=0.0)),
         }
 
-    def _peak(self, stage: GroupStage, cluster: ClusterSpec) -> float:
-        layers = slice(stage.start, stage.stop)
-        steps = [
-            float(self._step(LayerKey(name, stage.tp, 0))[layers].sum())
-            for replica in stage.replicas
-            for name in _types(replica, cluster)
-            if (name, stage.tp) in self._profiled
-        ]
-        gradients = float(self.profile.gradients[layers].sum())
-        return stage_ring(stage, cluster).seconds(gradients) + max(steps, default=0.0)
-
     # ---- rows and ranges ------------------------------------------------------------------------
 
     def _predict(self, name: str, tp: int, samples: NDArray[np.int64]) -> NDArray[np.float64]:
         return predict_times(self.profile, name, tp, samples, self.calibration, self.rates)
 
-    def _row(self, key: LayerKey) -> NDArray[np.float64]:
-        """Seconds per layer."""
+    def row(self, key: LayerKey) -> NDArray[np.float64]:
+        """Return seconds per layer, float64 [L]."""
         if key not in self._rows:
             self._rows[key] = self._predict(key.device, key.tp, np.array([key.samples]))[0]
         return self._rows[key]
@@ -342,7 +355,7 @@ class LayerCosts:
         if found is None:
             pair = (key.device, key.tp)
             if what == "time":
-                found = range_sums(self._row(key))
+                found = range_sums(self.row(key))
             elif what == "step":
                 found = range_sums(self._step(key))
             elif what == "state":

@@ -14,6 +14,7 @@ from ilp_planner.costs.groups import GroupStageCost, PlanCost
 from ilp_planner.costs.megatron_job import job_of_groups, rank_devices
 from ilp_planner.costs.megatron_network import Network
 from ilp_planner.costs.megatron_ranks import RankCosts
+from ilp_planner.costs.megatron_shares import megatron_tally
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.profiles.analytic_decoder import chain_names
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ilp_planner.costs.megatron_times import ElementTime
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
@@ -82,8 +85,8 @@ class MegatronCosts:
         """
         return job_of_groups(plan, self.model, cluster)
 
-    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
-        """Judge a plan on the devices that it names.
+    def ranks(self, plan: GroupPlan, cluster: ClusterSpec) -> RankCosts:
+        """Return the times of a plan's ranks on the devices that it names.
 
         Raises
         ------
@@ -95,7 +98,21 @@ class MegatronCosts:
             raise PlanError(
                 "plan: devices: expected whole nodes one after the other, in rank order"
             )
-        ranks = RankCosts(job, Network(cluster, order), self.profile)
+        return RankCosts(job, Network(cluster, order), self.profile)
+
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time by where its figures come from."""
+        cost = self.plan_cost(plan, cluster)
+        return megatron_tally(self.ranks(plan, cluster), plan, cost, SYNC, TIED).shares()
+
+    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names.
+
+        Raises
+        ------
+        PlanError: it is no training job whose ranks fill nodes in order.
+        """
+        ranks = self.ranks(plan, cluster)
         stages = [self._stage(plan, ranks, number) for number in range(len(plan.stages))]
         loads = [
             sum(stages[k].time for k in range(rank, len(stages), plan.ranks))

@@ -31,6 +31,7 @@ from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.costs.megatron_times import ElementTime, JobTimes, job_times
+from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class RankCosts:
     """Times of a job's ranks on the nodes of a network, whatever its layout and recomputation.
 
     profile: measured times of whole layers, tensor-parallel messages included, instead of kernels'
-    and messages'; a forward pass is then a third of both, as its arithmetic is, and attention's
-    core the share of it that the estimate has.
+    and messages'; a forward pass is then the profile's own, or a third of both, as its arithmetic
+    is, and attention's core the share of it that the estimate has.
     """
 
     job: TrainingJob
@@ -115,21 +116,39 @@ class RankCosts:
     ) -> tuple[ElementTime, ...]:
         """Return the chain with the profile's times, of the slowest device type of a rank."""
         job = self.job
-        samples = np.array([job.micro_batch])
-        rates = memory_rates(self.network.cluster)
-        rows = [
-            predict_times(profile, name, job.tp, samples, rates=rates)[0]
-            for name in self.network.stage_types(job, kind)
+        keys = [LayerKey(n, job.tp, job.micro_batch) for n in self.network.stage_types(job, kind)]
+        rows = [self.row(profile, key) for key in keys]
+        again = [
+            profile.forward.get(key, row / FORWARD_SHARE)
+            for key, row in zip(keys, rows, strict=True)
         ]
         seconds = np.max(rows, axis=0).tolist()
         return tuple(
             ElementTime(
                 compute=spent,
-                again=spent / FORWARD_SHARE,
+                again=once,
                 core=spent * element.core / element.total,
             )
-            for spent, element in zip(seconds, chain, strict=True)
+            for spent, once, element in zip(
+                seconds, np.max(again, axis=0).tolist(), chain, strict=True
+            )
         )
+
+    def slowest(self, kind: int) -> LayerKey:
+        """Return what of the profile takes longest on a kind of rank."""
+        assert self.profile is not None
+        job, profile = self.job, self.profile
+        keys = [LayerKey(n, job.tp, job.micro_batch) for n in self.network.stage_types(job, kind)]
+        return max(keys, key=lambda key: float(self.row(profile, key).sum()))
+
+    def row(self, profile: LayerProfile, key: LayerKey) -> NDArray[np.float64]:
+        """Return the profile's seconds of every layer."""
+        rates = memory_rates(self.network.cluster)
+        samples = np.array([key.samples])
+        found: NDArray[np.float64] = predict_times(
+            profile, key.device, key.tp, samples, rates=rates
+        )[0]
+        return found
 
     @cached_property
     def transfers(self) -> tuple[float, ...]:

@@ -24,6 +24,8 @@ from ilp_planner.costs.metis_formulas import MetisFormulas, MetisGroup
 from ilp_planner.errors import PlanError, ProfileError
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import layer_names, total
+from ilp_planner.profiles.shares import term_shares
+from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.profiles.shares import Share
     from ilp_planner.specs.cluster import ClusterSpec
 
 MIB = 2**20
@@ -239,6 +242,11 @@ class MetisCosts:
             stages=tuple(stages),
             terms={name: value / 1e3 for name, value in terms.items()},
         )
+
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time: Metis takes every other term from its files."""
+        terms = self.plan_cost(plan, cluster).terms
+        return term_shares(terms, (GRADIENTS, "send"), Origin(Provenance.MEASURED))
 
     def group_memory(
         self, plan: GroupPlan, cluster: ClusterSpec

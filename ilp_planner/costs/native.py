@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.chain import ChainCosts
-from ilp_planner.profiles.table import MIB, OperatorRow
+from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 
 if TYPE_CHECKING:
     from ilp_planner.costs.base import Option
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # device streams
 # them from memory at no less than this rate, the order of every data-centre GPU since 2017.
 OPTIMIZER_BANDWIDTH = 700e9  # bytes/s
+LONGEST_COLLECTIVE = 100.0  # seconds; Aceso's files have such a time for one that failed
 UNAVAILABLE = OperatorRow(
     forward=1.0,
     backward=1.0,
@@ -74,7 +75,7 @@ class NativeCosts(ChainCosts):
     def collective(self, primitive: str, devices: int, size: float) -> float:
         """Seconds, linear between profiled sizes and in proportion beyond them."""
         table = self.profile.collectives.get((primitive, devices), {})
-        known = sorted((s, t) for s, t in table.items() if s > 0 and t < 100.0)
+        known = sorted((s, t) for s, t in table.items() if s > 0 and t < LONGEST_COLLECTIVE)
         if not known:
             return self._ring(primitive, devices, size)
         sizes, times = (np.array(column, dtype=float) for column in zip(*known, strict=True))
@@ -90,6 +91,22 @@ class NativeCosts(ChainCosts):
         """
         share = {"all_reduce": 2.0 / devices, "all_gather": 1.0}.get(primitive, 1.0 / devices)
         return share * (devices - 1) * self.transfer(size, between_nodes=False)
+
+    def transfer_origin(self, size: float, between_nodes: bool) -> Origin:
+        """Return where `transfer` gets its seconds from: between two messages, interpolated."""
+        known = self.profile.link_origins[int(between_nodes)]
+        count = len(self.profile.inter_node if between_nodes else self.profile.intra_node)
+        return _at(size / MIB, tuple(2**i for i in range(count)), known)
+
+    def collective_origin(self, primitive: str, devices: int, size: float) -> Origin:
+        """Return where `collective` gets its seconds from, likewise."""
+        table = self.profile.collectives.get((primitive, devices), {})
+        known = sorted(s for s, t in table.items() if s > 0 and t < LONGEST_COLLECTIVE)
+        if not known:
+            return Origin(Provenance.ANALYTIC)
+        origins = self.profile.collective_origins.get((primitive, devices), {})
+        nearest = min(known, key=lambda s: abs(s - size / MIB))
+        return _at(size / MIB, tuple(known), origins.get(nearest, Origin()))
 
     def iteration_work(self, row: OperatorRow, option: Option) -> float:
         """Gradient all-reduce over dp replicas, and the optimiser's pass over its states."""
@@ -109,3 +126,16 @@ class NativeCosts(ChainCosts):
     def reshards(self, have: str, want: str) -> bool:
         """Every family pays for a change of layout."""
         return True
+
+
+def _at(size: float, known: tuple[int, ...], origin: Origin) -> Origin:
+    """Return where a figure comes from that is read off a table of measured ones.
+
+    Parameters
+    ----------
+    known: sizes of the table, ascending. origin: of the nearest of them.
+    """
+    if origin.provenance is not Provenance.MEASURED or size in known:
+        return origin
+    inside = known[0] < size < known[-1]
+    return Origin(Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED)

@@ -15,6 +15,7 @@ from ilp_planner.files import read_json, to_json, write_text
 from ilp_planner.formats.json_fields import Fields, shown
 from ilp_planner.formats.saved_plan import Claim, Inputs, Reference, SavedPlan, Verdict
 from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ RESULT_KEYS = (
     "versions",
     "notes",
 )
-EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations")
+# Since the first version: files without them are read as well.
+SHARE_KEYS = ("provenance", "provenance_error")
+EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
 VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
 
 
@@ -148,6 +151,8 @@ def encode_verdict(verdict: Verdict) -> dict[str, Any]:
         "iteration_time_s": verdict.iteration_time,
         "stages": [{"time_s": time, "memory_bytes": memory} for time, memory in verdict.stages],
         "violations": list(verdict.violations),
+        **({"provenance": dict(verdict.provenance)} if verdict.provenance else {}),
+        **({"provenance_error": dict(verdict.errors)} if verdict.errors else {}),
     }
 
 
@@ -298,4 +303,15 @@ def decode_verdict(fields: Fields) -> Verdict:
         iteration_time=fields.number_or("iteration_time_s", math.nan),
         stages=tuple(stages),
         violations=fields.texts("violations"),
+        provenance=_decode_shares(fields, "provenance"),
+        errors=_decode_shares(fields, "provenance_error"),
     )
+
+
+def _decode_shares(fields: Fields, key: str) -> dict[str, float]:
+    """Read numbers by where figures come from; none where the file does not say."""
+    if key not in fields.values:
+        return {}
+    inner = fields.inside(key)
+    inner.only([str(source) for source in Provenance])
+    return {source: inner.number(source) for source in inner.values}

@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.formats.saved_plan import Claim, Reference, Verdict
+from ilp_planner.formats.saved_plan import Claim, Reference, Verdict, saved_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
 
 FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
 
@@ -62,13 +64,21 @@ class SavedGroups:
     certificate: dict[str, Any] = field(default_factory=dict)
 
 
-def verdict_of_groups(evaluation: GroupEvaluation) -> Verdict:
+def verdict_of_groups(
+    evaluation: GroupEvaluation, shares: Mapping[Provenance, Share] | None = None
+) -> Verdict:
     """Return an evaluation in the form that is saved; a stage's memory is that of its fullest
-    device."""
+    device.
+
+    Parameters
+    ----------
+    shares: of its time.
+    """
     stages = () if evaluation.cost is None else evaluation.cost.stages
     return Verdict(
         legal=evaluation.legal,
         iteration_time=evaluation.iteration_time,
         stages=tuple((cost.time, max(cost.memory, default=math.nan)) for cost in stages),
         violations=tuple(map(str, evaluation.violations)),
+        **saved_shares(shares or {}),
     )

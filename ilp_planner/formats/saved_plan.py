@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
     from ilp_planner.result import Outcome, Status, Stop
 
 
@@ -66,12 +68,16 @@ class Verdict:
 
     iteration_time: seconds, nan for a plan that cannot be priced.
     stages: (seconds per micro-batch, bytes per device) of each.
+    provenance: share of the time by where its figures come from. errors: expected relative error of
+    those that are predictions, where it is known.
     """
 
     legal: bool
     iteration_time: float
     stages: tuple[tuple[float, float], ...]
     violations: tuple[str, ...]
+    provenance: Mapping[str, float] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +108,26 @@ def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
     )
 
 
-def verdict_of(evaluation: Evaluation) -> Verdict:
-    """Return an evaluation in the form that is saved."""
+def verdict_of(evaluation: Evaluation, shares: Mapping[Provenance, Share] | None = None) -> Verdict:
+    """Return an evaluation in the form that is saved.
+
+    Parameters
+    ----------
+    shares: of its time.
+    """
     return Verdict(
         legal=evaluation.legal,
         iteration_time=evaluation.iteration_time,
         stages=tuple((cost.time, cost.memory) for cost in evaluation.stages),
         violations=tuple(map(str, evaluation.violations)),
+        **saved_shares(shares or {}),
     )
+
+
+def saved_shares(shares: Mapping[Provenance, Share]) -> dict[str, dict[str, float]]:
+    """Return shares of the time as the fields of a verdict."""
+    errors = {str(source): share.error for source, share in shares.items()}
+    return {
+        "provenance": {str(source): share.share for source, share in shares.items()},
+        "errors": {source: error for source, error in errors.items() if error is not None},
+    }

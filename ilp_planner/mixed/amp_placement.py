@@ -100,7 +100,7 @@ def place(
     )
 
 
-def _room(cluster: ClusterSpec, degrees: AmpDegrees) -> tuple[int, ...]:
+def room_of(cluster: ClusterSpec, degrees: AmpDegrees) -> tuple[int, ...]:
     """Return how many tensor-parallel groups each node has devices for."""
     return tuple(cluster.node_of.count(n) // degrees.tp for n in range(cluster.node_count))
 
@@ -151,7 +151,7 @@ class _Search:
     def least_cost(self, degrees: AmpDegrees) -> float:
         """Return seconds that no placement undercuts; inf where no pipeline can be cut."""
         tables = self.tables(degrees)
-        routes, detour = best_links(self.slow, _room(self.cluster, degrees), degrees)
+        routes, detour = best_links(self.slow, room_of(self.cluster, degrees), degrees)
         cut = best_cut(tables, routes)
         smallest = float(tables.sent[1:-1].min()) if degrees.pp > 1 else 0.0
         return np.inf if cut is None else cut.value + detour * smallest
@@ -180,7 +180,7 @@ class _Search:
         node only; and whether it is every one."""
         tp, dp, pp, _ = degrees
         if (tp, dp, pp) not in self._known:
-            hosts = Hosts(self.slow, _room(self.cluster, degrees))
+            hosts = Hosts(self.slow, room_of(self.cluster, degrees))
             every = placements(hosts, pp, dp, self.most_steps)
             some = None if every else placements(hosts, pp, dp, self.most_steps, whole=True)
             self._known[tp, dp, pp] = hosts, every or some, every is not None
@@ -194,20 +194,8 @@ class _Search:
         counts: Sequence[Counts],
     ) -> AmpPlan:
         """Return the plan on the nodes' own devices, with its true cost and no bound."""
-        cluster = self.cluster
-        nodes = np.repeat(pipelines(hosts, counts)[:, :, None], degrees.tp, axis=2)
-        devices = np.empty(nodes.size, np.int64)
-        node_of = np.array(cluster.node_of)
-        for node in range(cluster.node_count):
-            at = np.flatnonzero(nodes.ravel() == node)
-            devices[at] = np.flatnonzero(node_of == node)[: at.size]
-        terms = self.costs.terms(cluster, degrees, partition, self.global_batch, nodes)
-        return AmpPlan(
-            degrees=degrees,
-            partition=partition,
-            devices=tuple(devices.tolist()),
-            cost=terms.total,
-            bound=0.0,
+        return placed_plan(
+            self.costs, self.cluster, self.global_batch, degrees, hosts, partition, counts
         )
 
     def _by_turns(self, degrees: AmpDegrees, hosts: Hosts, deadline: float) -> AmpPlan:
@@ -227,13 +215,44 @@ class _Search:
             )
             if counts is None:
                 break
-            better = best_cut(tables, _route_of(hosts, counts))
+            better = best_cut(tables, route_of(hosts, counts))
             assert better is not None
             plan = self.plan(degrees, hosts, better.partition, counts)
             if plan.cost >= best.cost:
                 break
             best, partition = plan, better.partition
         return best
+
+
+def placed_plan(
+    costs: AmpCosts,
+    cluster: ClusterSpec,
+    global_batch: int,
+    degrees: AmpDegrees,
+    hosts: Hosts,
+    partition: tuple[int, ...],
+    counts: Sequence[Counts],
+) -> AmpPlan:
+    """Return the plan of a placement on the nodes' own devices, with its true cost and no bound.
+
+    Parameters
+    ----------
+    counts: how many replicas of each stage each node hosts.
+    """
+    nodes = np.repeat(pipelines(hosts, counts)[:, :, None], degrees.tp, axis=2)
+    devices = np.empty(nodes.size, np.int64)
+    node_of = np.array(cluster.node_of)
+    for node in range(cluster.node_count):
+        at = np.flatnonzero(nodes.ravel() == node)
+        devices[at] = np.flatnonzero(node_of == node)[: at.size]
+    terms = costs.terms(cluster, degrees, partition, global_batch, nodes)
+    return AmpPlan(
+        degrees=degrees,
+        partition=partition,
+        devices=tuple(devices.tolist()),
+        cost=terms.total,
+        bound=0.0,
+    )
 
 
 # ---- more placements than can be gone through ---------------------------------------------------
@@ -246,7 +265,8 @@ def in_order(hosts: Hosts, degrees: AmpDegrees) -> tuple[Counts, ...]:
     return tuple(tuple(int((stage == n).sum()) for n in range(len(hosts.room))) for stage in stages)
 
 
-def _route_of(hosts: Hosts, counts: Sequence[Counts]) -> Routes:
+def route_of(hosts: Hosts, counts: Sequence[Counts]) -> Routes:
+    """Return the only route of a placement: how many replicas of each stage each node hosts."""
     replicas = sum(counts[0])
     sending = [hosts.sending(a, b, replicas) / replicas for a, b in itertools.pairwise(counts)]
     rings = [hosts.ring(stage) for stage in counts]

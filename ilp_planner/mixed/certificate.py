@@ -87,9 +87,9 @@ def check_group_certificate(
 def _check(search: GroupSearch, state: PartState, record: dict[str, Any]) -> GroupPartCheck:
     claimed = _claimed(record)
     for width in WIDTHS:
+        search.objective = claimed  # plans that take as long are of no interest
         if state.bound >= claimed * (1 - ROUNDING):
             break
-        search.objective = claimed  # plans that take as long are of no interest
         if search.look_below(state, claimed, width):
             break
         if boxable(search, state):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ilp_planner.costs.groups import PlanCost
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,17 @@ def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:
         *check_space(problem, plan, idle),
     )
     return GroupEvaluation(cost=cost, violations=violations, idle=idle)
+
+
+def group_shares(
+    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+) -> dict[Provenance, Share]:
+    """Return the shares of the iteration time by where its figures come from; none of a plan that
+    has no price, or where the cost model does not say."""
+    shares = getattr(problem.costs, "shares", None)
+    if evaluation.cost is None or shares is None:
+        return {}
+    return dict(shares(plan, problem.cluster))
 
 
 def check_model(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:

@@ -75,15 +75,19 @@ def solve_groups(
     ----------
     limits: time, gap, workers and seed.
     solver: `auto` or `dp` (labels; `auto` gives to CP-SAT what they leave open), `cp-sat`, `milp`,
-    `pulp`.
+    `pulp`; `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put beside.
     progress: called with (incumbent seconds, bound seconds) as they improve.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
     ------
-    UsageError: an unknown solver.
+    UsageError: an unknown solver; more than one plan of a heuristic.
     SolverError: the evaluator refutes what the search believes.
     """
+    if registry.is_heuristic(solver):
+        from ilp_planner.mixed.heuristic import solve_groups_by_heuristic
+
+        return solve_groups_by_heuristic(problem, limits or Limits(), solver, progress, top)
     search = GroupSearch(problem, limits or Limits(), solver, progress)
     ranking: tuple[Ranked, ...] = ()
     try:
@@ -129,7 +133,7 @@ def amp_name(degrees: tuple[int, int, int, int]) -> str:
     return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
 
 
-class _OutOfTimeError(Exception):
+class OutOfTimeError(Exception):
     """The time limit has passed."""
 
 
@@ -174,7 +178,7 @@ class GroupSearch:
     def check_time(self) -> None:
         """Stop here when the time is up."""
         if self.seconds_left <= 0:
-            raise _OutOfTimeError
+            raise OutOfTimeError
 
     def gap_reached(self) -> bool:
         """Tell whether the plan is good enough."""
@@ -205,7 +209,7 @@ class GroupSearch:
                     break
                 self.check_time()
                 self.advance(min(open_ones, key=lambda s: s.bound))
-        except _OutOfTimeError:
+        except OutOfTimeError:
             return Stop.TIME
         proved = relative_gap(self.objective, self.bound) <= PROVED
         if proved or self.plan is None:

@@ -49,13 +49,16 @@ FAILED_ROW = (
 BANDWIDTH_UNIT = 1000 * MIB  # "GB/s" in the p2p files: MiB per millisecond
 
 
-def read_aceso_profile(folder: Path, key: str, *, devices_per_node: int) -> Profile:
+def read_aceso_profile(
+    folder: Path, key: str, *, devices_per_node: int, unused: bool = False
+) -> Profile:
     """Read what the database holds for one model.
 
     Parameters
     ----------
     folder: the database. key: the model's name in it (`gpt_1_3B`).
     devices_per_node: caps the tensor-parallel degree, as Aceso does.
+    unused: read also what Aceso profiled and does not use.
 
     Raises
     ------
@@ -69,10 +72,11 @@ def read_aceso_profile(folder: Path, key: str, *, devices_per_node: int) -> Prof
             f"{folder}: profile key {key!r} must begin with one of {', '.join(MICRO_BATCHES)}"
         )
     files = SAME_FILES.get(key, key)
-    cap = min(devices_per_node, LARGEST_TENSOR_DEGREE.get(key, 8))
+    cap = devices_per_node if unused else min(devices_per_node, LARGEST_TENSOR_DEGREE.get(key, 8))
     degrees = [t for t in TENSOR_DEGREES if t <= cap]
     rows: dict[RowKey, OperatorRow] = {}
-    missing, failed = [], 0
+    missing: list[str] = []
+    failed: list[RowKey] = []
     for m in MICRO_BATCHES[family]:
         for t in degrees:
             for a in SPLITS[family]:
@@ -80,7 +84,7 @@ def read_aceso_profile(folder: Path, key: str, *, devices_per_node: int) -> Prof
                 if not path.exists():
                     missing.append(path.name)
                     continue
-                failed += _read_operators(path, m, t, a, rows)
+                _read_operators(path, m, t, a, rows, failed)
     if not rows:
         raise ProfileError(
             f"{folder}: no operator profile for {key!r}, expected {files}_mbs*_tp*_algo*.csv"
@@ -105,7 +109,7 @@ def read_aceso_profile(folder: Path, key: str, *, devices_per_node: int) -> Prof
             + (" ..." if len(missing) > 4 else "")
         )
     if failed:
-        notes.append(f"{folder.name}: {failed} operator rows failed when profiled, left out")
+        notes.append(f"{folder.name}: {len(failed)} operator rows failed when profiled, left out")
     if not inter_path.exists():
         notes.append(f"{folder.name}: no p2p_inter_node.csv, links inside the node used throughout")
     return Profile(
@@ -117,12 +121,18 @@ def read_aceso_profile(folder: Path, key: str, *, devices_per_node: int) -> Prof
         collectives=collectives,
         intra_node=intra,
         inter_node=inter,
+        failed=frozenset(failed),
         notes=tuple(notes),
     )
 
 
+def known_models(folder: Path) -> list[str]:
+    """Return the models that a database has operators of, by their keys."""
+    return sorted({p.name.split("_mbs")[0] for p in folder.glob("*_mbs*_tp*_algo*.csv")})
+
+
 def _known_models(folder: Path) -> str:
-    names = sorted({p.name.split("_mbs")[0] for p in folder.glob("*_mbs*_tp*_algo*.csv")})
+    names = known_models(folder)
     return f"; it has {', '.join(names)}" if names else ""
 
 
@@ -148,8 +158,10 @@ def _number(path: Path, line: int, column: str, text: str) -> float:
     return value
 
 
-def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, OperatorRow]) -> int:
-    """Add the rows of one file; return how many had failed."""
+def _read_operators(
+    path: Path, m: int, t: int, a: int, rows: dict[RowKey, OperatorRow], failed: list[RowKey]
+) -> None:
+    """Add the rows of one file, and the keys of those that failed."""
     table = _read_rows(path)
     header = [name.strip() for name in table[0][1]] if table else []
     for column in OPERATOR_COLUMNS:
@@ -157,7 +169,6 @@ def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, Opera
             found = ", ".join(header) or "an empty file"
             raise ProfileError(f"{path}: column {column!r} is missing, found {found}")
     place = [header.index(column) for column in OPERATOR_COLUMNS]
-    failed = 0
     for line, row in table[1:]:
         if len(row) != len(header):
             raise ProfileError(
@@ -167,11 +178,11 @@ def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, Opera
             _number(path, line, column, row[p])
             for column, p in zip(OPERATOR_COLUMNS[1:], place[1:], strict=True)
         ]
+        key = RowKey(operator=row[place[0]].strip(), micro_batch=m, tp=t, split=a)
         if max(fields) >= FAILED_ROW:
-            failed += 1
+            failed.append(key)
             continue
         sizes = [f * MIB for f in fields[2:]]
-        key = RowKey(operator=row[place[0]].strip(), micro_batch=m, tp=t, split=a)
         if key in rows:
             raise ProfileError(f"{path}: line {line}: operator {key.operator!r} is there twice")
         rows[key] = OperatorRow(
@@ -184,7 +195,6 @@ def _read_operators(path: Path, m: int, t: int, a: int, rows: dict[RowKey, Opera
             forward_reserved=sizes[4],
             backward_reserved=sizes[5],
         )
-    return failed
 
 
 def _read_collective(path: Path) -> dict[int, float]:

@@ -12,7 +12,7 @@ from ilp_planner.errors import SpecError
 from ilp_planner.profiles.analytic_gpt import gpt_work
 from ilp_planner.profiles.analytic_resnet import resnet_work
 from ilp_planner.profiles.analytic_t5 import t5_work
-from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
+from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
 from ilp_planner.profiles.work import Exchange, Work, exchange_time, kernel_time
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
@@ -74,15 +74,21 @@ def analytic_profile(
         notes.append(f"tp {', '.join(left_out)}: does not divide {model.name}, left out")
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the best two")
+    estimated = Origin(Provenance.ANALYTIC)
+    collectives = link_collectives(rows.values(), possible[1:], link)
     return Profile(
         source="analytic",
         micro_batches=samples,
         tensor_degrees=degrees,
         splits=(SPLIT,),
         rows=rows,
-        collectives=_collectives(rows.values(), possible[1:], link),
-        intra_node=_bandwidths(link),
-        inter_node=_bandwidths(between),
+        collectives=collectives,
+        intra_node=bandwidths(link),
+        inter_node=bandwidths(between),
+        collective_origins={
+            key: dict.fromkeys(table, estimated) for key, table in collectives.items()
+        },
+        link_origins=(estimated, estimated),
         notes=tuple(notes),
     )
 
@@ -138,7 +144,7 @@ def check_samples(samples: Iterable[int]) -> tuple[int, ...]:
     return found
 
 
-def _collectives(
+def link_collectives(
     rows: Iterable[OperatorRow], groups: Sequence[int], link: Link
 ) -> dict[tuple[str, int], dict[int, float]]:
     """Return tables at the sizes that cost models look up: inputs in whole MiB, and one less."""
@@ -155,6 +161,6 @@ def _collectives(
     }
 
 
-def _bandwidths(link: Link) -> tuple[float, ...]:
+def bandwidths(link: Link) -> tuple[float, ...]:
     """Return effective bytes/s of each message size, latency included."""
     return tuple(size / (link.latency + size / link.bandwidth) for size in MESSAGES)

@@ -10,7 +10,7 @@ from ilp_planner.errors import ProfileError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 Row = TypeVar("Row")
@@ -20,7 +20,8 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     """Return the rows of the cluster's device types, under the cluster's names for them.
 
     A type's rows are those of its `profile`, by default its own name; without an exact match upper
-    and lower case are the same. Several types may share rows; rows of other types are dropped.
+    and lower case are the same, and rows that name no type are of every one. Several types may
+    share rows; rows of other types are dropped.
 
     Raises
     ------
@@ -30,9 +31,11 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     source: dict[str, str] = {}
     for name in cluster.type_names:
         wanted = cluster.device_types[name].profile
-        alike = [k for k in known if k == wanted] or [
-            k for k in known if k.casefold() == wanted.casefold()
-        ]
+        alike = (
+            [k for k in known if k == wanted]
+            or [k for k in known if k.casefold() == wanted.casefold()]
+            or [k for k in known if not k]
+        )
         if len(alike) != 1:
             raise ProfileError(
                 f"{profile.source}: device type {name!r} of cluster {cluster.name!r}: expected "
@@ -56,13 +59,21 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
         for key in sorted(profile.time)
         if key.device == origin
     }
+
+    def along(rows: Mapping[LayerKey, Row]) -> dict[LayerKey, Row]:
+        return {new: rows[old] for new, old in renamed.items() if old in rows}
+
     return replace(
         profile,
-        time={new: profile.time[old] for new, old in renamed.items()},
+        time=along(profile.time),
         state=pairs(profile.state),
         activation=pairs(profile.activation),
         workspace=pairs(profile.workspace),
         workspace_per_sample=pairs(profile.workspace_per_sample),
         optimizer=pairs(profile.optimizer),
         measured=frozenset(new for new, old in renamed.items() if old in profile.measured),
+        origins=along(profile.origins),
+        errors=along(profile.errors),
+        most_samples=pairs(profile.most_samples),
+        forward=along(profile.forward),
     )

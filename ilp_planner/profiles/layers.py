@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ilp_planner.profiles.table import Provenance
+
 
 class LayerKey(NamedTuple):
     """One way to run the layers: device type, tensor-parallel degree, samples of one replica."""
@@ -41,6 +43,11 @@ class LayerProfile:
         at both ends.
     optimizer: (device type, tp) -> float64 [L], seconds of the optimiser step; empty when unknown.
     measured: keys whose rows are measurements; the others are predictions.
+    origins: keys that are not simply one or the other -> {where from: seconds, float64 [L]}, which
+        add up to the key's time. errors: key -> expected relative error of the predicted part.
+    most_samples: (device type, tp) -> samples that a replica can run at most, where more ran out of
+        memory when they were measured.
+    forward: keys whose forward pass is known by itself -> its seconds, float64 [L], a part of time.
     isolated: every layer was timed by itself, the host waiting for the device: a row is what one
         pass costs at most, not what it adds to a pass over the whole model (AMP's profiles).
     notes: one-line remarks about what is missing or suspicious.
@@ -59,6 +66,12 @@ class LayerProfile:
         default_factory=dict
     )
     measured: frozenset[LayerKey] = frozenset()
+    origins: Mapping[LayerKey, Mapping[Provenance, NDArray[np.float64]]] = field(
+        default_factory=dict
+    )
+    errors: Mapping[LayerKey, float] = field(default_factory=dict)
+    most_samples: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    forward: Mapping[LayerKey, NDArray[np.float64]] = field(default_factory=dict)
     isolated: bool = False
     notes: tuple[str, ...] = ()
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import write_text
 from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table_text import COMMENT, TITLE, VERSION, read_table_text
 from ilp_planner.units import DURATION_UNITS, SIZE_UNITS
 
 if TYPE_CHECKING:
@@ -53,9 +54,11 @@ class RowStatus(StrEnum):
     FAILED = "failed"
 
 
-TEXT_COLUMNS = ("record", "device", "name", "layers", "dtype")
+TEXT_COLUMNS = ("record", "device", "name", "layers", "dtype", "timing", "original")
 """record: a `Record`. device: device type. name: of the layer kind, operator, collective or part of
-a step. layers: which of the model, from 0: `0`, `1-24`."""
+a step. layers: which of the model, from 0: `0`, `1-24`. timing: `isolated` where each layer was
+timed by itself, the host waiting for the device; empty where it ran among the others. original:
+time_s as the source has it, `12.3 ms`, where seconds would not give it back to the last digit."""
 COUNT_COLUMNS = (
     "tp", "split", "micro_batch", "sequence", "hidden", "group_size", "hosts", "stride", "groups",
 )  # fmt: skip
@@ -65,16 +68,19 @@ once."""
 VALUE_COLUMNS = (
     "bytes", "flop", "traffic_bytes",
     "time_s", "forward_s", "backward_s", "optimizer_s", "spread",
-    "weight_bytes", "state_bytes", "activation_bytes", "forward_workspace_bytes",
-    "backward_workspace_bytes", "memory_bytes", "input_bytes", "output_bytes",
+    "parameters", "weight_bytes", "gradient_bytes", "state_bytes", "activation_bytes",
+    "forward_workspace_bytes", "backward_workspace_bytes", "memory_bytes",
+    "input_bytes", "output_bytes",
     "messages", "message_bytes",
 )  # fmt: skip
 """All per device. bytes: of the whole tensor that a collective gathers or reduces, or of a message.
 flop, traffic_bytes: what the forward pass computes, and reads and writes of device memory. time_s:
 seconds; of layers and operators forward and backward of one micro-batch together. optimizer_s: of
 the optimiser step. spread: quartile distance of the repeats over their median.
-weight_bytes: parameters. state_bytes: parameters, gradients and optimiser states. activation_bytes:
-kept for the backward pass of one micro-batch. *_workspace_bytes: beyond these, while it runs.
+parameters: of the whole layer, in the unit of the source (elements, or bytes of some width).
+weight_bytes: parameters. gradient_bytes: their gradients. state_bytes: parameters, gradients and
+optimiser states. activation_bytes: kept for the backward pass of one micro-batch.
+*_workspace_bytes: beyond these, while it runs.
 memory_bytes: the most that it needs altogether, where that is all that is known. input_bytes,
 output_bytes: of one micro-batch, what crosses a pipeline cut before / after it. messages,
 message_bytes: tensor-parallel all-reduces of a forward pass, and of a backward pass, that time_s
@@ -102,8 +108,8 @@ VALUES: dict[Record, tuple[str, ...]] = {
     Record.POINT_TO_POINT: ("time_s",),
     Record.MATMUL: ("time_s",),
 }
-COMMENT = "#"
-VERSION_LINE = "# ilp-plan profile, version 1"
+ISOLATED = "isolated"  # what `timing` says of layers that were timed by themselves
+VERSION_LINE = f"{COMMENT} {TITLE} {VERSION}"
 QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([A-Za-zµ]+)")
 
 
@@ -113,13 +119,15 @@ class Measurements:
 
     frame: one row each, with all of COLUMNS: numbers as float64 (NaN: does not apply), others as
     str ('' likewise). source: what to show the user. machine: what it was measured on, in words.
-    notes: one-line remarks about what is missing or suspicious.
+    notes: one-line remarks about what is missing or suspicious. lines: of the file that each row
+    was read from, from 1; empty where it was read from none.
     """
 
     frame: pandas.DataFrame
     source: str
     machine: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
 
     def of(self, *records: Record) -> pandas.DataFrame:
         """Return the rows of these kinds that were not in vain."""
@@ -148,9 +156,9 @@ def measurements_of(
     unknown = sorted({key for row in given for key in row} - set(COLUMNS))
     if unknown:
         raise ProfileError(f"{source}: column {unknown[0]!r} is unknown")
-    frame = pd.DataFrame(given, columns=list(COLUMNS))
+    frame = pd.DataFrame(given, columns=list(COLUMNS), index=range(1, len(given) + 1))
     return Measurements(
-        frame=_checked(frame, source, first_line=1),
+        frame=_checked(frame, source, "row"),
         source=source,
         machine=dict(machine or {}),
         notes=tuple(notes),
@@ -182,51 +190,21 @@ def read_measurements(path: Path) -> Measurements:
     """
     import pandas as pd
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ProfileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path}: must be a UTF-8 text, found other bytes") from None
-    lines = text.splitlines(keepends=True)
-    head = 0
-    while head < len(lines) and (lines[head].startswith(COMMENT) or not lines[head].strip()):
-        head += 1
-    machine = {}
-    for line in lines[:head]:
-        key, colon, value = line.lstrip(COMMENT).partition(":")
-        if colon:
-            machine[key.strip()] = value.strip()
-    if head == len(lines):
-        raise ProfileError(f"{path}: expected a header with the columns record, ..., found none")
-    try:
-        table = list(csv.reader(lines[head:], strict=True))
-    except csv.Error as error:
-        raise ProfileError(f"{path}: cannot be read as CSV: {error}") from None
-    names = [name.strip() for name in table[0]]
-    for number, row in enumerate(table[1:], start=head + 2):
-        if row and len(row) != len(names):
-            raise ProfileError(
-                f"{path}: line {number}: {len(names)} fields expected, found {len(row)}"
-            )
-    if "record" not in names:
-        raise ProfileError(
-            f"{path}: column 'record' is missing, found {', '.join(names[:6])}: expected a native "
-            "table (`ilp-plan profile import` makes one of other formats)"
-        )
-    place = names.index("record")
-    _check_columns(names, {row[place].strip() for row in table[1:] if row}, path)
-    frame = pd.DataFrame([row or [""] * len(names) for row in table[1:]], columns=names, dtype=str)
-    frame = frame.loc[(frame != "").any(axis=1)]
+    text = read_table_text(path)
+    place = text.names.index("record")
+    _check_columns(text.names, {row[place] for row in text.rows}, path)
+    at = pd.Index(text.lines, dtype=int)
+    frame = pd.DataFrame(text.rows, columns=text.names, index=at, dtype=str)
     frame = frame.reindex(columns=list(COLUMNS), fill_value="")
     frame["status"] = frame["status"].where(frame["status"] != "", RowStatus.OK.value)
     frame["provenance"] = frame["provenance"].where(
         frame["provenance"] != "", Provenance.MEASURED.value
     )
     return Measurements(
-        frame=_checked(frame, str(path), first_line=head + 2), source=path.name, machine=machine
+        frame=_checked(frame, str(path), "line"),
+        source=path.name,
+        machine=text.machine,
+        lines=tuple(text.lines),
     )
 
 
@@ -316,29 +294,32 @@ def _check_columns(names: list[str], kinds: set[str], path: Path) -> None:
                     )
 
 
-def _checked(frame: pandas.DataFrame, source: str, first_line: int) -> pandas.DataFrame:
-    """Return the frame with numbers as numbers, every row checked.
+def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFrame:
+    """Return the frame with numbers as numbers and texts on one line, every row checked.
 
-    The index of the frame counts rows from 0; first_line: where row 0 stands.
+    unit: what the index of the frame counts, `line` or `row`.
     """
     import numpy as np
     import pandas as pd
 
     def refuse(place: Any, column: str, found: Any, expected: str) -> None:
         raise ProfileError(
-            f"{source}: line {int(place) + first_line}: {column!r}: found "
+            f"{source}: {unit} {int(place)}: {column!r}: found "
             f"{str(found).strip()!r}, expected {expected}"
         )
 
     frame = frame.copy()
     for name in (*TEXT_COLUMNS, "status", "provenance", "source"):
         texts = frame[name]
-        frame[name] = texts.where(texts.notna(), "").astype(str).str.strip()
+        frame[name] = texts.where(texts.notna(), "").astype(str).str.split().str.join(" ")
     for name, kinds in (("record", Record), ("status", RowStatus), ("provenance", Provenance)):
         known = {kind.value for kind in kinds}
         wrong = frame.index[~frame[name].isin(known)]
         if len(wrong):
             refuse(wrong[0], name, frame.at[wrong[0], name], f"one of {', '.join(sorted(known))}")
+    wrong = frame.index[~frame["timing"].isin(("", ISOLATED))]
+    if len(wrong):
+        refuse(wrong[0], "timing", frame.at[wrong[0], "timing"], f"nothing or {ISOLATED!r}")
     for name in NUMBERS:
         raw = frame[name]
         empty = raw.isna() | (raw.astype(str).str.strip() == "")

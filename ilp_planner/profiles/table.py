@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +22,14 @@ class Provenance(StrEnum):
     INTERPOLATED = "interpolated"
     EXTRAPOLATED = "extrapolated"
     ANALYTIC = "analytic"
+
+
+class Origin(NamedTuple):
+    """How far to trust a number. error: expected relative error of a prediction; None: not known,
+    0 where measured."""
+
+    provenance: Provenance = Provenance.MEASURED
+    error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,7 @@ class OperatorRow:
     included.
     weights: bytes of parameters. activations: bytes kept for the backward pass.
     forward_reserved, backward_reserved: bytes of allocator growth beyond the activations.
+    error: expected relative error of a predicted row; None: not known.
     """
 
     forward: float
@@ -54,6 +63,7 @@ class OperatorRow:
     forward_reserved: float
     backward_reserved: float
     provenance: Provenance = Provenance.MEASURED
+    error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +77,9 @@ class Profile:
         all_gather, all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's
         tables.
     intra_node, inter_node: bandwidth in bytes/s for point-to-point messages of 1, 2, 4 ... MiB.
+    collective_origins: (primitive, devices) -> {size: where its seconds come from}, where they are
+        not measured. link_origins: likewise of intra_node and inter_node.
+    failed: keys whose measurement failed or ran out of memory; they have no row.
     notes: one-line remarks about what is missing or suspicious.
     """
 
@@ -78,6 +91,9 @@ class Profile:
     collectives: Mapping[tuple[str, int], Mapping[int, float]]
     intra_node: tuple[float, ...]
     inter_node: tuple[float, ...]
+    collective_origins: Mapping[tuple[str, int], Mapping[int, Origin]] = field(default_factory=dict)
+    link_origins: tuple[Origin, Origin] = (Origin(), Origin())
+    failed: frozenset[RowKey] = frozenset()
     notes: tuple[str, ...] = field(default=())
 
     def row(self, operator: str, micro_batch: int, tp: int, split: int) -> OperatorRow | None:

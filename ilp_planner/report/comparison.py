@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+HEURISTIC = "a heuristic, which proves nothing"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One plan or solver.
@@ -30,7 +33,7 @@ class Entry:
     time: seconds per iteration, inf without a legal plan. memory, limit: bytes of the fullest
     device, used and allowed.
     bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
-    remark: why there is no plan, or what else to know.
+    remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Entry:
     micro_batch: int | None = None
     wall: float = math.nan
     remark: str = ""
+    heuristic: bool = False
 
 
 def best_bound(entries: Sequence[Entry]) -> float:
@@ -114,6 +118,7 @@ def comparison_object(problem: Mapping[str, Any], entries: Sequence[Entry]) -> d
                 "stages": entry.stages,
                 "micro_batch": entry.micro_batch,
                 "wall_s": entry.wall,
+                "heuristic": entry.heuristic,
                 "remark": entry.remark,
             }
             for entry in entries

@@ -78,7 +78,7 @@ def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> li
     return [
         *problem_lines(problem),
         ("plan", verdict),
-        *plan_lines(plan, evaluation),
+        *plan_lines(problem, plan, evaluation),
         *note_lines(problem.notes),
     ]
 

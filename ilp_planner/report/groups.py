@@ -14,6 +14,7 @@ from ilp_planner.report.devices import (
     describe_types,
     number_ranges,
 )
+from ilp_planner.report.shares import share_lines
 from ilp_planner.report.tables import (
     describe_bound,
     exact_seconds,
@@ -239,11 +240,9 @@ def _price_lines(
     """Say what the figures rest on, and the price; nothing of a plan that cannot be priced."""
     if evaluation.cost is None:
         return []
-    lines = []
-    shares = compute_shares(problem, plan)
-    if shares:
-        text = ", ".join(f"{format_percent(share)} {name}" for name, share in shares.items())
-        lines.append(("compute time", text))
+    from ilp_planner.mixed.evaluate import group_shares  # needs numpy, `--help` does not
+
+    lines = share_lines(group_shares(problem, plan, evaluation))
     price = hourly_price(problem, plan)
     if price is not None:
         once = price * evaluation.iteration_time / HOUR
@@ -258,14 +257,6 @@ def describe_idle(problem: GroupProblem, idle: Sequence[int], *, proved: bool) -
     text = f"{describe_types(problem.cluster, idle)} (device{'s' if len(idle) > 1 else ''} "
     text += f"{number_ranges(idle)})"
     return f"{text}: using them is not faster" if proved else text
-
-
-def compute_shares(problem: GroupProblem, plan: GroupPlan) -> dict[str, float]:
-    """Return the shares of the compute time by where its figures come from; none where the cost
-    model does not say."""
-    shares = getattr(problem.costs, "shares", None)
-    found = {} if shares is None else shares(plan, problem.cluster)
-    return {str(source): share for source, share in found.items()}
 
 
 def hourly_price(problem: GroupProblem, plan: GroupPlan) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.report.groups import compute_shares, fullest_device, hourly_price
+from ilp_planner.report.groups import fullest_device, hourly_price
+from ilp_planner.report.shares import share_object
 from ilp_planner.report.tables import proved_gap
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def group_plan_object(
     problem: GroupProblem, plan: GroupPlan | None, evaluation: GroupEvaluation | None
 ) -> dict[str, Any]:
     """Return a plan with what the evaluator finds; no stages without a plan."""
+    from ilp_planner.mixed.evaluate import group_shares  # needs numpy, `--help` does not
+
     if plan is None:
         return {"micro_batch": None, "micro_batches": None, "stages": [], "violations": []}
     cost = None if evaluation is None else evaluation.cost
@@ -107,7 +110,7 @@ def group_plan_object(
         "stages": stages,
         "idle": [] if evaluation is None else list(evaluation.idle),
         "terms_s": {} if cost is None else dict(cost.terms),
-        "provenance": {} if cost is None else compute_shares(problem, plan),
+        **share_object({} if evaluation is None else group_shares(problem, plan, evaluation)),
         "price_per_hour": None if cost is None else hourly_price(problem, plan),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
+from ilp_planner.report.shares import share_object
 from ilp_planner.report.tables import proved_gap
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def result_object(problem: Problem, result: Result) -> dict[str, Any]:
         "solver": result.solver,
         "seed": result.seed,
         **problem_object(problem),
-        **plan_object(result.plan, result.evaluation),
+        **plan_object(problem, result.plan, result.evaluation),
         "reason": result.reason,
         "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
     }
@@ -47,7 +49,9 @@ def problem_object(problem: Problem) -> dict[str, Any]:
     }
 
 
-def plan_object(plan: Plan | None, evaluation: Evaluation | None) -> dict[str, Any]:
+def plan_object(
+    problem: Problem, plan: Plan | None, evaluation: Evaluation | None
+) -> dict[str, Any]:
     """Return a plan with what the evaluator finds; no stages without a plan."""
     if plan is None:
         return {"micro_batch": None, "micro_batches": None, "stages": [], "violations": []}
@@ -74,6 +78,7 @@ def plan_object(plan: Plan | None, evaluation: Evaluation | None) -> dict[str, A
         "micro_batch": plan.micro_batch,
         "micro_batches": plan.micro_batches,
         "stages": stages,
+        **share_object({} if evaluation is None else time_shares(problem, plan, evaluation)),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }
 
@@ -84,7 +89,7 @@ def evaluation_object(problem: Problem, plan: Plan, evaluation: Evaluation) -> d
         "legal": evaluation.legal,
         "iteration_time_s": evaluation.iteration_time,
         **problem_object(problem),
-        **plan_object(plan, evaluation),
+        **plan_object(problem, plan, evaluation),
     }
 
 

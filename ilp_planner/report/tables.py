@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from ilp_planner.evaluate import time_shares
 from ilp_planner.report.layers import describe_layers
+from ilp_planner.report.shares import share_lines
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.units import format_bytes, format_percent, format_seconds
@@ -28,6 +30,7 @@ STOPS = {
     Stop.GAP: "gap reached that was asked for",
     Stop.TIME: "time limit",
     Stop.EFFORT: "more placements than can be tried one by one",
+    Stop.HEURISTIC: "end of the heuristic",
     Stop.USER: "interrupted by the user",
     Stop.ERROR: "a solver failed",
 }
@@ -114,12 +117,13 @@ def describe_profile(problem: Problem) -> str:
     return f"{source} (estimated, not measured)" if source.startswith("analytic") else source
 
 
-def plan_lines(plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
-    """Say what the plan takes, and every rule that it breaks."""
+def plan_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
+    """Say what the plan takes, what that rests on, and every rule that it breaks."""
     time = exact_seconds(evaluation.iteration_time)
     batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
     return [
         ("iteration time", f"{time} for {batch} of {plan.micro_batch}"),
+        *share_lines(time_shares(problem, plan, evaluation)),
         *(("BROKEN RULE", str(violation)) for violation in evaluation.violations),
     ]
 
@@ -175,7 +179,7 @@ def result_lines(problem: Problem, result: Result) -> list[tuple[str, str]]:
     """Return all that there is to say below the table of a result."""
     lines = []
     if result.plan is not None and result.evaluation is not None:
-        lines += plan_lines(result.plan, result.evaluation)
+        lines += plan_lines(problem, result.plan, result.evaluation)
     elif result.status is Status.INFEASIBLE:
         lines.append(("no plan", f"proved infeasible: {result.reason}"))
     else:

@@ -47,9 +47,13 @@ Progress = Callable[[float, float], None]
 
 
 class GraphSolver(Protocol):
-    """A backend. `hint`: a path to start from (arc numbers)."""
+    """A backend. `hint`: a path to start from (arc numbers).
+
+    proves: its answer is the optimum, if there is time; a heuristic's is a good path.
+    """
 
     name: str
+    proves: bool
 
     def available(self) -> bool:
         """Probe cheaply whether the backend can run here."""

@@ -20,6 +20,7 @@ class BruteForce:
     """Enumerate all paths; refuse a graph of more than `most` arcs or paths."""
 
     name = "brute-force"
+    proves = True
 
     def __init__(self, most: int = 200_000) -> None:
         self.most = most

@@ -28,6 +28,7 @@ class ChainDP:
     """Labels from the end of the chain to its beginning."""
 
     name = "dp"
+    proves = True
 
     def __init__(self, most_labels: int = 2**62) -> None:
         """Give up beyond so many labels, with the bound that is known by then."""

@@ -45,6 +45,7 @@ class CpSat:
     """
 
     name = "cp-sat"
+    proves = True
 
     def __init__(self, *, reduce: bool = True) -> None:
         self.reduce = reduce

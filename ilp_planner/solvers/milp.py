@@ -57,6 +57,8 @@ class Milp:
     reduce: drop the arcs that cannot matter before solving; off, the solver sees the whole graph.
     """
 
+    proves = True
+
     def __init__(self, backend: Literal["highs", "scip"] = "highs", *, reduce: bool = True) -> None:
         if backend not in _SOLVER_TYPE:
             raise ValueError(f"backend must be 'highs' or 'scip', found {backend!r}")

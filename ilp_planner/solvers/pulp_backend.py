@@ -47,6 +47,7 @@ class Pulp:
     """
 
     name = "pulp"
+    proves = True
 
     def __init__(self, solver: str = "", *, reduce: bool = True) -> None:
         self.solver = solver

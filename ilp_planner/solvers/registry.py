@@ -22,12 +22,20 @@ BACKENDS: dict[str, tuple[str, dict[str, str]]] = {
     "milp-scip": ("ilp_planner.solvers.milp:Milp", {"backend": "scip"}),
     "pulp": ("ilp_planner.solvers.pulp_backend:Pulp", {}),
     "brute-force": ("ilp_planner.solvers.brute_force:BruteForce", {}),
+    "gradient": ("ilp_planner.solvers.gradient:Gradient", {}),
+    "anneal": ("ilp_planner.solvers.anneal:Anneal", {}),
 }
+HEURISTICS = ("gradient", "anneal")  # those that do not prove what they find
 
 
 def backends() -> dict[str, Callable[[], GraphSolver]]:
     """Return a constructor for each backend, in the order in which to offer them."""
     return {name: partial(get, name) for name in BACKENDS}
+
+
+def is_heuristic(name: str) -> bool:
+    """Tell whether a solver only looks for good paths; nothing is imported."""
+    return name in HEURISTICS
 
 
 def get(name: str) -> GraphSolver:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.benchmarks import memory, mixed, runtime
+from tests.benchmarks import alpa, memory, mixed, prediction, runtime, search, slicing_table
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
@@ -22,7 +22,18 @@ from tests.benchmarks.table import aceso_table, write_readme
 RESULTS = Path(__file__).parent / "results" / "aceso.json"
 ACESO_SECONDS = 200.0
 RUNTIME = ("megatron", "analyze")
-SUITES = ("aceso", *mixed.KEYS, "memory", *RUNTIME)
+MEASURED = ("step", "gpu")  # by PyTorch; the latter on a GPU only
+SUITES = (
+    "aceso",
+    *mixed.KEYS,
+    "memory",
+    "alpa",
+    "predict",
+    "slicing",
+    "search",
+    *RUNTIME,
+    *MEASURED,
+)
 
 
 def main() -> None:
@@ -40,8 +51,20 @@ def main() -> None:
             memory.main()
             table = memory_table(json.loads(memory.RESULTS.read_text()))
             write_readme(ROOT / "README.md", "memory", table)
+        elif suite == "alpa":
+            alpa.measure()
+        elif suite == "predict":
+            prediction.measure()
+        elif suite == "slicing":
+            slicing_table.measure(options.only, options.seconds)
+        elif suite == "search":
+            search.measure(options.only, options.seconds)
         elif suite in RUNTIME:
             runtime.measure(suite, options.only, options.seconds)
+        elif suite in MEASURED:
+            from tests.benchmarks import step
+
+            step.measure(suite, options.only)
         else:
             mixed.measure(suite, options.only, options.seconds)
             write_tables(ROOT / "README.md", mixed.known())

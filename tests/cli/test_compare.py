@@ -149,5 +149,6 @@ def test_unknown_solver(ilp_plan: Command, saved: Path) -> None:
     done = ilp_plan("compare", saved, "--solvers", "dp,magic")
     assert done.code == 2
     assert done.err == (
-        "ilp-plan: --solvers: found 'magic', expected some of auto, dp, cp-sat, milp, pulp\n"
+        "ilp-plan: --solvers: found 'magic', expected some of auto, dp, cp-sat, milp, pulp, "
+        "gradient, anneal\n"
     )

@@ -557,7 +557,8 @@ def test_the_model_and_cluster_that_come_with_the_planner(ilp_plan: Command) -> 
     files = ["--model", model, "--cluster", cluster, "--profile", "metis:profiles"]
     value = value_of(ilp_plan("solve", *files, "--global-batch-size", "128", "--json"))
     assert value["gap"] == 0
-    assert value["provenance"] == {"measured": 1.0}
+    assert value["provenance"]["measured"] > 0.9
+    assert sum(value["provenance"].values()) == pytest.approx(1)
     assert value["price_per_hour"] > 0
 
 

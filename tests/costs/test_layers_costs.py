@@ -121,8 +121,16 @@ def test_an_unknown_optimiser_step_streams_the_states() -> None:
 def test_shares_of_the_time_by_source() -> None:
     plan = plan_of(stage_of(0, 3, [(0,)], [4]), stage_of(3, 6, [(4,), (5,)], [3, 1]))
     shares = costs_of().shares(plan, TWO)
-    assert set(shares) == {Provenance.MEASURED, Provenance.INTERPOLATED}
-    assert sum(shares.values()) == pytest.approx(1)
+    assert set(shares) == {Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.ANALYTIC}
+    assert sum(part.share for part in shares.values()) == pytest.approx(1)
+    total = costs_of().plan_cost(plan, TWO).iteration_time
+    stages = costs_of().plan_cost(plan, TWO).stages
+    slowest = max(stage.time for stage in stages)
+    sent = sum(
+        stage.time_terms["point-to-point"] * (4 if stage.time == slowest else 1)
+        for stage in stages
+    )
+    assert shares[Provenance.ANALYTIC].share * total > sent > 0
 
 
 # ---- tables -------------------------------------------------------------------------------------

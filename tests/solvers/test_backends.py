@@ -47,7 +47,7 @@ ARC_FLOW: dict[str, GraphSolver] = {
     "pulp, whole graph": Pulp(reduce=False),
 }
 BACKENDS = {name: make() for name, make in registry.backends().items()} | ARC_FLOW
-AVAILABLE = [name for name, backend in BACKENDS.items() if backend.available()]
+AVAILABLE = [n for n, backend in BACKENDS.items() if backend.proves and backend.available()]
 GENERAL = [name for name in AVAILABLE if name in ARC_FLOW or name in ("dp", "brute-force")]
 WHOLE = [name for name in AVAILABLE if "whole" in name]
 

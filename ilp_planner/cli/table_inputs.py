@@ -1,0 +1,138 @@
+"""From `--profile FILE.csv` to a native table: which files, with which content, and what they are
+of."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import ProfileError, UsageError
+from ilp_planner.files import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.formats.saved_plan import Reference
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.measurements import Measurements
+    from ilp_planner.profiles.table_rows import Wanted
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
+
+
+def find_tables(
+    text: str, recorded: Reference | None = None, folders: Sequence[Path] = ()
+) -> tuple[list[Path], str]:
+    """Return the files of `a.csv,b.csv` and the SHA-256 of them together.
+
+    All are looked for in the current folder, then in each of `folders`; where a saved plan recorded
+    one, those with that content are taken.
+
+    Raises
+    ------
+    UsageError: a name is missing between commas.
+    ProfileError: a file cannot be read.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"--profile: found {text!r}, expected FILE.csv,FILE.csv")
+    tries = [[start / Path(name).expanduser() for name in names] for start in (Path(), *folders)]
+    there = [paths for paths in tries if all(path.exists() for path in paths)]
+    if not there:
+        mixed = [
+            next((p for p in column if p.exists()), column[0])
+            for column in zip(*tries, strict=True)
+        ]
+        there = [mixed]
+    digests = [_digest(paths) for paths in there]
+    place = 0
+    if recorded is not None and recorded.sha256 in digests:
+        place = digests.index(recorded.sha256)
+    return there[place], digests[place]
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    try:
+        found = [sha256_of(path, lambda name: True) if path.is_file() else "" for path in paths]
+    except OSError as error:
+        raise ProfileError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest()
+
+
+def read_tables(paths: Sequence[Path]) -> Measurements:
+    """Read native tables as one.
+
+    Raises
+    ------
+    ProfileError: one is not there or malformed.
+    """
+    from ilp_planner.profiles.measurements import join, read_measurements
+
+    tables = [read_measurements(path) for path in paths]
+    return tables[0] if len(tables) == 1 else join(tables, ",".join(t.source for t in tables))
+
+
+def records_in(paths: Sequence[Path]) -> set[str]:
+    """Return which kinds of rows tables have; nothing of one that cannot be read, which
+    `read_tables` says."""
+    found: set[str] = set()
+    for path in paths:
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = csv.reader(line for line in file if line.strip() and line[0] != "#")
+                header = [name.strip() for name in next(rows, [])]
+                place = header.index("record")
+                found |= {row[place].strip() for row in rows if len(row) > place}
+        except (OSError, ValueError, csv.Error):
+            continue
+    return found
+
+
+def wanted_rows(
+    model: ModelSpec | None, *, hidden: int | None = None, sequence: int | None = None
+) -> Wanted:
+    """Return which rows of a table are of a model: its sizes, or those given, and its precision."""
+    from ilp_planner.profiles.table_rows import Wanted
+
+    architecture = None if model is None else model.architecture
+    return Wanted(
+        hidden=hidden or getattr(architecture, "hidden", None),
+        sequence=sequence or getattr(architecture, "sequence", None),
+        dtype=None if model is None else model.precision,
+    )
+
+
+def planned_layers(
+    table: Measurements,
+    cluster: ClusterSpec,
+    model: ModelSpec | None,
+    *,
+    wanted: Wanted,
+    most_samples: int,
+    max_tp: int | None,
+) -> LayerProfile:
+    """Return the layers of a table, those predicted that planning needs and it lacks.
+
+    Parameters
+    ----------
+    wanted: which rows. most_samples: of a replica, that rows are predicted for.
+
+    Raises
+    ------
+    ProfileError: the table cannot be used, or is of another model.
+    """
+    from ilp_planner.costs.completed_layers import Plannable, completed_layers
+    from ilp_planner.profiles.layer_table import check_layers
+    from ilp_planner.specs.chain_layers import segments
+
+    ask = Plannable(
+        samples=tuple(1 << bit for bit in range(most_samples.bit_length())),
+        parts=0 if model is None else model.architecture.tensor_parts,
+        max_tp=max_tp,
+    )
+    profile = completed_layers(table, wanted, cluster=cluster, ask=ask)
+    if model is not None:
+        check_layers(profile, len(segments(model.operators)), model.name)
+    return profile

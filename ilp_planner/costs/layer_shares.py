@@ -1,0 +1,58 @@
+"""Where the seconds of a plan of whole layers come from."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.launch_floor import time_origins
+from ilp_planner.profiles.shares import LINKS, Tally
+from ilp_planner.profiles.table import Origin, Provenance
+
+if TYPE_CHECKING:
+    from ilp_planner.costs.layers import LayerCosts
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tally:
+    """Return the seconds of an iteration; none of a plan that cannot be priced.
+
+    The slowest stage counts with every micro-batch and each other one once, as in the iteration
+    time itself. What is sent comes from the cluster's description of its links.
+    """
+    cost = costs.plan_cost(plan, cluster)
+    if not math.isfinite(cost.iteration_time):
+        return Tally()
+    tally = Tally()
+    times = [stage.time for stage in cost.stages]
+    slowest = times.index(max(times))
+    for number, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
+        weight = plan.micro_batches if number == slowest else 1
+        key = costs.slowest(stage, cluster)
+        if key is not None:
+            for origin, seconds in time_origins(costs.profile, key, costs.row(key)):
+                tally.add(origin, weight * float(seconds[stage.start : stage.stop].sum()))
+        tally.add(LINKS, weight * found.time_terms["point-to-point"])
+    peaks = [costs.peak_parts(stage, cluster) for stage in plan.stages]
+    last = max(range(len(peaks)), key=lambda number: sum(peaks[number]))
+    tally.add(LINKS, peaks[last][0])
+    tally.add(step_origin(costs.profile, plan, last, cluster), peaks[last][1])
+    return tally
+
+
+def step_origin(
+    profile: LayerProfile, plan: GroupPlan, number: int, cluster: ClusterSpec
+) -> Origin:
+    """Return where the seconds of a stage's optimiser step come from: the profile where it has
+    them, and has measured anything of that degree."""
+    stage = plan.stages[number]
+    pairs = {(cluster.type_of[device], stage.tp) for device in stage.devices}
+    if not all(pair in profile.optimizer for pair in pairs):
+        return Origin(Provenance.ANALYTIC)
+    measured = {(key.device, key.tp) for key in profile.measured}
+    if pairs <= measured:
+        return Origin(Provenance.MEASURED)
+    known = profile.measured or profile.origins
+    return Origin(Provenance.EXTRAPOLATED if known else Provenance.ANALYTIC)

@@ -1,0 +1,81 @@
+"""What simulated annealing moves besides paths: degrees, placements, orders of device types."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
+from ilp_planner.mixed.heuristic import FEWER, solve_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ilp_planner.mixed.solve import GroupSearch
+    from ilp_planner.mixed.space import SpacePart
+    from ilp_planner.mixed.spaces import MetisPart
+
+
+def anneal_space(search: GroupSearch) -> bool:
+    """Anneal over the parts of a space, or over what else decides its graphs; tell whether the
+    space has such choices."""
+    problem = search.problem
+    if problem.space == "megatron":
+        from ilp_planner.mixed.megatron_heuristic import anneal_megatron
+
+        anneal_megatron(search)
+        return True
+    if problem.space == "amp":
+        from ilp_planner.mixed.amp_anneal import anneal_amp
+
+        anneal_amp(search)
+        return True
+    if problem.space != "metis":
+        return False
+    choices = PartChoices(search)
+    best = ChoiceAnnealing(choices, search.limits, search.goon).run()
+    if best is not None:
+        search.check_time()
+        choices.solve(best, search.limits.starts)
+    return True
+
+
+def part_features(part: SpacePart) -> tuple[Hashable, ...]:
+    """Return the order of device types, and the number of micro-batches."""
+    return (*cast("MetisPart", part).whole.sequence, part.micro_batches)
+
+
+class PartChoices:
+    """The parts by number (`anneal_choices.Choices`); a part's plan is a path of its graph."""
+
+    def __init__(self, search: GroupSearch) -> None:
+        self.search = search
+        self.nearness = Nearness([part_features(state.part) for state in search.states])
+
+    def draw(self, random: np.random.Generator) -> int:
+        """Return any part."""
+        return int(random.integers(len(self.search.states)))
+
+    def near(self, choice: int, random: np.random.Generator) -> int:
+        """Return a part that differs in little."""
+        return self.nearness.draw(choice, random)
+
+    def least(self, choice: int) -> float:
+        """Return what is proved of the part, seconds."""
+        return self.search.states[choice].bound
+
+    def cost(self, choice: int) -> float:
+        """Return the seconds of a path found with few starts."""
+        return self.solve(choice, max(1, self.search.limits.starts // FEWER))
+
+    def solve(self, choice: int, starts: int) -> float:
+        """Return the seconds of a path found with so many starts; offer its plan."""
+        search, state = self.search, self.search.states[choice]
+        opened = state.part.graph(np.inf, None)
+        solution = solve_graph(search, opened.graph, starts)
+        if not solution.path:
+            return math.inf
+        search.take(state, opened.choice[list(solution.path)].tolist())
+        return solution.objective + state.part.constant

@@ -1,0 +1,1 @@
+"""The rules that tell what in a native table is implausible."""

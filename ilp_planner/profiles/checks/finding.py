@@ -1,0 +1,130 @@
+"""What a rule found, and how rows are named to a user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.profiles.measurements import Record, layer_range
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+SIZED = (Record.COLLECTIVE, Record.POINT_TO_POINT)
+MODEL = (Record.LAYER, Record.OPERATOR, Record.STEP)
+
+
+class Severity(StrEnum):
+    """error: no measurement can be so. warning: unusual, though some machines are."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One implausible thing.
+
+    rule: its name. rows: positions in the table's frame, the worst first, which `found` and
+    `expected` are about.
+    """
+
+    severity: Severity
+    rule: str
+    rows: tuple[int, ...]
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """One row that a rule does not like. badness: how much, to tell which is worst."""
+
+    row: int
+    badness: float
+    found: str
+    expected: str
+    severity: Severity = Severity.WARNING
+
+
+def gather(rule: str, suspects: Iterable[Suspect]) -> list[Finding]:
+    """Return a finding per severity: one cause mostly shows in many rows."""
+    found = []
+    for severity in Severity:
+        alike = sorted(
+            (s for s in suspects if s.severity == severity), key=lambda s: (-s.badness, s.row)
+        )
+        if alike:
+            found.append(
+                Finding(
+                    severity=severity,
+                    rule=rule,
+                    rows=tuple(dict.fromkeys(s.row for s in alike)),
+                    found=alike[0].found,
+                    expected=alike[0].expected,
+                )
+            )
+    return found
+
+
+def describe_row(row: Mapping[str, Any]) -> str:
+    """Return what a row is of, in words."""
+    kind = str(row["record"])
+    if kind == Record.MATMUL:
+        return f"matmul of {row['flop']:.4g} FLOP{_of(row, 'dtype')}"
+    if kind in SIZED:
+        ranks = "" if _empty(row["group_size"]) else f" among {row['group_size']:.0f}"
+        places = [
+            f"{what} {row[column]:.0f}"
+            for column, what in (("hosts", "hosts"), ("stride", "stride"), ("groups", "groups"))
+            if not _empty(row[column]) and row[column] > 1
+        ]
+        name = row["name"] or "message"
+        parts = [f"{name}{ranks}", *places, format_bytes(row["bytes"])]
+        return ", ".join(parts) + _of(row, "dtype")
+    name = str(row["name"])
+    layers = f"layers {row['layers']}" if row["layers"] else ""
+    parts = [f"{kind} {name}".strip() if name else kind, layers, str(row["device"])]
+    for column in ("tp", "split", "micro_batch"):
+        if not _empty(row[column]):
+            parts.append(f"{column} {row[column]:.0f}")
+    return ", ".join(part for part in parts if part)
+
+
+def taken(rows: pandas.DataFrame) -> Floats:
+    """Return seconds of each row, forward and backward together."""
+    whole = numbers(rows, "time_s")
+    both = numbers(rows, "forward_s") + numbers(rows, "backward_s")
+    return np.where(np.isnan(whole), both, whole)
+
+
+def copies(rows: pandas.DataFrame) -> Floats:
+    """Return how many layers each row stands for."""
+    return np.array([float(len(layer_range(t))) if t else 1.0 for t in rows["layers"]])
+
+
+def numbers(rows: pandas.DataFrame, column: str) -> Floats:
+    """Return a column as an array, in the order of the rows."""
+    return rows[column].to_numpy(np.float64)
+
+
+def places(rows: pandas.DataFrame) -> NDArray[np.int64]:
+    """Return where in the table's frame the rows are."""
+    return rows.index.to_numpy(np.int64)
+
+
+def _of(row: Mapping[str, Any], column: str) -> str:
+    return f", {row[column]}" if row[column] else ""
+
+
+def _empty(value: Any) -> bool:
+    return bool(value != value)

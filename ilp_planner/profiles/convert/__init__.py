@@ -1,0 +1,1 @@
+"""Between the native table and the profiles of other tools, in both directions."""

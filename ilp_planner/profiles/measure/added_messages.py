@@ -1,0 +1,51 @@
+"""The tensor-parallel messages of a shard that is measured alone, from a table of links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.profiles.table import Provenance
+
+if TYPE_CHECKING:
+    from ilp_planner.profiles.measurements import Measurements
+
+ALL_REDUCE = "all_reduce"
+ORDER = list(Provenance)  # from the most trustworthy on
+
+
+class MessageAdder:
+    """Adds the seconds of all-reduces to measured columns.
+
+    Parameters
+    ----------
+    links: a table with collectives. device: as the rows call it.
+    """
+
+    def __init__(self, links: Measurements, device: str) -> None:
+        from ilp_planner.profiles.predict.collectives import CollectivePredictor
+
+        self.predictor = CollectivePredictor(links)
+        known = set(links.frame["device"])
+        self.device = device if device in known else ""
+
+    def add(self, values: dict[str, Any], ways: tuple[list[float], list[float]], tp: int) -> None:
+        """Add them to `time_s`, `forward_s` and `backward_s`; a row that rests on predicted ones
+        says so.
+
+        Parameters
+        ----------
+        ways: bytes of every all-reduce of the forward and of the backward pass.
+        """
+        off, worst = 0.0, Provenance.MEASURED
+        for column, sizes in zip(("forward_s", "backward_s"), ways, strict=True):
+            for size in sizes:
+                found = self.predictor.predict(
+                    ALL_REDUCE, size, group_size=tp, hosts=1, device=self.device
+                )
+                values[column] += found.value
+                values["time_s"] += found.value
+                off += found.value * (found.error or 0.0)
+                worst = max(worst, found.provenance, key=ORDER.index)
+        if worst is not Provenance.MEASURED:
+            values["provenance"] = worst
+            values["error"] = off / values["time_s"]

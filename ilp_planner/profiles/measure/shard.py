@@ -1,0 +1,104 @@
+"""What one rank computes with: its share of a model, for one micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import UsageError
+from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.model import ModelSpec
+
+EMBEDDING, HEAD = "embedding", "head"
+DENSE, EXPERTS = "layer", "layer with experts"
+SINGLE = 4  # bytes of a number in fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Consecutive layers of a kind along the chain; the embedding is layer 0, the head the last."""
+
+    kind: str
+    first: int
+    last: int
+
+    @property
+    def layers(self) -> str:
+        """Return the range as a table writes it."""
+        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def decoder_of(model: ModelSpec, sequence: int | None = None) -> Decoder:
+    """Return the model as a decoder with samples of so many tokens.
+
+    Raises
+    ------
+    UsageError: it is none, or has parts that are not measured.
+    """
+    decoder = as_decoder(model.architecture)
+    if decoder is None:
+        raise UsageError(
+            f"model {model.name!r}: found family {model.family!r}, expected gpt or decoder: of "
+            "others neither layers nor operators are measured"
+        )
+    if decoder.latent is not None or decoder.prediction_layers:
+        part = "latent attention" if decoder.latent else "layers of multi-token prediction"
+        raise UsageError(
+            f"model {model.name!r}: has {part}, which is not measured: expected a decoder without"
+        )
+    if sequence is None or sequence == decoder.sequence:
+        return decoder
+    longest = max(sequence, decoder.max_position_embeddings)
+    return replace(decoder, sequence=sequence, max_position_embeddings=longest)
+
+
+def job_of(decoder: Decoder, *, tp: int, micro_batch: int, dtype: str) -> TrainingJob:
+    """Return the training job whose first rank's share is measured.
+
+    Raises
+    ------
+    UsageError: tp does not divide heads, columns and experts.
+    """
+    parts = decoder.tensor_parts
+    if parts % tp:
+        possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
+        raise UsageError(f"--tp: found {tp}, expected a divisor of {parts}: {possible}")
+    return TrainingJob(
+        model=decoder,
+        micro_batch=micro_batch,
+        global_batch=micro_batch,
+        tp=tp,
+        settings=Settings(
+            precision=dtype,
+            optimizer=OptimizerSettings(master=0 if dtype == "fp32" else SINGLE),
+            kernels=Kernels(
+                attention="flash",
+                fused_dropout=False,
+                fused_activation=False,
+                grouped_experts=decoder.experts is not None,
+                accumulation_fusion=False,
+            ),
+        ),
+    )
+
+
+def runs_of(decoder: Decoder) -> tuple[Run, ...]:
+    """Return the chain of embedding, layers and head, what is alike and neighbours together."""
+    runs = [Run(kind=EMBEDDING, first=0, last=0)]
+    for number, experts in enumerate(decoder.expert_layers, 1):
+        kind = EXPERTS if experts else DENSE
+        if runs[-1].kind == kind:
+            runs[-1] = replace(runs[-1], last=number)
+        else:
+            runs.append(Run(kind=kind, first=number, last=number))
+    runs.append(Run(kind=HEAD, first=decoder.layers + 1, last=decoder.layers + 1))
+    return tuple(runs)
+
+
+def layer_kinds(decoder: Decoder) -> tuple[str, ...]:
+    """Return the kinds of layers that a model has, in the order of their first."""
+    return tuple(dict.fromkeys(run.kind for run in runs_of(decoder)[1:-1]))

@@ -1,0 +1,70 @@
+"""What is to be measured, and how that went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.profiles.measure.shard import decoder_of, job_of
+from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.specs.gpt import Gpt
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What to measure. sequences: tokens of a sample; copies: of each kind of layer in the stack;
+    repeats: None: as many as fit in a few seconds; records: `layer`, `operator`."""
+
+    model: ModelSpec
+    degrees: tuple[int, ...]
+    micro_batches: tuple[int, ...]
+    sequences: tuple[int, ...]
+    copies: int = 2
+    repeats: int | None = None
+    records: tuple[Record, ...] = (Record.LAYER, Record.OPERATOR)
+
+    @property
+    def operators(self) -> bool:
+        """Tell whether there are operators to measure."""
+        return Record.OPERATOR in self.records and isinstance(self.model.architecture, Gpt)
+
+    def jobs(self, dtype: str) -> list[TrainingJob]:
+        """Return every shard, those that differ in the micro-batch only next to each other.
+
+        Raises
+        ------
+        UsageError: the model is not measured, or a degree does not divide it.
+        """
+        return [
+            job_of(decoder_of(self.model, tokens), tp=tp, micro_batch=size, dtype=dtype)
+            for tokens in self.sequences
+            for tp in self.degrees
+            for size in sorted(self.micro_batches)
+        ]
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """How the rows went. exhausted, failed: names of rows. reasons: of the latter."""
+
+    measured: int = 0
+    there: int = 0
+    exhausted: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something was not measured."""
+
+    status: RowStatus
+    why: str
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that say so."""
+        return {"status": self.status, "source": self.why[:200]}

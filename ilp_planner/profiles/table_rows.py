@@ -1,0 +1,189 @@
+"""Rows of a native table that are of one model, chosen by what is asked for, and laid out by
+layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import ProfileError
+from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.measurements import Record, RowStatus, layer_range
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas
+
+    from ilp_planner.profiles.measurements import Measurements
+
+MOST_LAYERS = 20_000  # of a model; a range up to a million is a mistake, and would fill the memory
+OPTIONS = {"sequence": "--sequence-length", "hidden": "--hidden-size"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which model's rows; None: the table has those of one only.
+
+    hidden: width of the layers. sequence: tokens of a sample. dtype: of weights and activations.
+    """
+
+    hidden: int | None = None
+    sequence: int | None = None
+    dtype: str | None = None
+
+
+ANY = Wanted()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerRows:
+    """Layer rows by layer.
+
+    layers: number of layers, L. names: of them, empty where not said. complete: key -> frame with a
+    row per layer, the columns of the table. refused: key -> why it cannot run, from rows that ran
+    out of memory or failed. partial: keys with some layers only.
+    """
+
+    layers: int
+    names: tuple[str, ...]
+    complete: Mapping[LayerKey, pandas.DataFrame]
+    refused: Mapping[LayerKey, str]
+    partial: tuple[LayerKey, ...] = ()
+
+
+def describe_records(table: Measurements) -> str:
+    """Return `24 of layer, 8 of collective`: what a table has, however it went."""
+    counts = table.frame["record"].value_counts()
+    return ", ".join(f"{counts[kind]} of {kind}" for kind in counts.index) or "no rows"
+
+
+def rows_of_model(table: Measurements, record: Record, wanted: Wanted = ANY) -> pandas.DataFrame:
+    """Return the rows of a kind, of one model, whatever their status.
+
+    Rows that do not say a size or a type are of every one.
+
+    Raises
+    ------
+    ProfileError: none, or those of several models that nothing chooses between.
+    """
+    frame = table.frame[table.frame["record"] == record]
+    if frame.empty:
+        raise ProfileError(
+            f"{table.source}: expected rows of record {record.value!r}, found "
+            f"{describe_records(table)}"
+        )
+    for column in ("sequence", "hidden"):
+        frame = _of_size(table, frame, record, column, getattr(wanted, column))
+    return _of_dtype(table, frame, record, wanted.dtype)
+
+
+def _of_size(
+    table: Measurements, frame: pandas.DataFrame, record: Record, column: str, asked: int | None
+) -> pandas.DataFrame:
+    known = sorted({int(value) for value in frame[column].dropna()})
+    found = ", ".join(map(str, known))
+    if asked is not None and known and asked not in known:
+        raise ProfileError(
+            f"{table.source}: rows of record {record.value!r}: found {column} {found}, expected "
+            f"{asked}, which is the model's (--model) or what {OPTIONS[column]} says"
+        )
+    if asked is None:
+        if len(known) > 1:
+            raise ProfileError(
+                f"{table.source}: rows of record {record.value!r}: found {column} {found}, "
+                f"expected one of them: {OPTIONS[column]} or --model chooses"
+            )
+        return frame
+    return frame[frame[column].isna() | (frame[column] == asked)]
+
+
+def _of_dtype(
+    table: Measurements, frame: pandas.DataFrame, record: Record, asked: str | None
+) -> pandas.DataFrame:
+    known = sorted({value for value in frame["dtype"] if value})
+    if len(known) <= 1:
+        return frame
+    if asked not in known:
+        raise ProfileError(
+            f"{table.source}: rows of record {record.value!r}: found dtype {', '.join(known)}, "
+            f"expected {asked or 'one of them: --model chooses by its precision'}"
+        )
+    return frame[(frame["dtype"] == "") | (frame["dtype"] == asked)]
+
+
+def several_sizes(table: Measurements, wanted: Wanted) -> Wanted:
+    """Return the sizes that choose between rows; those that all rows have are understood."""
+    found = {
+        name: getattr(wanted, name) if table.frame[name].nunique() > 1 else None
+        for name in ("sequence", "hidden")
+    }
+    return Wanted(sequence=found["sequence"], hidden=found["hidden"])
+
+
+def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
+    """Return the layer rows of one model, laid out by layer.
+
+    Raises
+    ------
+    ProfileError: no rows, rows of several models, or a layer that has two rows of one kind.
+    """
+    frame = rows_of_model(table, Record.LAYER, wanted)
+    ranges = frame["layers"].map(layer_range)
+    layers = int(max(r[-1] for r in ranges)) + 1
+    if layers > MOST_LAYERS:
+        raise ProfileError(
+            f"{table.source}: 'layers': expected at most {MOST_LAYERS} layers, found {layers}"
+        )
+    frame = frame.assign(layer=ranges)
+    complete: dict[LayerKey, pandas.DataFrame] = {}
+    refused: dict[LayerKey, str] = {}
+    partial: list[LayerKey] = []
+    names = [""] * layers
+    for _, group in frame.groupby(["device", "tp", "micro_batch"], sort=True):
+        first = group.iloc[0]
+        key = LayerKey(str(first["device"]), int(first["tp"]), int(first["micro_batch"]))
+        done = group[group["status"] == RowStatus.OK]
+        vain = group[group["status"] != RowStatus.OK]
+        if len(vain):
+            refused[key] = str(vain.iloc[0]["status"]).replace("_", " ")
+        each = done.explode("layer").set_index("layer").sort_index()
+        if each.index.has_duplicates:
+            twice = each.index[each.index.duplicated()][0]
+            raise ProfileError(
+                f"{table.source}: {describe_key(key)}: layer {twice} has two rows, expected one: a "
+                "table of one model and one run"
+            )
+        for layer, name in zip(each.index.to_list(), each["name"].to_list(), strict=True):
+            names[int(layer)] = names[int(layer)] or str(name)
+        if len(each) == layers:
+            complete[key] = each
+        elif not len(vain):
+            partial.append(key)
+    return LayerRows(
+        layers=layers,
+        names=tuple(names),
+        complete=complete,
+        refused={key: why for key, why in refused.items() if key not in complete},
+        partial=tuple(partial),
+    )
+
+
+def describe_key(key: LayerKey) -> str:
+    """Return `A100, tp 2, micro-batch 4`."""
+    device = f"{key.device}, " if key.device else ""
+    return f"{device}tp {key.tp}, micro-batch {key.samples}"
+
+
+def step_seconds(table: Measurements, name: str, wanted: Wanted = ANY) -> dict[LayerKey, Any]:
+    """Return the rows of a part of the whole step, by key; none where the table has none."""
+    frame = table.of(Record.STEP)
+    frame = frame[frame["name"] == name]
+    for column in ("sequence", "hidden"):
+        asked = getattr(wanted, column)
+        if asked is not None:
+            frame = frame[frame[column].isna() | (frame[column] == asked)]
+    return {
+        LayerKey(str(row["device"]), int(row["tp"]), int(row["micro_batch"])): row
+        for _, row in frame.iterrows()
+    }

@@ -1,0 +1,231 @@
+"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round.
+
+A heuristic: it proves nothing but what the least sum, the least bottleneck and the least peaks of a
+path, each on its own, add up to. (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
+annealing", Science 1983.)
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.bounds.paths import topological_order
+from ilp_planner.errors import interruptible
+from ilp_planner.result import Stop
+from ilp_planner.solvers import anneal_moves as moves
+from ilp_planner.solvers.anneal_draws import INFINITE, chance
+from ilp_planner.solvers.halving import rungs, successive_halving
+from ilp_planner.solvers.search import Search
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+EFFORT = 60_000  # arcs that a start of the first round looks at, some milliseconds
+SWEEPS = 6  # or so many times all arcs
+PIECE = 20_000_000  # arcs between two looks at the clock
+HOT, COLD = 0.05, 1e-6  # temperature, in costs of the first paths
+NEAR, FAR = 1e-3, 2.0  # relative: how far above the least maxima the first paths aim
+MOST_ROOM = 3_000_000  # entries of a table of nodes and stages
+ROUNDING = 1e-12  # relative, for each stage of a path: sums in another order
+
+
+class Anneal:
+    """Moves of a few stages at a time, accepted by temperature."""
+
+    name = "anneal"
+    proves = False
+
+    def __init__(self, effort: float = 1.0) -> None:
+        """Look at so many times the usual number of arcs."""
+        self.effort = effort
+
+    def available(self) -> bool:
+        """Always."""
+        return True
+
+    def solve(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        *,
+        hint: tuple[int, ...] = (),
+        progress: Progress | None = None,
+    ) -> GraphSolution:
+        """Return a good path; the same one for the same seed and starts, if there is time."""
+        search = Search(graph, hint, progress)
+        try:
+            with interruptible():
+                stop = Stop.PROOF
+                if graph.arcs:
+                    stop = _Contest(graph, limits, search, self.effort).run(hint)
+                else:
+                    search.prove(math.inf)
+        except KeyboardInterrupt:
+            stop = Stop.USER
+        return search.answer(self.name, stop, limits)
+
+
+class _Contest:
+    """State of one solve: a path, its best version, prices and random numbers of each start."""
+
+    def __init__(self, graph: StageGraph, limits: Limits, search: Search, effort: float) -> None:
+        self.graph, self.limits, self.search = graph, limits, search
+        self.deadline = time.monotonic() + limits.seconds
+        self.ended = False
+        rank = np.empty(graph.nodes, np.int64)
+        rank[topological_order(graph)] = np.arange(graph.nodes)
+        tail, head = rank[graph.tail], rank[graph.head]
+        self.order = np.lexsort((head, tail))
+        self.tail, self.head = tail[self.order], head[self.order]
+        self.first = np.searchsorted(self.tail, np.arange(graph.nodes + 1)).astype(np.int64)
+        self.sources = np.zeros(graph.nodes, np.bool_)
+        self.sources[rank[list(graph.sources)]] = True
+        self.sink = int(rank[graph.sink])
+        self.time, self.extra = graph.time[self.order], graph.extra[self.order]
+        self.peaks = np.ascontiguousarray(graph.peaks[:, self.order])
+        self.use = np.ascontiguousarray(graph.use[self.order])
+        self.capacity = np.array(graph.capacity, np.int64)
+        self.by_kind, self.kind, self.keys = self.group_kinds()
+        self.weight = float(graph.micro_batches - 1)
+        self.steps = max(1, int(effort * max(EFFORT, SWEEPS * graph.arcs)))
+        longest = min(graph.operators, graph.nodes)
+        starts = limits.starts
+        self.paths = np.zeros((starts, longest + 1), np.int64)  # the last entry: how many arcs
+        self.bests = np.zeros_like(self.paths)
+        self.known = np.full((starts, 1), INFINITE)
+        self.prices = np.zeros((starts, self.capacity.size))
+        seeds = np.random.SeedSequence(limits.seed).generate_state(starts, np.uint64)
+        self.states = np.maximum(seeds, np.uint64(1))[:, None]
+
+    def group_kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return arcs by tail and kind, the kind of each arc, and the key of each kind, ascending;
+        no keys where devices are not limited or there is too much to keep."""
+        none = np.zeros(0, np.int64)
+        bases = [2 * int(most) + 1 for most in np.maximum(self.capacity, self.use.max(axis=0))]
+        too_much = self.graph.nodes * self.graph.operators > MOST_ROOM or math.prod(bases) > 2**62
+        if not bases or too_much:
+            return none, none, none
+        digits = np.cumprod([1, *bases[:-1]])
+        keys, kind = np.unique(self.use @ digits, return_inverse=True)
+        return np.lexsort((kind, self.tail)), kind.astype(np.int64), keys.astype(np.int64)
+
+    def goon(self) -> bool:
+        """Tell whether there is time left."""
+        return not self.ended and time.monotonic() < self.deadline
+
+    def run(self, hint: tuple[int, ...]) -> Stop:
+        """Begin, and go on with the better half again and again."""
+        least = moves.least_terms(
+            self.head, self.time, self.extra, self.peaks, self.use, self.first, self.sources,
+            self.sink,
+        )  # fmt: skip
+        if not self.bound(least):
+            return Stop.PROOF
+        for start in range(self.limits.starts):
+            if start and not self.goon():
+                self.learn()
+                return Stop.TIME
+            self.begin(start, least)
+        if hint:
+            place = np.empty(self.graph.arcs, np.int64)
+            place[self.order] = np.arange(self.graph.arcs)
+            self.paths[0, : len(hint)] = place[list(hint)]
+            self.paths[0, -1] = len(hint)
+        costs = [self.cost(start) for start in range(self.limits.starts)]
+        self.learn()
+        self.hot = HOT * float(np.median(costs))
+        rounds = len(rungs(self.limits.starts, self.steps))
+        self.schedule = iter(self.hot * (COLD / HOT) ** np.linspace(0.0, 1.0, rounds + 1))
+        self.warm = next(self.schedule)
+        self.pool = ThreadPoolExecutor(self.limits.workers)
+        try:
+            successive_halving(
+                self.limits.starts, self.advance, steps=self.steps, goon=self.undecided
+            )
+        finally:
+            self.ended = True
+            self.pool.shutdown(cancel_futures=True)
+        return Stop.EFFORT if time.monotonic() < self.deadline else Stop.TIME
+
+    def undecided(self) -> bool:
+        """Tell whether there is time left, and something to find."""
+        return self.goon() and not self.search.closed(self.limits.gap)
+
+    def bound(self, least: NDArray[np.float64]) -> bool:
+        """Take what the least terms prove; tell whether there can be a path."""
+        peaks, types = self.peaks.shape[0], self.capacity.size
+        short = least[2 + peaks :] > self.capacity if types else np.zeros(0, np.bool_)
+        if least[0] >= INFINITE or short.any():
+            self.search.prove(math.inf)
+            return False
+        total = self.weight * least[1] + least[0] + least[2 : 2 + peaks].sum()
+        self.search.prove(float(total) * (1 - ROUNDING * (self.paths.shape[1] + 2)))
+        return True
+
+    def begin(self, start: int, least: NDArray[np.float64]) -> None:
+        """Draw a first path: the cheapest one at shaken costs under random maxima and prices."""
+        state = self.states[start]
+        draws = np.array([chance(state) for _ in range(1 + self.peaks.shape[0])])
+        aim = least[1 : 1 + draws.size] * (1 + NEAR * (FAR / NEAR) ** draws)
+        shake = 0.0
+        if start:
+            shake = float(self.weight * least[1] + least[0]) * 0.1 * chance(state)
+        price = self.prices[start]
+        for d in range(price.size):
+            share = 10.0 ** (2 * chance(state) - 1.5)
+            price[d] = share * (self.weight * least[1] + least[0]) / max(1, self.capacity.sum())
+        moves.begin(
+            self.head, self.tail, self.time, self.extra, self.peaks, self.use, self.capacity,
+            self.first, self.sources, self.sink, self.weight, aim, shake, price, state,
+            self.paths[start], self.bests[start], self.known[start],
+        )  # fmt: skip
+
+    def cost(self, start: int) -> float:
+        """Judge the path of a start; keep it where it fits."""
+        path, length = self.paths[start], int(self.paths[start, -1])
+        cost, over = moves.judge(
+            self.time, self.extra, self.peaks, self.use, self.capacity, self.weight,
+            self.prices[start], path, length, np.empty(1 + self.peaks.shape[0]),
+        )  # fmt: skip
+        if over == 0 and cost < self.known[start, 0]:
+            self.known[start, 0] = cost
+            self.bests[start] = path
+        return float(cost)
+
+    def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
+        """Anneal these starts further (`halving.Advance`)."""
+        warm, self.warm = self.warm, next(self.schedule)
+        pieces = max(1, -(-steps // PIECE))
+        edges = warm * (self.warm / warm) ** np.linspace(0.0, 1.0, pieces + 1)
+
+        def one(start: int) -> None:
+            for piece in range(pieces):
+                if not self.goon():
+                    return
+                moves.anneal(
+                    self.head, self.tail, self.time, self.extra, self.peaks, self.use,
+                    self.capacity, self.first, self.sources, self.sink, self.weight, self.by_kind,
+                    self.kind, self.keys, steps // pieces, edges[piece], edges[piece + 1],
+                    self.prices[start], self.states[start], self.paths[start], self.bests[start],
+                    self.known[start],
+                )  # fmt: skip
+
+        list(self.pool.map(one, members.tolist()))
+        self.learn()
+        scores: NDArray[np.float64] = self.known[members, 0]
+        return scores
+
+    def learn(self) -> None:
+        """Offer the best path of all starts."""
+        start = int(np.argmin(self.known[:, 0]))
+        if self.known[start, 0] < INFINITE:
+            path = self.order[self.bests[start, : self.bests[start, -1]]]
+            self.search.offer([int(arc) for arc in path])

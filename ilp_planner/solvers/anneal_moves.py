@@ -1,0 +1,298 @@
+"""The compiled part of simulated annealing: moves of one path through a stage graph.
+
+A move takes out a few neighbouring stages and puts the cheapest way through in their place, at
+costs that were shaken with the temperature: with one stage out, its group or strategy changes, or
+it is split; with two, the cut between them moves, or they merge; with three, groups swap. Nodes are
+numbered so that every arc goes to a higher number, arcs are sorted by tail and then by head.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from ilp_planner.solvers.anneal_draws import INFINITE, between, chance
+from ilp_planner.solvers.anneal_groups import exchange
+
+WHOLE = 0.04  # of the moves take out everything
+FRONT = 0.16  # take out everything up to a stage: it may then begin at another source
+LONGER = 0.55  # chance of one more stage each time
+NARROWEST, WIDEST = 1e-4, 0.4  # relative: how far below the present maxima to aim
+STEADY = 0.2  # of the ways through are at costs that are not shaken
+CALM, WILD = 0.03, 3.0  # how much the others are shaken, in temperatures
+HAGGLE = 10.0  # up to so many times a price, or that part of it, is asked of a way through
+DEARER, CHEAPER = 1.05, 0.9995  # price of a device too many, with each move that has such or not
+REGROUP = 0.5  # of the moves exchange groups, where devices are limited
+OVERHEAD = 60  # what a move takes besides, in arcs
+DEAREST = 1e3  # of such prices, in costs of the path
+PRICE_ROUNDS, PRICE_STEP = 10, 2.0  # of a first path
+
+
+@numba.njit(cache=True, nogil=True)
+def maxima(time, peaks, path, first, last, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Raise found[0] to the slowest, found[1 + k] to the largest peak k of path[first:last]."""
+    for place in range(first, last):
+        arc = path[place]
+        found[0] = max(found[0], time[arc])
+        for k in range(peaks.shape[0]):
+            found[1 + k] = max(found[1 + k], peaks[k, arc])
+
+
+@numba.njit(cache=True, nogil=True)
+def judge(time, extra, peaks, use, capacity, weight, price, path, length, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return what a path costs with its fine, and the devices that it uses too many of.
+
+    most: [1 + K], becomes its maxima.
+    """
+    most[:] = 0.0
+    maxima(time, peaks, path, 0, length, most)
+    total = weight * most[0]
+    for k in range(peaks.shape[0]):
+        total += most[1 + k]
+    for place in range(length):
+        total += time[path[place]] + extra[path[place]]
+    over = 0
+    for d in range(capacity.size):
+        used = 0
+        for place in range(length):
+            used += use[path[place], d]
+        if used > capacity[d]:
+            over += used - capacity[d]
+            total += price[d] * (used - capacity[d])
+    return total, over
+
+
+@numba.njit(cache=True, nogil=True)
+def way_through(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    head, time, extra, peaks, use, first, sources, weight, begin, end, aim, price, shake, state,
+    value, into, tail, found,
+):  # fmt: skip
+    """Return the arcs from `begin` (-1: any source) to `end` that are cheapest at shaken costs, and
+    how many arcs were looked at.
+
+    aim: [1 + K], maxima that cost nothing. price: [D], seconds per device. shake: seconds.
+    value, into: [nodes], to work in. found: becomes the path; its length is returned first.
+    """
+    work = 0
+    low = max(begin, 0)
+    for node in range(low, end + 1):
+        value[node] = 0.0 if begin < 0 and sources[node] else INFINITE
+    if begin >= 0:
+        value[begin] = 0.0
+    for node in range(low, end):
+        work += 1
+        before = value[node]
+        if before >= value[end]:
+            continue
+        for arc in range(first[node], first[node + 1]):
+            to = head[arc]
+            if to > end:
+                break
+            work += 1
+            cost = before + time[arc] + extra[arc]
+            if time[arc] > aim[0]:
+                cost += weight * (time[arc] - aim[0])
+            if cost >= value[to]:
+                continue
+            for k in range(peaks.shape[0]):
+                cost += max(0.0, peaks[k, arc] - aim[1 + k])
+            for d in range(price.size):
+                cost += price[d] * use[arc, d]
+            if shake > 0.0:
+                cost += shake * chance(state)
+            if cost < value[to]:
+                value[to] = cost
+                into[to] = arc
+    if value[end] >= INFINITE:
+        return 0, work
+    length = 0
+    node = end
+    while node != begin and not (begin < 0 and sources[node]):
+        found[length] = into[node]
+        length += 1
+        node = tail[into[node]]
+    found[:length] = found[:length][::-1].copy()
+    return length, work
+
+
+@numba.njit(cache=True, nogil=True)
+def window(state, time, path, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Draw which stages to take out: every other time the slowest one is among them."""
+    draw = chance(state)
+    if draw < WHOLE:
+        return 0, length
+    if draw < WHOLE + FRONT:
+        return 0, 1 + int(chance(state) * length)
+    size = 1
+    while size < length and chance(state) < LONGER:
+        size += 1
+    if chance(state) < 0.5:
+        slowest = 0
+        for place in range(length):
+            if time[path[place]] > time[path[slowest]]:
+                slowest = place
+        start = slowest - int(chance(state) * size)
+    else:
+        start = int(chance(state) * (length - size + 1))
+    start = min(max(start, 0), length - size)
+    return start, start + size
+
+
+@numba.njit(cache=True, nogil=True)
+def _replace(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    head, tail, time, extra, peaks, use, first, sources, weight, price, warm, state, path, length,
+    now, aim, asked, value, into, found, trial,
+):  # fmt: skip
+    """Make a trial path with a few stages replaced; return its length and the arcs looked at."""
+    low, high = window(state, time, path, length)
+    begin = -1 if low == 0 else tail[path[low]]
+    aim[:] = 0.0
+    maxima(time, peaks, path, 0, low, aim)
+    maxima(time, peaks, path, high, length, aim)
+    for k in range(aim.size):
+        aim[k] = max(aim[k], now[k] * (1.0 - between(state, NARROWEST, WIDEST)))
+    shake = 0.0 if chance(state) < STEADY else warm * between(state, CALM, WILD)
+    for d in range(price.size):
+        asked[d] = price[d] * between(state, 1.0 / HAGGLE, HAGGLE)
+    size, work = way_through(
+        head, time, extra, peaks, use, first, sources, weight, begin, head[path[high - 1]], aim,
+        asked, shake, state, value, into, tail, found,
+    )  # fmt: skip
+    trial[:low] = path[:low]
+    trial[low : low + size] = found[:size]
+    count = low + size + length - high
+    trial[low + size : count] = path[high:length]
+    return count, work
+
+
+@numba.njit(cache=True, nogil=True)
+def _raise_prices(use, capacity, price, path, length, dearest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Let devices that are too many become dearer, slowly, and the others cheaper, more slowly."""
+    for d in range(price.size):
+        used = 0
+        for place in range(length):
+            used += use[path[place], d]
+        step = DEARER if used > capacity[d] else CHEAPER
+        price[d] = min(price[d] * step, dearest)
+
+
+@numba.njit(cache=True, nogil=True)
+def anneal(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    head, tail, time, extra, peaks, use, capacity, first, sources, sink, weight, by_kind, kind,
+    keys, effort, hot, cold, price, state, path, best, known,
+):  # fmt: skip
+    """Move a path until so many arcs were looked at, colder and colder.
+
+    by_kind, kind, keys: as in `anneal_groups`; no keys: groups are not exchanged.
+    hot, cold: seconds, temperature at first and at last. price: [D], seconds per device too many;
+    raised while there are. state: [1], of the generator. path: arcs, current, [-1] its length;
+    best: the same of the best that fits. known: [1], seconds of the best.
+    """
+    nodes = first.size - 1
+    value, into = np.empty(nodes), np.empty(nodes, np.int64)
+    length = path[path.size - 1]
+    found, trial = np.empty_like(path), np.empty_like(path)
+    most, aim = np.empty(1 + peaks.shape[0]), np.empty(1 + peaks.shape[0])
+    now, asked = np.empty_like(most), np.empty_like(price)
+    current, _ = judge(
+        time, extra, peaks, use, capacity, weight, price, path, length, now
+    )  # fmt: skip
+    groups = keys.size > 1
+    rows = nodes if groups else 0
+    kinds = np.empty(path.size, np.int64)
+    values, active = np.empty((2, rows)), np.empty((2, rows), np.int64)
+    stamp = np.zeros(rows + 1, np.int64)
+    intos = np.empty((path.size, rows), np.int64)
+    spent = 0
+    while spent < effort:
+        warm = hot * (cold / hot) ** (spent / effort)
+        if groups and chance(state) < REGROUP:
+            count, work = exchange(
+                head, tail, time, extra, peaks, first, sources, sink, weight, by_kind, kind, keys,
+                state, path, length, now, kinds, aim, values, stamp, intos, active, trial,
+            )  # fmt: skip
+        else:
+            count, work = _replace(
+                head, tail, time, extra, peaks, use, first, sources, weight, price, warm, state,
+                path, length, now, aim, asked, value, into, found, trial,
+            )  # fmt: skip
+        spent += work + OVERHEAD + length
+        if count == 0:
+            continue
+        cost, excess = judge(
+            time, extra, peaks, use, capacity, weight, price, trial, count, most
+        )  # fmt: skip
+        if cost <= current or chance(state) < np.exp((current - cost) / warm):
+            path[:count] = trial[:count]
+            length, current = count, cost
+            now[:] = most
+        if excess == 0 and cost < known[0]:
+            known[0] = cost
+            best[:count] = trial[:count]
+            best[best.size - 1] = count
+        if price.size:
+            _raise_prices(use, capacity, price, path, length, DEAREST * current)
+            current, _ = judge(
+                time, extra, peaks, use, capacity, weight, price, path, length, now
+            )  # fmt: skip
+    path[path.size - 1] = length
+
+
+@numba.njit(cache=True, nogil=True)
+def begin(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    head, tail, time, extra, peaks, use, capacity, first, sources, sink, weight, aim, shake, price,
+    state, path, best, known,
+):  # fmt: skip
+    """Find a first path, at prices that make it use about as many devices as there are.
+
+    aim: [1 + K], maxima that cost nothing. shake: seconds. price: [D], seconds per device, to begin
+    with; becomes the last ones. path, best, known: as in `anneal`.
+    """
+    nodes = first.size - 1
+    value, into = np.empty(nodes), np.empty(nodes, np.int64)
+    most = np.empty(1 + peaks.shape[0])
+    rounds = PRICE_ROUNDS if price.size else 1
+    for turn in range(rounds):
+        length, _ = way_through(
+            head, time, extra, peaks, use, first, sources, weight, -1, sink, aim, price, shake,
+            state, value, into, tail, path,
+        )  # fmt: skip
+        path[path.size - 1] = length
+        cost, over = judge(
+            time, extra, peaks, use, capacity, weight, price, path, length, most
+        )  # fmt: skip
+        if over == 0 and cost < known[0]:
+            known[0] = cost
+            best[:] = path
+        step = PRICE_STEP * (1.0 - turn / rounds)
+        for d in range(price.size):
+            used = 0
+            for place in range(length):
+                used += use[path[place], d]
+            share = (used - capacity[d]) / max(1, capacity[d])
+            price[d] *= np.exp(step * min(max(share, -1.0), 1.0))
+    if known[0] < INFINITE:
+        path[:] = best
+
+
+@numba.njit(cache=True, nogil=True)
+def least_terms(head, time, extra, peaks, use, first, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return [2 + K + D]: the least sum of a path, its least slowest arc, least peaks and least
+    use, each on its own; INFINITE without a path."""
+    nodes, count = first.size - 1, 2 + peaks.shape[0] + use.shape[1]
+    least = np.full((nodes, count), INFINITE)
+    for node in range(nodes):
+        if sources[node]:
+            least[node] = 0.0
+        if least[node, 0] >= INFINITE:
+            continue
+        for arc in range(first[node], first[node + 1]):
+            to = head[arc]
+            least[to, 0] = min(least[to, 0], least[node, 0] + time[arc] + extra[arc])
+            least[to, 1] = min(least[to, 1], max(least[node, 1], time[arc]))
+            for k in range(peaks.shape[0]):
+                least[to, 2 + k] = min(least[to, 2 + k], max(least[node, 2 + k], peaks[k, arc]))
+            for d in range(use.shape[1]):
+                at = 2 + peaks.shape[0] + d
+                least[to, at] = min(least[to, at], least[node, at] + use[arc, d])
+    return least[sink]

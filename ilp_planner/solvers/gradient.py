@@ -1,0 +1,292 @@
+"""Search by gradients: the choices at every node relaxed to probabilities, then hardened.
+
+Many random starts descend on the relaxed objective of `soft_path`, each with its own schedule for
+how fast the maxima and the choices harden; by successive halving the poor ones are dropped and the
+others gone on with, more slowly. The likeliest path of each is decoded again and again, within the
+capacities. What cannot be on a path better than the best one is cut from the graph between rounds.
+At the end, a label search over the arcs that the last starts passed most often (the band) joins
+their pieces. A heuristic: nothing is proved but what cutting the graph proves.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.errors import interruptible
+from ilp_planner.result import Stop
+from ilp_planner.solvers.arc_flow import reduced
+from ilp_planner.solvers.halving import best, successive_halving
+from ilp_planner.solvers.search import PROVED, Search
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+LAST = 4  # starts in the last rung, whose flows make the band
+STEPS, LAST_STEPS = 12, 192  # of each start in the first rung, at least, and in the last
+FIRST_BATCH, MOST_BATCH = 4, 256  # starts of the first rung between two cuts of the graph
+MOST_KEPT = 200_000_000  # logits of all starts, 0.8 GB, and as many sums of flows
+NOISE = 1.0  # of the first logits, beside the logarithm of how many paths go that way
+DECODE, DECODE_NOISE = 4, (0.0, 0.5)  # steps between two decodings of a start; see `decode`
+STEEPEST, PRICE_RATES = 8.0, (5.0, 10.0)  # see `sweep_back` and `descend`
+BEAM, BEAM_WIDTH = 2_000, 30  # arcs that one start passed most often; labels per node
+BANDS, BAND_WIDTH = (3_000, 1_000, 6_000), 300  # the same of the best starts
+EFFORT = 3e8  # comparisons of labels in a second, and in the band
+CUT = 0.8  # the graph is made anew when so much of it or less is left
+# A start draws its own schedule, log-uniformly between these.
+HEAT_FIRST, HEAT_LAST = (0.01, 0.05), (1e-4, 2e-3)
+Q_LAST, P_FIRST, P_LAST = (1.5, 8.0), (2.0, 8.0), (20.0, 200.0)
+RATE = (0.05, 0.3)
+
+
+class Gradient:
+    """Differentiable search with many random starts."""
+
+    name = "gradient"
+    proves = False
+
+    def available(self) -> bool:
+        """Always."""
+        return True
+
+    def solve(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        *,
+        hint: tuple[int, ...] = (),
+        progress: Progress | None = None,
+    ) -> GraphSolution:
+        """Return the best path found; the bound is what reducing the graph proves."""
+        deadline = time.monotonic() + limits.seconds
+        search = Search(graph, hint, progress)
+        try:
+            with interruptible():
+                stopped = _Descent(search, limits, deadline).run()
+        except KeyboardInterrupt:
+            stopped = Stop.USER
+        return search.answer(self.name, stopped, limits)
+
+
+class _Schedule:
+    """How one start goes from soft to hard: q and p grow, the heat falls, all geometrically."""
+
+    def __init__(self, draw: np.random.Generator) -> None:
+        def between(least: float, most: float) -> float:
+            return float(np.exp(draw.uniform(math.log(least), math.log(most))))
+
+        self.q = (1.0, between(*Q_LAST))
+        self.p = (between(*P_FIRST), between(*P_LAST))
+        self.heat = (between(*HEAT_FIRST), between(*HEAT_LAST))
+        self.rate = between(*RATE)
+
+    def steps(self, count: int) -> NDArray[np.float64]:
+        """Return q, p and heat of each step ([count, 3])."""
+        return np.stack([np.geomspace(*ends, count) for ends in (self.q, self.p, self.heat)], 1)
+
+
+class _Descent:
+    """State of one search; `logits`, `prices` and `visits` by the number of the start."""
+
+    def __init__(self, search: Search, limits: Limits, deadline: float) -> None:
+        self.search, self.limits, self.deadline = search, limits, deadline
+        self.stopping = False
+        starts = max(limits.starts, 1)
+        self.draws: dict[int, np.random.Generator] = {}
+        self.schedules: dict[int, _Schedule] = {}
+        self.logits: dict[int, NDArray[np.float32]] = {}
+        self.prices: dict[int, NDArray[np.float64]] = {}
+        self.visits: dict[int, NDArray[np.float32]] = {}
+        self.cutoff = math.inf  # seconds, at which the graph was cut last
+        self.value = np.full(starts, math.inf)  # seconds, of each start's best path
+        self.path: list[tuple[int, ...]] = [()] * starts
+        self.rung = 0
+
+    def goon(self) -> bool:
+        """Tell whether there is time and reason to go on."""
+        return not self.search.closed(self.limits.gap) and time.monotonic() < self.deadline
+
+    def run(self) -> Stop:
+        """Search until the contest is over, the time is up or nothing better is left."""
+        from ilp_planner.solvers.soft_graph import soft_graph
+
+        clean = reduced(self.search.graph, self._better())
+        self.search.prove(clean.bound)
+        if not clean.graph.arcs or self.search.closed(self.limits.gap):
+            return Stop.PROOF
+        self.graph, self.arcs, self.scale = clean.graph, clean.arcs, clean.bound
+        self.soft = soft_graph(self.graph, self.arcs, self.scale)
+        starts = self.value.size
+        steps = max(STEPS, LAST_STEPS * LAST // max(starts, LAST))
+        with ThreadPoolExecutor(max(self.limits.workers, 1)) as self.pool:
+            try:
+                last = successive_halving(
+                    starts, self.advance, steps=steps, last=LAST, goon=self.goon
+                )
+            except KeyboardInterrupt:
+                self.search.progress = None  # keep what was found without calling the caller again
+                raise
+            finally:
+                self.stopping = True
+                for path in self.path:
+                    self.search.offer(path)
+        for most in BANDS:
+            self._join(last, most)
+        if self.search.closed(self.limits.gap):
+            return Stop.PROOF
+        return Stop.TIME if time.monotonic() >= self.deadline else Stop.EFFORT
+
+    def _better(self) -> float:
+        """Return what a path must cost to be better than the best one, seconds."""
+        return self.search.objective * (1 - PROVED / 2)
+
+    def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
+        """Take the members through one more schedule of so many steps; return their best costs."""
+        batches = [members]
+        if not self.logits:
+            # The first starts cut the graph for those that begin after them.
+            sizes = np.cumsum(np.minimum(FIRST_BATCH * 2 ** np.arange(20), MOST_BATCH))
+            ends = np.concatenate([sizes, np.arange(sizes[-1], members.size, MOST_BATCH)])
+            batches = np.split(members, ends[ends < members.size])
+        self._forget(members)
+        for batch in batches:
+            if not self.graph.arcs or (batch is not batches[0] and not self.goon()):
+                break
+            self._begin([number for number in batch.tolist() if number not in self.logits])
+            jobs = [self.pool.submit(self._descend, number, steps) for number in batch.tolist()]
+            for number, job in zip(batch.tolist(), jobs, strict=True):
+                job.result()
+                self.search.offer(self.path[number])
+            self._cut()
+            if self.soft.capacity.size and (not self.search.path or batch is batches[-1]):
+                self._join(best(members, self.value[members], members.size), BANDS[0])
+            self._forget(members)
+        self.rung += 1
+        return self.value[members]
+
+    def _forget(self, members: NDArray[np.int64]) -> None:
+        """Free the arrays of those that are not in the contest, and of the worst if they are many.
+
+        Those still in it begin anew, with other numbers, when their turn comes.
+        """
+        kept = members
+        if len(self.logits) * self.soft.size > MOST_KEPT:
+            kept = best(members, self.value[members], max(LAST, MOST_KEPT // self.soft.size))
+        for rows in (self.logits, self.visits):
+            for number in set(rows).difference(kept.tolist()):
+                del rows[number]
+
+    def _begin(self, members: list[int]) -> None:
+        """Draw the first logits of some starts: about any path as likely as any other."""
+        from ilp_planner.solvers.soft_graph import path_counts
+
+        soft = self.soft
+        ways = path_counts(soft.first, soft.head, soft.sink)[soft.head].astype(np.float32)
+        for number in members:
+            if number not in self.draws:
+                draw = np.random.default_rng([self.limits.seed % 2**64, number])
+                self.draws[number], self.schedules[number] = draw, _Schedule(draw)
+            noise = self.draws[number].standard_normal(soft.size, np.float32)
+            self.logits[number] = ways + NOISE * noise
+            self.prices[number] = np.zeros(soft.share.size)
+
+    def _descend(self, number: int, steps: int) -> None:
+        """Take one start through its schedule, decoding every few steps; in a thread."""
+        from ilp_planner.solvers.soft_path import Scratch, decode, descend, path_cost
+
+        s, room, plan = self.soft, Scratch(self.soft), self.schedules[number]
+        logits, prices = self.logits[number], self.prices[number]
+        visits = self.visits[number] = np.zeros(s.size, np.float32)
+        schedule = plan.steps(steps)
+        for begin in range(0, steps, DECODE):
+            if self.stopping or time.monotonic() > self.deadline:
+                if number or self.rung:
+                    return
+                if begin:  # the very first steps are always taken, and their path looked for
+                    break
+            descend(
+                s.first, s.head, s.low, s.high, s.cost, s.values, s.logs, s.weights, s.use,
+                s.share, logits, prices, schedule[begin : begin + DECODE], plan.rate,
+                PRICE_RATES, STEEPEST, visits, room.flow, room.ahead, room.chance,
+                room.raised, room.cover, room.used, room.togo,
+            )  # fmt: skip
+            for attempt, noise in enumerate(DECODE_NOISE):
+                seed = (((number * 64 + self.rung) * 4096 + begin) * 8 + attempt) % 2**31
+                path = decode(s.first, s.head, s.use, s.spare, s.sink, logits, noise, seed)
+                value = path_cost(s.cost, s.values, s.weights, path) * s.scale
+                if path.size and value < self.value[number]:
+                    self.value[number], self.path[number] = value, s.path(path)
+        if s.capacity.size:
+            self._beam(number)
+
+    def _beam(self, number: int) -> None:
+        """Search the arcs that a start passed most often by a few labels.
+
+        Where devices are shared, what is likeliest at each node on its own seldom fits together.
+        """
+        from ilp_planner.bounds.resource_paths import search_resource_paths
+
+        arcs = self._passed([number], BEAM)
+        graph = self.search.graph.only(arcs)
+        found = search_resource_paths(graph, cutoff=self.value[number], width=BEAM_WIDTH)
+        if found.path:
+            self.value[number] = found.value
+            self.path[number] = tuple(arcs[list(found.path)].tolist())
+
+    def _passed(self, members: list[int], most: int) -> NDArray[np.int64]:
+        """Return the arcs (sorted numbers of the graph to solve) that the members passed most."""
+        often = np.sum([self.visits[number] for number in members], axis=0)
+        real = np.flatnonzero(self.soft.arcs >= 0)
+        picked = np.argsort(-often[real], kind="stable")[:most]
+        return np.sort(self.soft.arcs[real[picked]])
+
+    def _cut(self) -> None:
+        """Drop the arcs that no better path can use, from the graph and from the logits."""
+        from ilp_planner.solvers.soft_graph import soft_graph
+
+        if self._better() >= self.cutoff:
+            return
+        self.cutoff = self._better()
+        rest = reduced(self.graph, self.cutoff)
+        self.search.prove(rest.bound)
+        if rest.graph.arcs > CUT * self.graph.arcs:
+            return
+        self.graph, self.arcs = rest.graph, self.arcs[rest.arcs]
+        if not self.graph.arcs:
+            return
+        before, self.soft = self.soft, soft_graph(self.graph, self.arcs, self.scale)
+        offset = self.graph.nodes  # the arcs added before the sources have negative numbers
+        place = np.zeros(offset + self.search.graph.arcs, np.int64)
+        place[before.arcs + offset] = np.arange(before.size)
+        kept = place[self.soft.arcs + offset]
+        for rows in (self.logits, self.visits):
+            for number, row in rows.items():
+                rows[number] = row[kept]
+
+    def _join(self, members: NDArray[np.int64], most: int) -> None:
+        """Search `most` arcs that the first of these members passed most often, by many labels."""
+        from ilp_planner.bounds.resource_paths import search_resource_paths
+        from ilp_planner.bounds.resource_prices import PricedGraph
+
+        if not self.graph.arcs or not self.goon():
+            return
+        known = [number for number in members.tolist() if number in self.visits]
+        band = self._passed(known[:LAST], most)
+        graph = self.search.graph.only(band)
+        priced = PricedGraph(graph)
+        intervals = priced.sweep(self.search.objective, goon=self.goon)
+        self.search.offer(band[list(priced.path)].tolist())
+        if intervals:  # otherwise that was the cheapest path of the band
+            found = search_resource_paths(
+                graph, cutoff=self.search.objective, width=BAND_WIDTH, intervals=intervals,
+                effort=EFFORT * min(max(self.deadline - time.monotonic(), 0.0), 1.0),
+            )  # fmt: skip
+            self.search.offer(band[list(found.path)].tolist())
+        self._cut()

@@ -1,0 +1,278 @@
+"""What a random path through a stage graph costs, and the gradient of that.
+
+Every node chooses among the arcs that leave it with probabilities softmax(logits); the flow x of an
+arc is the probability that a path uses it. In place of what one path costs stands
+
+    sum(x * cost) + sum over maxima k of weight_k * M_k + sum over devices d of price_d * (u_d - 1)
+    N_ko = (sum over the arcs that cover segment o of x * value_k ** q) ** (1 / q)
+    M_k = (mean over segments o of N_ko ** p) ** (1 / p)        u_d = sum(x * use_d) / capacity_d.
+
+Exactly one arc of a path covers a segment, so for flows of 0 and 1 N_ko is the value of that arc
+whatever q is, and M_k tends to the maximum as p grows. With q = 1 all this is convex in the flow,
+and its gradient says where along the chain time has to go; but the best flow then mixes long stages
+with short ones. The larger q, the more N_ko is the worst of what may come, and the less a mixture
+pays. So q and p grow as the search goes on, while the choices harden.
+
+(Taking the p-norm over all arcs at once instead is concave in the flow; its gradient understates
+by a factor p what a smaller maximum gains, and descent stays at a poor path.)
+
+One sweep along the nodes gives the flow, one back (the adjoint) the gradient: with the marginal
+cost m_a of an arc's flow, the cost to go is Q_a = m_a + V_head and V_node = sum(probability * Q),
+and the derivative by a logit is x_a * (Q_a - V_tail).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.solvers.soft_graph import SoftGraph
+
+FARTHEST = 60.0
+"""Logits stay within this of the node's best: exp(-60) is never chosen, but can come back."""
+NO_LIMIT = 1e300
+FLOOR = 1e-12
+"""Share of the largest sum below which the sum over a segment counts as that: it has a root."""
+
+
+@numba.njit(cache=True, nogil=True)
+def sweep_forward(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    first, head, low, high, cost, logs, use, share, logits, q, flow, chance, raised, cover, used
+):
+    """Return the expected cost; fill in flows (nodes), probabilities, value ** q, sums over
+    segments and the use of devices."""
+    nodes, maxima, kinds = first.size - 1, logs.shape[0], use.shape[1]
+    flow[:] = 0.0
+    flow[0] = 1.0
+    used[:] = 0.0
+    cover[:] = 0.0
+    expected = 0.0
+    for v in range(nodes):
+        begin, end = first[v], first[v + 1]
+        if begin == end:
+            continue
+        most = logits[begin]
+        for a in range(begin + 1, end):
+            most = max(most, logits[a])
+        total = 0.0
+        for a in range(begin, end):
+            chance[a] = np.exp(logits[a] - most)
+            total += chance[a]
+        for a in range(begin, end):
+            chance[a] /= total
+            x = flow[v] * chance[a]
+            flow[head[a]] += x
+            expected += x * cost[a]
+            for k in range(maxima):
+                raised[k, a] = np.exp(q * logs[k, a])
+                cover[k, low[a]] += x * raised[k, a]
+                cover[k, high[a]] -= x * raised[k, a]
+            for d in range(kinds):
+                used[d] += x * use[a, d] * share[d]
+    for k in range(maxima):
+        for o in range(1, cover.shape[1]):
+            cover[k, o] += cover[k, o - 1]
+    return expected
+
+
+@numba.njit(cache=True, nogil=True)
+def soften(cover, weights, q, p):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return sum(weight * M); replace the sums over segments by the slopes before each segment.
+
+    The derivative of weight * M by an arc's flow is value ** q * (cover[high] - cover[low]).
+    """
+    total = 0.0
+    segments = cover.shape[1] - 1
+    for k in range(cover.shape[0]):
+        least = FLOOR * max(cover[k, :segments].max(), 1e-200)
+        largest = -np.inf
+        for o in range(segments):
+            cover[k, o] = np.log(max(cover[k, o], least)) / q
+            largest = max(largest, cover[k, o])
+        mean = 0.0
+        for o in range(segments):
+            mean += np.exp(p * (cover[k, o] - largest)) / segments
+        level = largest + np.log(mean) / p
+        total += weights[k] * np.exp(level)
+        slope = 0.0
+        for o in range(segments):
+            here = np.exp((p - 1.0) * (cover[k, o] - level) + (1.0 - q) * cover[k, o])
+            cover[k, o] = slope
+            slope += weights[k] * here / (segments * q)
+        cover[k, segments] = slope
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def sweep_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    first, head, low, high, cost, values, weights, use, share, steepest, prices, chance, raised,
+    cover, ahead, togo,
+):  # fmt: skip
+    """Fill in the cost to go of each arc (`togo`) and node (`ahead`), from the slopes of `soften`.
+
+    steepest: where a maximum's marginal cost exceeds so many times what the arc's own value would
+    cost as that maximum, it is cut to that: the root makes it infinite where nothing is used yet.
+    """
+    maxima, kinds = raised.shape[0], use.shape[1]
+    for v in range(first.size - 2, -1, -1):
+        mean = 0.0
+        for a in range(first[v], first[v + 1]):
+            value = cost[a] + ahead[head[a]]
+            for k in range(maxima):
+                slope = raised[k, a] * (cover[k, high[a]] - cover[k, low[a]])
+                value += min(slope, steepest * weights[k] * values[k, a])
+            for d in range(kinds):
+                value += prices[d] * share[d] * use[a, d]
+            togo[a] = value
+            mean += chance[a] * value
+        ahead[v] = mean
+
+
+def relaxed(
+    soft: SoftGraph,
+    logits: NDArray[np.float64],
+    *,
+    q: float,
+    p: float,
+    prices: NDArray[np.float64],
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the relaxed objective, in units of the scale, and its derivative by each logit.
+
+    The prices themselves are dual variables, whose derivative is what is used too much.
+    """
+    s = soft
+    room = Scratch(soft)
+    value = sweep_forward(
+        s.first, s.head, s.low, s.high, s.cost, s.logs, s.use, s.share, logits, q,
+        room.flow, room.chance, room.raised, room.cover, room.used,
+    )  # fmt: skip
+    value += soften(room.cover, s.weights, q, p) + float(prices @ (room.used - 1.0))
+    sweep_back(
+        s.first, s.head, s.low, s.high, s.cost, s.values, s.weights, s.use, s.share, NO_LIMIT,
+        prices, room.chance, room.raised, room.cover, room.ahead, room.togo,
+    )  # fmt: skip
+    tail = np.repeat(np.arange(s.nodes), np.diff(s.first))
+    return float(value), room.flow[tail] * room.chance * (room.togo - room.ahead[tail])
+
+
+class Scratch:
+    """Work arrays of one thread."""
+
+    def __init__(self, soft: SoftGraph) -> None:
+        maxima = len(soft.weights)
+        self.flow, self.ahead = np.zeros(soft.nodes), np.zeros(soft.nodes)
+        self.chance, self.togo = np.zeros(soft.size), np.zeros(soft.size)
+        self.raised = np.zeros((maxima, soft.size))
+        self.cover = np.zeros((maxima, soft.segments + 1))
+        self.used = np.zeros(soft.share.size)
+
+
+@numba.njit(cache=True, nogil=True)
+def descend(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    first, head, low, high, cost, values, logs, weights, use, share, logits, prices, schedule, rate,
+    price_rates, steepest, visits, flow, ahead, chance, raised, cover, used, togo,
+):  # fmt: skip
+    """Take one step for each row (q, p, heat) of the schedule: logits move towards
+    -(cost to go) / heat.
+
+    That is mirror descent on the probabilities with their entropy, times the heat, as regulariser.
+    It leaves the factor x_a of the gradient out (a natural gradient), which would starve nodes that
+    are rarely reached. visits: float32 [m] to add the flows to, or empty.
+
+    Devices are priced as by an augmented Lagrangian: price + slope * (share used - 1), the price
+    itself following what is used too much. The slope keeps all choices from flipping from one type
+    of device to another at once. price_rates: of the price and of its slope, per heat, so that a
+    change of price moves the choices alike whatever the heat.
+    """
+    charged = np.empty_like(prices)
+    for step in range(len(schedule)):
+        q, p, heat = schedule[step]
+        sweep_forward(
+            first, head, low, high, cost, logs, use, share, logits, q, flow, chance, raised, cover,
+            used,
+        )  # fmt: skip
+        soften(cover, weights, q, p)
+        for d in range(prices.size):
+            over = max(used[d] - 1.0, -1.0)
+            charged[d] = max(0.0, prices[d] + price_rates[1] * heat * over)
+            prices[d] = max(0.0, prices[d] + price_rates[0] * heat * over)
+        sweep_back(
+            first, head, low, high, cost, values, weights, use, share, steepest, charged, chance,
+            raised, cover, ahead, togo,
+        )  # fmt: skip
+        for v in range(first.size - 1):
+            begin, end = first[v], first[v + 1]
+            if visits.size:
+                for a in range(begin, end):
+                    visits[a] += flow[v] * chance[a]
+            most = -np.inf
+            for a in range(begin, end):
+                togo[a] = (1.0 - rate) * logits[a] - rate * (togo[a] - ahead[v]) / heat
+                most = max(most, togo[a])
+            for a in range(begin, end):
+                logits[a] = max(togo[a] - most, -FARTHEST)
+
+
+@numba.njit(cache=True, nogil=True)
+def _uniform(seed, number):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return a number above 0 and below 1 (the mixing steps of SplitMix64, Steele et al. 2014)."""
+    z = np.uint64(seed) + np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (float(z >> np.uint64(11)) + 0.5) * 2.0**-53
+
+
+@numba.njit(cache=True, nogil=True)
+def decode(first, head, use, spare, sink, logits, noise, seed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the path of the likeliest choices (arc numbers), empty where it ran out of devices.
+
+    A choice is ruled out when what it leaves is less than any way on to the sink needs. noise: 0
+    takes the likeliest, 1 samples by the probabilities (Gumbel), anything between leans to the
+    likeliest. seed: of the samples, int64.
+    """
+    kinds = use.shape[1]
+    path = np.empty(spare.shape[0], np.int64)
+    taken = np.zeros(kinds, np.int64)
+    length, v = 0, 0
+    while v != sink:
+        chosen, most = -1, -np.inf
+        for a in range(first[v], first[v + 1]):
+            fits = True
+            for d in range(kinds):
+                if taken[d] + use[a, d] > spare[head[a], d]:
+                    fits = False
+            if not fits:
+                continue
+            score = float(logits[a])
+            if noise > 0.0:
+                score -= noise * np.log(-np.log(_uniform(seed, a)))
+            if score > most:
+                chosen, most = a, score
+        if chosen < 0:
+            return path[:0]
+        for d in range(kinds):
+            taken[d] += use[chosen, d]
+        path[length] = chosen
+        length += 1
+        v = head[chosen]
+    return path[:length]
+
+
+@numba.njit(cache=True, nogil=True)
+def path_cost(cost, values, weights, path):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return what a path costs, in units of the scale."""
+    total = 0.0
+    for a in path:
+        total += cost[a]
+    for k in range(weights.size):
+        most = 0.0
+        for a in path:
+            most = max(most, values[k, a])
+        total += weights[k] * most
+    return total

@@ -1,0 +1,181 @@
+"""Heuristics on plan spaces of layers: legal plans, true bounds, nothing claimed that is not."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ilp_planner.errors import UsageError
+from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
+from ilp_planner.mixed.build import build_group_problem
+from ilp_planner.mixed.certificate import check_group_certificate
+from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.mixed.heuristic import find_group_plan, path_of_choices
+from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.mixed.spaces import parts_of
+from ilp_planner.profiles.amp import read_amp
+from ilp_planner.result import Status, Stop
+from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.chain_dp import ChainDP
+from ilp_planner.solvers.registry import HEURISTICS
+from tests import amp_cases
+from tests.megatron_cases import GIB, small_cluster, small_problem
+from tests.mixed_cases import room_problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.mixed.problem import GroupProblem
+
+FEW = Limits(starts=8, workers=1, seconds=60.0)
+every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
+
+
+def amp_problem(folder: Path, placement: str) -> GroupProblem:
+    """Return the problem of the small AMP file."""
+    experiment = read_amp(amp_cases.write(folder, amp_cases.content()))
+    return build_group_problem(
+        experiment.cluster,
+        experiment.profile,
+        model="gpt",
+        global_batch=experiment.global_batch,
+        cost_model="amp",
+        placement=placement,
+    )
+
+
+PROBLEMS = ("planner", "metis costs", "metis", "megatron", "megatron mixed", "amp", "amp free")
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request: pytest.FixtureRequest, tmp_path: Path) -> GroupProblem:
+    """Return a small problem of every space."""
+    made: dict[str, Any] = {
+        "planner": room_problem,
+        "metis costs": lambda: room_problem(cost_model="metis"),
+        "metis": lambda: room_problem(cost_model="metis", space="metis"),
+        "megatron": lambda: small_problem(batch=4, memory_limit=2.6 * GIB),
+        "megatron mixed": lambda: small_problem(small_cluster(1, 2, slow=1), batch=4),
+        "amp": lambda: amp_problem(tmp_path, "default"),
+        "amp free": lambda: amp_problem(tmp_path, "free"),
+    }
+    found: GroupProblem = made[request.param]()
+    return found
+
+
+@every_heuristic
+def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, problem: GroupProblem) -> None:
+    best = solve_groups(problem)
+    result = solve_groups(problem, limits=FEW, solver=solver)
+    assert result.plan is not None
+    assert result.solver == solver
+    verdict = evaluate_groups(problem, result.plan)
+    assert verdict.legal
+    assert verdict.iteration_time == result.objective
+    assert result.bound == pytest.approx(best.bound, rel=1e-6)
+    assert best.objective * (1 - 1e-9) <= result.objective <= 1.1 * best.objective
+    assert (result.status is Status.OPTIMAL) == (result.gap == 0)
+    assert any(note.startswith(f"{solver}: a heuristic from 8 starts") for note in result.notes)
+    assert check_group_certificate(problem, result.certificate, result.plan).holds
+
+
+@every_heuristic
+def test_a_seed_gives_the_same_plan(solver: str) -> None:
+    problem = room_problem()
+    one, other = (find_group_plan(problem, Limits(starts=4, seed=5), solver) for _ in range(2))
+    assert one.plan == other.plan
+
+
+@every_heuristic
+def test_without_time_nothing_is_claimed(solver: str, problem: GroupProblem) -> None:
+    result = solve_groups(problem, limits=Limits(seconds=0.0, starts=2), solver=solver)
+    best = solve_groups(problem)
+    assert result.bound <= best.objective * (1 + 1e-9)
+    assert result.objective >= best.objective * (1 - 1e-9)
+    assert result.stopped_by is (Stop.PROOF if result.status is Status.OPTIMAL else Stop.TIME)
+
+
+@every_heuristic
+def test_an_interrupt_keeps_the_plan(solver: str, problem: GroupProblem) -> None:
+    def interrupt(objective: float, bound: float) -> None:
+        if math.isfinite(objective):
+            raise KeyboardInterrupt
+
+    result = solve_groups(problem, limits=FEW, solver=solver, progress=interrupt)
+    assert result.plan is not None
+    assert result.stopped_by is Stop.USER
+
+
+@every_heuristic
+def test_nothing_that_fits_is_proved(solver: str) -> None:
+    result = solve_groups(room_problem(memory_limit=1000.0), limits=FEW, solver=solver)
+    assert result.status is Status.INFEASIBLE
+    assert result.reason
+
+
+def test_the_best_plans_in_order_take_a_proof() -> None:
+    with pytest.raises(UsageError, match="--top: found 3 with --solver anneal, a heuristic"):
+        solve_groups(room_problem(), solver="anneal", top=3)
+
+
+# ---- choices ------------------------------------------------------------------------------------
+
+
+def test_near_choices_differ_in_little() -> None:
+    rows = [(a, b, c) for a in range(4) for b in range(4) for c in range(4)]
+    nearness, random = Nearness(rows), np.random.default_rng(0)
+    drawn = [rows[nearness.draw(21, random)] for _ in range(500)]
+    differing = [sum(x != y for x, y in zip(row, rows[21], strict=True)) for row in drawn]
+    assert 0 not in differing
+    assert differing.count(1) > differing.count(3)
+    assert Nearness(rows[:1]).draw(0, random) == 0
+
+
+class Valley:
+    """Numbers on a ring; the lowest is far from most."""
+
+    def __init__(self) -> None:
+        self.looked: list[int] = []
+
+    def draw(self, random: np.random.Generator) -> int:
+        return int(random.integers(400))
+
+    def near(self, choice: int, random: np.random.Generator) -> int:
+        return (choice + int(random.choice([-3, -1, 1, 3]))) % 400
+
+    def least(self, choice: int) -> float:
+        return 0.5
+
+    def cost(self, choice: int) -> float:
+        self.looked.append(choice)
+        return math.inf if choice % 7 == 3 else 1.0 + abs(choice - 123) / 100
+
+
+def test_annealing_finds_the_lowest_and_looks_once_at_each() -> None:
+    valley = Valley()
+    best = ChoiceAnnealing(valley, Limits(starts=16), lambda: True).run()
+    assert best == 123
+    assert len(valley.looked) == len(set(valley.looked))
+
+
+def test_annealing_without_a_plan_finds_none() -> None:
+    class Nothing(Valley):
+        def cost(self, choice: int) -> float:
+            return math.inf
+
+    assert ChoiceAnnealing(Nothing(), Limits(starts=2), lambda: True).run() is None
+
+
+def test_a_row_of_candidates_is_a_path_again() -> None:
+    part = parts_of(room_problem())[2]
+    opened = part.explicit(part.graph(np.inf, None))
+    assert opened is not None
+    path = ChainDP().solve(opened.graph, Limits()).path
+    choices = opened.choice[list(path)].tolist()
+    found = path_of_choices(opened, choices)
+    assert opened.choice[list(found)].tolist() == choices
+    assert opened.graph.is_path(found)
+    assert path_of_choices(opened, choices[1:]) == ()
