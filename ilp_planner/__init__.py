@@ -67,11 +67,19 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem as Problem
     from ilp_planner.problem import build_problem as build_problem
     from ilp_planner.profiles.aceso import read_aceso_profile as read_aceso_profile
+    from ilp_planner.profiles.alpa import read_alpa as read_alpa
     from ilp_planner.profiles.amp import read_amp as read_amp
     from ilp_planner.profiles.analytic import analytic_profile as analytic_profile
     from ilp_planner.profiles.analytic_layers import analytic_layers as analytic_layers
+    from ilp_planner.profiles.layer_table import layer_profile as layer_profile
     from ilp_planner.profiles.layers import LayerProfile as LayerProfile
+    from ilp_planner.profiles.measurements import Measurements as Measurements
+    from ilp_planner.profiles.measurements import read_measurements as read_measurements
+    from ilp_planner.profiles.measurements import write_measurements as write_measurements
     from ilp_planner.profiles.metis import read_metis_profile as read_metis_profile
+    from ilp_planner.profiles.operator_table import operator_profile as operator_profile
+    from ilp_planner.profiles.predict.collectives import CollectivePredictor as CollectivePredictor
+    from ilp_planner.profiles.predict.layers import LayerPredictor as LayerPredictor
     from ilp_planner.profiles.table import Profile as Profile
     from ilp_planner.result import GroupResult as GroupResult
     from ilp_planner.result import Result as Result
@@ -111,8 +119,8 @@ _HOMES = {
         "UsageError",
     ),
     "evaluate": ("Evaluation", "Violation", "evaluate"),
-    "formats.megatron_arguments": ("job_of_arguments", "read_arguments"),
-    "formats.megatron_script": ("read_script",),
+    "formats.megatron.arguments": ("job_of_arguments", "read_arguments"),
+    "formats.megatron.script": ("read_script",),
     "mixed.build": ("ModelSizes", "build_group_problem"),
     "mixed.evaluate": ("GroupEvaluation", "evaluate_groups"),
     "mixed.problem": ("GroupProblem",),
@@ -121,10 +129,16 @@ _HOMES = {
     "problem": ("Problem", "build_problem"),
     "profiles.aceso": ("read_aceso_profile",),
     "profiles.amp": ("read_amp",),
+    "profiles.alpa": ("read_alpa",),
     "profiles.analytic": ("analytic_profile",),
     "profiles.analytic_layers": ("analytic_layers",),
+    "profiles.layer_table": ("layer_profile",),
     "profiles.layers": ("LayerProfile",),
+    "profiles.measurements": ("Measurements", "read_measurements", "write_measurements"),
     "profiles.metis": ("read_metis_profile",),
+    "profiles.operator_table": ("operator_profile",),
+    "profiles.predict.collectives": ("CollectivePredictor",),
+    "profiles.predict.layers": ("LayerPredictor",),
     "profiles.table": ("Profile",),
     "result": ("GroupResult", "Result", "Status", "Stop"),
     "solve": ("solve",),

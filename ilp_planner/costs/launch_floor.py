@@ -141,8 +141,11 @@ def time_origins(
     if key.samples in known and not profile.isolated:
         error = profile.errors.get(key)
         if key in profile.origins:
+            # The error is that of what rows predict; what links are said to do has none of its own.
+            predicted = profile.origins[key].keys() - {Provenance.MEASURED, Provenance.ANALYTIC}
             for source, seconds in profile.origins[key].items():
-                yield Origin(source, error), seconds
+                known = source in predicted or not predicted
+                yield Origin(source, error if known else None), seconds
         else:
             measured = key in profile.measured
             yield Origin(Provenance.MEASURED if measured else Provenance.ANALYTIC, error), row

@@ -15,6 +15,8 @@ import numpy as np
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.heuristic import PORTFOLIO, plan_and_bound
+from ilp_planner.mixed.placed_moves import improve_placed
+from ilp_planner.mixed.planner_space import PlannerPart
 from ilp_planner.mixed.solve import GroupSearch, OutOfTimeError, solve_groups
 from ilp_planner.mixed.space import NEVER
 from ilp_planner.result import Stop
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from ilp_planner.result import GroupResult
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
+FIRST = 0.1  # relative: how far above the bound of each part a first plan is looked for
 SLACKS = (0.05, 0.15, 0.4, 1.0)  # relative: how far above the bounds to look, one after the other
 MOST_ARCS = 300_000  # of a graph that is searched as a whole
 NARROWINGS, ENOUGH = 12, 3  # tries to leave out little; that part of the most is enough
-FEWER = 8  # of so many starts one, where only a first look is taken
-FINALISTS = 2  # parts that all starts are spent on at last
+NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
+FEWER = 4  # of so many starts one, where only a first look is taken
+FINALISTS = 3  # parts that all starts are spent on at last
 PROVED = 1e-9  # relative
 
 
@@ -115,13 +119,18 @@ class GraphHunt:
         """Look a little above the bounds with few starts, then with all where it went best."""
         search = self.search
         few = max(1, search.limits.starts // FEWER)
-        for state in search.states:
+        for number, state in enumerate(search.states):
             search.check_time()
-            search.outline(state, NEVER)
+            search.outline(state, min(search.objective, NEVER))
+            near = min(state.bound * (1 + FIRST), search.objective)
+            if 0 < state.bound < search.objective * (1 - PROVED):
+                self.look(number, near, few)
         base = max(search.bound, min((s.promise for s in search.states), default=0.0))
         for slack in (*SLACKS, np.inf):
             # Without an outline there are no bounds to begin with, and all is looked at.
             guess = min(base * (1 + slack), NEVER) if base > 0 else NEVER
+            if guess * (1 + NEAR) >= search.objective:
+                guess = search.objective
             for number in self.order():
                 state = search.states[number]
                 if state.bound < min(guess, search.objective) * (1 - PROVED):
@@ -130,15 +139,16 @@ class GraphHunt:
                 break
         best = sorted(self.found, key=self.found.__getitem__)[:FINALISTS]
         for number in best if few < search.limits.starts else ():
-            self.look(number, self.found[number] * (1 + SLACKS[0]), search.limits.starts)
+            self.look(number, search.objective, search.limits.starts, others=True)
 
     def order(self) -> list[int]:
         """Return the numbers of all parts, those with the least bounds first."""
         states = self.search.states
         return sorted(range(len(states)), key=lambda n: states[n].bound)
 
-    def look(self, number: int, guess: float, starts: int) -> None:
-        """Search one part for plans below `guess` seconds."""
+    def look(self, number: int, guess: float, starts: int, *, others: bool = False) -> None:
+        """Search one part for plans below `guess` seconds; and for others like the best path where
+        placing that takes more than the path."""
         search, state = self.search, self.search.states[number]
         search.check_time()
         opened, hint = open_below(search, state, guess)
@@ -151,6 +161,12 @@ class GraphHunt:
         value = solution.objective + state.part.constant
         self.found[number] = min(value, self.found.get(number, np.inf))
         search.take(state, opened.choice[list(solution.path)].tolist())
+        if (
+            others
+            and search.objective > value * (1 + PROVED)
+            and isinstance(state.part, PlannerPart)
+        ):
+            improve_placed(search, state, opened.choice[list(solution.path)].tolist())
 
 
 def open_below(

@@ -73,6 +73,13 @@ def layer_profile(
         profile = _of_parts(table, rows, wanted)
     found = _Times(rows, messages)
     time = {key: seconds + found.added[key] for key, seconds in profile.time.items()}
+    for key, seconds in profile.time.items():
+        if not (seconds > 0).all():
+            raise ProfileError(
+                f"{table.source}: {describe_key(key)}: layer {int(np.argmax(seconds <= 0))}: "
+                f"'time_s': found {seconds.min():g}, expected more than 0: what takes no time was "
+                "not measured (`ilp-plan profile check` finds such rows)"
+            )
     return LayerProfile(
         source=table.source,
         layers=profile.layers,

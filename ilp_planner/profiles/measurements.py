@@ -111,6 +111,8 @@ VALUES: dict[Record, tuple[str, ...]] = {
 ISOLATED = "isolated"  # what `timing` says of layers that were timed by themselves
 VERSION_LINE = f"{COMMENT} {TITLE} {VERSION}"
 QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([A-Za-zµ]+)")
+# What no machine has, and arithmetic with it overflows.
+MOST_SECONDS, LEAST_SECONDS, MOST_COUNT, MOST = 1e9, 1e-12, 1e9, 1e30
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -311,7 +313,7 @@ def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFram
     frame = frame.copy()
     for name in (*TEXT_COLUMNS, "status", "provenance", "source"):
         texts = frame[name]
-        frame[name] = texts.where(texts.notna(), "").astype(str).str.split().str.join(" ")
+        frame[name] = texts.where(texts.notna(), "").astype(str).map(_plain)
     for name, kinds in (("record", Record), ("status", RowStatus), ("provenance", Provenance)):
         known = {kind.value for kind in kinds}
         wrong = frame.index[~frame[name].isin(known)]
@@ -331,6 +333,12 @@ def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFram
             broken = frame.index[~empty & (values % 1 != 0)]
             if len(broken):
                 refuse(broken[0], name, raw[broken[0]], "a whole number")
+        if unit == "line":
+            floor, most = _range(name)
+            outside = frame.index[(values > most) | ((values > 0) & (values < floor))]
+            if len(outside):
+                ends = f"at most {most:g}" + (f", and 0 or at least {floor:g}" if floor else "")
+                refuse(outside[0], name, raw[outside[0]], ends)
         frame[name] = values
     for kind in Record:
         of_kind = frame["record"] == kind.value
@@ -354,6 +362,18 @@ def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFram
         if len(wrong):
             refuse(wrong[0], name, frame.at[wrong[0], name], f"at least {bound}")
     return frame.reset_index(drop=True)
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line, without characters that would steer a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _range(column: str) -> tuple[float, float]:
+    """Return the least value above 0 and the most that a table may say."""
+    if column.endswith("_s"):
+        return LEAST_SECONDS, MOST_SECONDS
+    return 0.0, MOST_COUNT if column in WHOLE else MOST
 
 
 def _expected(column: str, found: str) -> str:

@@ -176,13 +176,14 @@ def _collectives(
     every_size: bool,
 ) -> tuple[Tables, Origins]:
     """Return seconds by (primitive, devices) and whole MiB that a device passes in."""
+    device = cluster.device.profile if cluster is not None else ""
     frame = table.frame[table.frame["record"] == Record.COLLECTIVE]
-    frame = frame[frame["name"].isin(PRIMITIVES)]
+    frame = rows_of_device(frame[frame["name"].isin(PRIMITIVES)], device)
     groups = [degree for degree in degrees if degree > 1]
     sizes = sorted({round(row.input / MIB) for row in rows.values()})
     if frame.empty:
         return {}, {}
-    tables, origins = _whole_sizes(frame)
+    tables, origins = _whole_sizes(frame, device)
     if table.machine.get("format") == "aceso":
         return tables, origins
     wanted: dict[tuple[str, int], list[int]] = {}
@@ -203,9 +204,6 @@ def _collectives(
         predictor = CollectivePredictor(table)
     except ProfileError:
         return tables, origins  # every row failed
-    device = cluster.device.profile if cluster is not None else ""
-    if device not in set(frame["device"]):
-        device = ""
     for key, lacking in wanted.items():
         primitive, devices = key
         for size in lacking:
@@ -219,9 +217,9 @@ def _collectives(
     return tables, origins
 
 
-def _whole_sizes(frame: pandas.DataFrame) -> tuple[Tables, Origins]:
+def _whole_sizes(frame: pandas.DataFrame, device: str) -> tuple[Tables, Origins]:
     """Return the rows inside one node, of neighbouring ranks and one group at a time, whose size is
-    whole MiB."""
+    whole MiB; those of another device type are no measurements."""
     tables: Tables = {}
     origins: Origins = {}
     plain = frame[["hosts", "stride", "groups"]].fillna(1.0).eq(1.0).all(axis=1)
@@ -237,10 +235,17 @@ def _whole_sizes(frame: pandas.DataFrame) -> tuple[Tables, Origins]:
             continue  # of several runs (types of numbers, machines) the fastest
         tables.setdefault(key, {})[int(size)] = FAILED_SECONDS if failed else float(row["time_s"])
         provenance = Provenance(row["provenance"])
+        error = None if row["error"] != row["error"] else float(row["error"])
+        if provenance is Provenance.MEASURED and _is_other(row["device"], device):
+            provenance, error = Provenance.EXTRAPOLATED, None
         if provenance is not Provenance.MEASURED:
-            error = None if row["error"] != row["error"] else float(row["error"])
             origins.setdefault(key, {})[int(size)] = Origin(provenance, error)
     return tables, origins
+
+
+def _is_other(found: str, device: str) -> bool:
+    """Tell whether a row is of another device type than the one planned for."""
+    return bool(found and device) and found.casefold() != device.casefold()
 
 
 def estimated_collectives(
@@ -268,13 +273,14 @@ def _links(
     table: Measurements, cluster: ClusterSpec | None
 ) -> tuple[list[tuple[float, ...]], tuple[Origin, Origin], list[str]]:
     """Return bandwidths of messages of 1, 2, 4 ... MiB inside a node and between nodes."""
-    frame = table.of(Record.POINT_TO_POINT)
+    device = cluster.device.profile if cluster is not None else ""
+    frame = rows_of_device(table.of(Record.POINT_TO_POINT), device)
     found: list[tuple[float, ...] | None] = []
     origins = []
     for inside in (True, False):
         rows = frame[(frame["hosts"].fillna(1.0) == 1.0) == inside]
         rows = rows[(rows["bytes"] > 0) & (rows["time_s"] > 0)]
-        known = None if rows.empty else _read_off(rows)
+        known = None if rows.empty else _read_off(rows, device)
         found.append(None if known is None else known[0])
         origins.append(MEASURED if known is None else known[1])
     notes = []
@@ -325,12 +331,13 @@ def _from_gathers(table: Measurements) -> tuple[tuple[float, ...] | None, Origin
     return tuple(found), Origin(Provenance.EXTRAPOLATED)
 
 
-def _read_off(rows: pandas.DataFrame) -> tuple[tuple[float, ...], Origin]:
+def _read_off(rows: pandas.DataFrame, device: str) -> tuple[tuple[float, ...], Origin]:
     """Return bandwidths at 1, 2, 4 ... MiB: the rows' own where they are of these sizes, else on
     straight lines through their times; above the largest, its bandwidth."""
     times = rows.groupby("bytes")["time_s"].median().sort_index()
     sizes, seconds = times.index.to_numpy(np.float64), times.to_numpy(np.float64)
     measured = bool((rows["provenance"] == Provenance.MEASURED).all())
+    measured = measured and not any(_is_other(name, device) for name in rows["device"])
     exact = set(sizes.tolist())
     wanted = np.array([s for s in MESSAGES if s <= sizes[-1]] or MESSAGES[:1], dtype=np.float64)
     found = []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 EFFORT = 60_000  # arcs that a start of the first round looks at, some milliseconds
-SWEEPS = 6  # or so many times all arcs
+SWEEPS, LIMITED = 2, 8  # or so many times all arcs; where devices are limited
 PIECE = 20_000_000  # arcs between two looks at the clock
 HOT, COLD = 0.05, 1e-6  # temperature, in costs of the first paths
 NEAR, FAR = 1e-3, 2.0  # relative: how far above the least maxima the first paths aim
@@ -95,7 +95,8 @@ class _Contest:
         self.capacity = np.array(graph.capacity, np.int64)
         self.by_kind, self.kind, self.keys = self.group_kinds()
         self.weight = float(graph.micro_batches - 1)
-        self.steps = max(1, int(effort * max(EFFORT, SWEEPS * graph.arcs)))
+        sweeps = LIMITED if graph.capacity else SWEEPS
+        self.steps = max(1, int(effort * max(EFFORT, sweeps * graph.arcs)))
         longest = min(graph.operators, graph.nodes)
         starts = limits.starts
         self.paths = np.zeros((starts, longest + 1), np.int64)  # the last entry: how many arcs

@@ -14,6 +14,8 @@ from ilp_planner.mixed.build import build_group_problem
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.heuristic import find_group_plan, path_of_choices
+from ilp_planner.mixed.placed_moves import neighbours
+from ilp_planner.mixed.planner_space import PlannerPart
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.mixed.spaces import parts_of
 from ilp_planner.profiles.amp import read_amp
@@ -179,3 +181,20 @@ def test_a_row_of_candidates_is_a_path_again() -> None:
     assert opened.choice[list(found)].tolist() == choices
     assert opened.graph.is_path(found)
     assert path_of_choices(opened, choices[1:]) == ()
+
+
+def test_neighbours_of_a_plan_cover_all_layers_with_the_same_devices() -> None:
+    part = parts_of(room_problem())[2]
+    assert isinstance(part, PlannerPart)
+    opened = part.explicit(part.graph(np.inf, None))
+    assert opened is not None
+    candidates = part.everything()
+    for path in ([0], list(ChainDP().solve(opened.graph, Limits()).path)):
+        choices = opened.choice[path].tolist()
+        used = part.use[candidates.option[choices]].sum(axis=0)
+        first, last = int(candidates.start[choices[0]]), int(candidates.stop[choices[-1]])
+        for near in neighbours(part, choices):
+            rows = list(near)
+            assert candidates.start[rows].tolist() == [first, *candidates.stop[rows[:-1]].tolist()]
+            assert candidates.stop[rows[-1]] == last
+            assert (part.use[candidates.option[rows]].sum(axis=0) == used).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,7 +88,8 @@ class CollectivePredictor:
         size: bytes of the whole tensor.
         group_size, hosts, stride: as in the table.
         groups: that do the same at once; None: as many as the hosts have room for, as in training.
-        device, dtype: rows of these only, where there are any; '': of all.
+        device, dtype: rows of these only, where there are any; '': of all. Rows of another device
+            type, or of several together, are no measurements of the one that is asked for.
         """
         if group_size <= 1:
             return Prediction(
@@ -99,7 +100,16 @@ class CollectivePredictor:
             )
         source = self._of(device)
         setting = source.setting(group_size, hosts, stride, groups)
-        return source.predict(name, setting, dtype, _checked(size))
+        found = source.predict(name, setting, dtype, _checked(size))
+        whose = self._foreign(device)
+        if whose:
+            found = replace(
+                found,
+                provenance=Provenance.EXTRAPOLATED,
+                error=None,
+                basis=f"{found.basis}, of {whose}",
+            )
+        return found
 
     def seconds(
         self,
@@ -129,9 +139,26 @@ class CollectivePredictor:
     def _of(self, device: str) -> _OfDevice:
         rows = self._rows
         if device not in self._readers:
-            chosen = rows[rows["device"] == device] if device else rows
-            self._readers[device] = _OfDevice(rows if chosen.empty else chosen)
+            self._readers[device] = _OfDevice(rows_of_device(rows, device) if device else rows)
         return self._readers[device]
+
+    def _foreign(self, device: str) -> str:
+        """Return whose rows stand in for those of a device type; '' for its own."""
+        named = [name for name in dict.fromkeys(self._rows["device"]) if name]
+        if device and "" not in set(self._rows["device"]):
+            own = device.casefold() in {name.casefold() for name in named}
+            return "" if own else f"another device: {', '.join(named)}"
+        return f"several devices: {', '.join(named)}" if not device and len(named) > 1 else ""
+
+
+def rows_of_device(rows: pandas.DataFrame, device: str) -> pandas.DataFrame:
+    """Return the rows of a device type, else those that name none, else all."""
+    names = rows["device"].str.casefold()
+    for wanted in (device.casefold(), ""):
+        chosen = rows[names == wanted]
+        if not chosen.empty:
+            return chosen
+    return rows
 
 
 def _checked(size: float) -> float:
