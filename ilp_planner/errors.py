@@ -54,11 +54,16 @@ def interruptible() -> Iterator[None]:
     """Let a Ctrl-C that comes while compiled code runs be a KeyboardInterrupt.
 
     Numba hands the result over with the exception set, which Python makes a SystemError with that
-    cause.
+    cause; where it was about to be compiled or loaded, with other errors in between.
     """
     try:
         yield
     except SystemError as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error
+        seen: list[BaseException] = []
+        cause: BaseException | None = error
+        while cause is not None and cause not in seen:
+            if isinstance(cause, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            seen.append(cause)
+            cause = cause.__cause__ or cause.__context__
         raise

@@ -144,7 +144,8 @@ def _whose(found: Outcome, limits: Limits) -> str:
     """Say what is the heuristic's."""
     plan = "plan" if math.isfinite(found.objective) else "no plan"
     wall = format_seconds(found.wall)
-    return f"{found.solver}: a heuristic from {limits.starts} starts, {plan} after {wall}"
+    starts = "1 start" if limits.starts == 1 else f"{limits.starts} starts"
+    return f"{found.solver}: a heuristic from {starts}, {plan} after {wall}"
 
 
 def _remarks(found: Outcome, proved: Outcome, status: Status) -> list[str]:

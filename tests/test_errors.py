@@ -17,6 +17,13 @@ def test_an_interrupt_of_compiled_code_is_an_interrupt() -> None:
         compiled(KeyboardInterrupt())
 
 
+def test_an_interrupt_with_other_errors_in_between_is_an_interrupt() -> None:
+    between = RuntimeError("cannot be loaded")
+    between.__context__ = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        compiled(between)
+
+
 @pytest.mark.parametrize("cause", [None, ValueError("x")])
 def test_other_errors_stay_what_they_are(cause: BaseException | None) -> None:
     with pytest.raises(SystemError), interruptible():

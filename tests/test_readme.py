@@ -17,6 +17,7 @@ README = (ROOT / "README.md").read_text()
 CONSOLE = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
 DATABASE = ROOT.parent / "shared" / "data" / "aceso" / "eurosys"
 AMP = ROOT.parent / "shared" / "data" / "amp" / "profiles.json"
+ALPA = ROOT.parent / "shared" / "data" / "alpa" / "prof_database.json"
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -53,7 +54,7 @@ def test_the_excerpt_is_of_what_the_command_prints():
     assert [line for line in expected if line not in printed] == []
 
 
-@pytest.mark.parametrize("block", [0, 4], ids=["opening", "mixed clusters"])
+@pytest.mark.parametrize("block", [0, 5], ids=["opening", "mixed clusters"])
 def test_transcripts_are_what_the_commands_print(block: int):
     command, _, shown = CONSOLE[block].partition("\n")
     done = run(command.removeprefix("$ "), ROOT)
@@ -99,6 +100,20 @@ def test_the_commands_run_as_written(checkout: Path):
 
 
 @pytest.mark.skipif(
+    not (SAMPLES.is_dir() and ALPA.exists()),
+    reason="Alpa's and Metis's profiles are not in ../shared",
+)
+def test_the_commands_for_profiles_run_as_written(checkout: Path):
+    _, links, checked, _, layers, _ = run_block(4, checkout)
+    assert len(re.findall(r"^all_reduce +16 on [24] hosts", links, re.MULTILINE)) == 4
+    assert {"measured", "extrapolated"} <= set(links.split())
+    assert "1 warning in 27 of 3693 rows" in checked
+    assert len(re.findall("tp 8, micro-batch 16", layers)) >= 3
+    assert "<svg" in (checkout / "error.html").read_text()
+    assert len(list((checkout / "exported").glob("DeviceType.*.json"))) == 9
+
+
+@pytest.mark.skipif(
     not (SAMPLES.is_dir() and AMP.exists()),
     reason="Metis's and AMP's profiles are not in ../shared",
 )
@@ -108,7 +123,7 @@ def test_the_commands_for_mixed_clusters_run_as_written(checkout: Path):
     write_metis_cluster(
         published_cluster([4], [4]), checkout / "hostfile", checkout / "clusterfile.json"
     )
-    metis, top, checked, amp, free = run_block(5, checkout)
+    metis, top, checked, amp, free = run_block(6, checkout)
     assert "9.293 s for 128 samples" in metis  # the optimum of its space by an exact search
     assert len(re.findall(r"^ +(\d+) +\d\.\d{6} ", top, re.MULTILINE)) == 10
     assert "proved by the certificate, derived again" in checked

@@ -111,9 +111,10 @@ def measure(
     from --links. A row is in FILE as soon as it is measured.
     """
     need_torch(COMMAND)
-    spec = read_model(spec_candidates(model, "models")[0])
+    file = spec_candidates(model, "models")[0]
+    spec = read_model(file)
     collectives = read_measurements(links) if links is not None else None
-    check_writable(output)
+    check_writable(output, [file, *([links] if links is not None else [])])
     with ShareBar() as bar, _said_when_interrupted(output):
         summary = measure_model(
             spec,

@@ -26,7 +26,7 @@ def predict(
             metavar="'KEY=VALUE ...'",
             help="Rows to predict, several times if need be: tp, micro_batch, sequence, hidden, "
             "device, name, layers, split; or collective, group_size, hosts, stride, groups, bytes; "
-            "or flop. tp=2,4 asks for both.",
+            "or flop and dtype. tp=2,4 asks for both.",
             show_default=False,
         ),
     ] = None,

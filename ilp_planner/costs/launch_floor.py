@@ -144,8 +144,8 @@ def time_origins(
             # The error is that of what rows predict; what links are said to do has none of its own.
             predicted = profile.origins[key].keys() - {Provenance.MEASURED, Provenance.ANALYTIC}
             for source, seconds in profile.origins[key].items():
-                known = source in predicted or not predicted
-                yield Origin(source, error if known else None), seconds
+                has_error = source in predicted or not predicted
+                yield Origin(source, error if has_error else None), seconds
         else:
             measured = key in profile.measured
             yield Origin(Provenance.MEASURED if measured else Provenance.ANALYTIC, error), row

@@ -34,6 +34,8 @@ def anneal_space(search: GroupSearch) -> bool:
         return True
     if problem.space != "metis":
         return False
+    if not search.states:  # nothing is profiled that fits: there is nothing to draw
+        return True
     choices = PartChoices(search)
     best = ChoiceAnnealing(choices, search.limits, search.goon).run()
     if best is not None:

@@ -10,6 +10,8 @@ from ilp_planner.errors import ProfileError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pandas
+
     from ilp_planner.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -77,3 +79,13 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
         most_samples=pairs(profile.most_samples),
         forward=along(profile.forward),
     )
+
+
+def rows_of_device(rows: pandas.DataFrame, device: str) -> pandas.DataFrame:
+    """Return the rows of a device type, else those that name none, else all; '': all."""
+    names = rows["device"].str.casefold()
+    for wanted in (device.casefold(), "") if device else ():
+        chosen = rows[names == wanted]
+        if not chosen.empty:
+            return chosen
+    return rows

@@ -61,10 +61,9 @@ def layer_profile(
     """
     rows = layer_rows(table, wanted)
     if not rows.complete:
-        why = _some([f"{describe_key(key)}: {text}" for key, text in rows.refused.items()])
         raise ProfileError(
             f"{table.source}: expected a row for each of {rows.layers} layers under one device "
-            f"type, tp and micro-batch, found {why or 'some layers only'}"
+            f"type, tp and micro-batch, found {rows.lacking()}"
         )
     messages = MessageTimes(table, cluster)
     if is_metis_like(rows.complete):
@@ -213,8 +212,8 @@ def _of_parts(table: Measurements, rows: LayerRows, wanted: Wanted) -> LayerProf
         fixed[pair], growing[pair] = covering_line(
             sizes, np.array([_workspace(rows.complete[key]) for key in keys])
         )
-        step = rows.complete[keys[0]]["optimizer_s"].to_numpy(np.float64)
-        if not np.isnan(step).any():
+        step = _optimizer_step([rows.complete[key] for key in keys])
+        if step is not None:
             optimizer[pair] = step
         elif keys[0] in steps:
             share = state[pair] / state[pair].sum() if state[pair].any() else 0.0 * state[pair]
@@ -232,6 +231,21 @@ def _of_parts(table: Measurements, rows: LayerRows, wanted: Wanted) -> LayerProf
         optimizer=optimizer,
         notes=table.notes,
     )
+
+
+def _optimizer_step(frames: Sequence[pandas.DataFrame]) -> NDArray[np.float64] | None:
+    """Return the seconds of the optimiser step, float64 [L]: the same whatever the micro-batch, so
+    the median of all that were measured, else predicted; None where nothing says it."""
+    for measured in (True, False):
+        known = [
+            frame["optimizer_s"].to_numpy(np.float64)
+            for frame in frames
+            if bool((frame["provenance"] == Provenance.MEASURED).all()) == measured
+        ]
+        known = [step for step in known if not np.isnan(step).any()]
+        if known:
+            return np.asarray(np.median(known, axis=0), np.float64)
+    return None
 
 
 def _column(table: Measurements, rows: LayerRows, key: LayerKey, name: str) -> NDArray[np.float64]:

@@ -111,6 +111,7 @@ VALUES: dict[Record, tuple[str, ...]] = {
 ISOLATED = "isolated"  # what `timing` says of layers that were timed by themselves
 VERSION_LINE = f"{COMMENT} {TITLE} {VERSION}"
 QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([A-Za-zµ]+)")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # What no machine has, and arithmetic with it overflows.
 MOST_SECONDS, LEAST_SECONDS, MOST_COUNT, MOST = 1e9, 1e-12, 1e9, 1e30
 
@@ -365,8 +366,8 @@ def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFram
 
 
 def _plain(text: str) -> str:
-    """Return a text on one line, without characters that would steer a terminal."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Return a text on one line, without the characters that steer a terminal."""
+    return " ".join(CONTROL.sub(" ", text).split())
 
 
 def _range(column: str) -> tuple[float, float]:

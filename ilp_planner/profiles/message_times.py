@@ -78,9 +78,7 @@ class MessageTimes:
 
             if self._predictor is None:
                 self._predictor = CollectivePredictor(self.table)
-            found = self._predictor.predict(
-                ALL_REDUCE, size, group_size=tp, hosts=1, device=device
-            )
+            found = self._predictor.predict(ALL_REDUCE, size, group_size=tp, hosts=1, device=device)
             return found.value, Origin(found.provenance, found.error)
         if self.cluster is None:
             raise ProfileError(

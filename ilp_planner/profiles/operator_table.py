@@ -15,6 +15,7 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths
 from ilp_planner.profiles.convert.aceso import FIELDS, whole_tensor
+from ilp_planner.profiles.device_names import rows_of_device
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.profiles.message_times import MessageTimes, links_inside
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey

@@ -3,7 +3,7 @@ layer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
@@ -42,14 +42,20 @@ class LayerRows:
 
     layers: number of layers, L. names: of them, empty where not said. complete: key -> frame with a
     row per layer, the columns of the table. refused: key -> why it cannot run, from rows that ran
-    out of memory or failed. partial: keys with some layers only.
+    out of memory or failed. partial: keys with some layers only -> the first that has no row.
     """
 
     layers: int
     names: tuple[str, ...]
     complete: Mapping[LayerKey, pandas.DataFrame]
     refused: Mapping[LayerKey, str]
-    partial: tuple[LayerKey, ...] = ()
+    partial: Mapping[LayerKey, int] = field(default_factory=dict)
+
+    def lacking(self) -> str:
+        """Say what keeps keys from being complete, of the first three."""
+        found = [f"{describe_key(key)}: {why}" for key, why in self.refused.items()]
+        found += [f"{describe_key(key)}: none for layer {n}" for key, n in self.partial.items()]
+        return "; ".join(found[:3]) + (f"; {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def describe_records(table: Measurements) -> str:
@@ -138,7 +144,7 @@ def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
     frame = frame.assign(layer=ranges)
     complete: dict[LayerKey, pandas.DataFrame] = {}
     refused: dict[LayerKey, str] = {}
-    partial: list[LayerKey] = []
+    partial: dict[LayerKey, int] = {}
     names = [""] * layers
     for _, group in frame.groupby(["device", "tp", "micro_batch"], sort=True):
         first = group.iloc[0]
@@ -159,13 +165,13 @@ def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
         if len(each) == layers:
             complete[key] = each
         elif not len(vain):
-            partial.append(key)
+            partial[key] = min(set(range(layers)) - set(each.index.tolist()))
     return LayerRows(
         layers=layers,
         names=tuple(names),
         complete=complete,
         refused={key: why for key, why in refused.items() if key not in complete},
-        partial=tuple(partial),
+        partial=partial,
     )
 
 

@@ -124,6 +124,7 @@ def test_a_rank_that_dies_leaves_a_line_and_the_rows(tmp_path):
 
 @pytest.mark.usefixtures("torch_is_there")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the ranks in /proc")
+@pytest.mark.slow
 def test_control_c_leaves_no_process(tmp_path):
     run = start("-m", "ilp_planner", *MEASURE, "links.csv", *LONG, cwd=tmp_path)
     wait_for(lambda: (tmp_path / "links.csv").exists() and len(ranks_of(run)) == 2)

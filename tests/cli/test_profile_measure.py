@@ -29,6 +29,7 @@ def small(folder):
 
 
 @NEEDS_TORCH
+@pytest.mark.slow
 def test_several_degrees_and_sizes(ilp_plan, folder, small):
     sizes = ("--tp", 1, 2, "--micro-batch-size", 1, 2, "--sequence-length", 8, 16)
     done = ilp_plan(*small, *sizes, "--repeats", 1, "--device", "cpu", "--only", "layers")
@@ -39,6 +40,24 @@ def test_several_degrees_and_sizes(ilp_plan, folder, small):
     assert len(layers[["tp", "micro_batch", "sequence"]].drop_duplicates()) == 8
     again = ilp_plan(*small, *sizes, "--device", "cpu", "--only", "layers", "--resume")
     assert again.out.splitlines()[0] == "measured  0 rows, 32 were there before"
+
+
+@NEEDS_TORCH
+def test_no_input_is_written_over(ilp_plan, folder, small):
+    links = folder / "links.csv"
+    links.write_text(
+        "record,name,group_size,hosts,bytes,time_s,status,provenance\n"
+        "collective,all_reduce,2,1,1024,0.1,ok,measured\n"
+    )
+    for name in ("small.toml", "links.csv"):
+        before = (folder / name).read_text()
+        done = ilp_plan(*small, "--links", "links.csv", "--output", name, "--device", "cpu")
+        assert done.code == 1
+        assert (
+            done.err
+            == f"ilp-plan: {name}: would be written over the input, expected another file\n"
+        )
+        assert (folder / name).read_text() == before
 
 
 @NEEDS_TORCH

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.launch_floor import Calibration, predict_time, predict_times
+from ilp_planner.costs.launch_floor import Calibration, predict_time, predict_times, time_origins
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Provenance
 
@@ -53,6 +53,16 @@ def test_lines_through_rows(samples: int, seconds: list[float], source: Provenan
 
 def test_rows_that_are_no_measurements() -> None:
     assert predict_time(replace(MANY, measured=frozenset()), "a", 1, 2)[1] == Provenance.ANALYTIC
+
+
+def test_the_error_is_that_of_what_rows_predict() -> None:
+    key, row = LayerKey("a", 1, 2), np.array([4.0, 1.0])
+    parts = {Provenance.EXTRAPOLATED: 0.75 * row, Provenance.ANALYTIC: 0.25 * row}
+    said = replace(MANY, origins={key: parts}, errors={key: 0.5})
+    found = {origin for origin, _ in time_origins(said, key, row)}
+    assert found == {(Provenance.EXTRAPOLATED, 0.5), (Provenance.ANALYTIC, None)}
+    alone = replace(MANY, origins={key: {Provenance.ANALYTIC: row}}, errors={key: 0.5})
+    assert [origin for origin, _ in time_origins(alone, key, row)] == [(Provenance.ANALYTIC, 0.5)]
 
 
 def test_not_profiled() -> None:

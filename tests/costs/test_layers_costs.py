@@ -127,8 +127,7 @@ def test_shares_of_the_time_by_source() -> None:
     stages = costs_of().plan_cost(plan, TWO).stages
     slowest = max(stage.time for stage in stages)
     sent = sum(
-        stage.time_terms["point-to-point"] * (4 if stage.time == slowest else 1)
-        for stage in stages
+        stage.time_terms["point-to-point"] * (4 if stage.time == slowest else 1) for stage in stages
     )
     assert shares[Provenance.ANALYTIC].share * total > sent > 0
 

@@ -118,6 +118,14 @@ def test_nothing_that_fits_is_proved(solver: str) -> None:
     assert result.reason
 
 
+@every_heuristic
+def test_a_space_without_parts_is_proved_empty(solver: str) -> None:
+    problem = room_problem(cost_model="metis", space="metis", memory_limit=1000.0)
+    result = solve_groups(problem, limits=FEW, solver=solver)
+    assert result.status is Status.INFEASIBLE
+    assert result.plan is None
+
+
 def test_the_best_plans_in_order_take_a_proof() -> None:
     with pytest.raises(UsageError, match="--top: found 3 with --solver anneal, a heuristic"):
         solve_groups(room_problem(), solver="anneal", top=3)

@@ -65,6 +65,12 @@ def test_gradients_are_said_or_follow_from_the_states(
     np.testing.assert_allclose(profile.gradients, 2 * MIB * bytes_per_weight)
 
 
+def test_one_noisy_optimiser_step_does_not_count() -> None:
+    noisy = changed(layer_table(), lambda f: f["micro_batch"] == 1, optimizer_s=9.0)
+    expected = layer_profile(layer_table()).optimizer["A100", 2]
+    np.testing.assert_allclose(layer_profile(noisy).optimizer["A100", 2], expected)
+
+
 def test_a_line_covers_every_value() -> None:
     sizes = np.array([1.0, 2, 4])
     values = np.array([[3.0, 1], [9, 1], [9, 1]])
@@ -163,6 +169,7 @@ def test_rows_that_lack_a_layer_are_named_and_left_out() -> None:
         ({"state_bytes": np.nan}, "tp 1, micro-batch 1: layer 1: 'state_bytes': found nothing"),
         ({"activation_bytes": np.nan}, "'activation_bytes': found nothing"),
         ({"weight_bytes": np.nan}, "'weight_bytes': found nothing"),
+        ({"time_s": 0.0}, "tp 1, micro-batch 1: layer 1: 'time_s': found 0, expected more than 0"),
         ({"layers": "0-4"}, "layer 0 has two rows, expected one"),
         ({"layers": "1-30000"}, "expected at most 20000 layers, found 30001"),
     ],

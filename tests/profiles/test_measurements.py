@@ -30,8 +30,9 @@ from ilp_planner.profiles.table import Provenance
 
 LAYER = {"record": "layer", "layers": "1-24", "tp": 2, "micro_batch": 4, "time_s": 0.5}
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
-COUNTS = st.integers(1, 2**40)
-AMOUNTS = st.floats(0, 1e300, allow_subnormal=True)
+COUNTS = st.integers(1, 10**9)
+AMOUNTS = st.floats(0, 1e30, allow_subnormal=True)
+SECONDS = st.just(0.0) | st.floats(1e-12, 1e9)
 RANGES = st.tuples(st.integers(0, 99), st.integers(0, 99)).map(
     lambda ends: str(ends[0]) if ends[1] == 0 else f"{ends[0]}-{sum(ends)}"
 )
@@ -52,7 +53,7 @@ def rows(draw):
         elif name in (*COUNT_COLUMNS, "repeats"):
             row[name] = draw(COUNTS)
         elif name in NUMBERS:
-            row[name] = draw(AMOUNTS)
+            row[name] = draw(SECONDS if name.endswith("_s") else AMOUNTS)
         elif name == "timing":
             row[name] = draw(st.sampled_from(["", "isolated"]))
         else:
@@ -176,6 +177,11 @@ def test_quoted_commas_and_lines(tmp_path):
     assert table.lines == (2, 3, 5)
 
 
+def test_names_do_not_steer_a_terminal(tmp_path):
+    table = read(tmp_path, f"{HEAD},name\n{ROW},\x1b[2Jgone\x07\n")
+    assert table.frame["name"].tolist() == ["[2Jgone"]
+
+
 def test_lines_are_those_of_the_file(tmp_path):
     assert read(tmp_path, f"# a: b\n\n{HEAD}\n\n{ROW}\n\n{ROW}\n").lines == (5, 7)
 
@@ -225,6 +231,13 @@ BAD = {
     "NaN": (f"{HEAD}\nlayer,0,1,1,nan\n", ["line 2", "'time_s'", "'nan'", "seconds"]),
     "infinite": (f"{HEAD}\nlayer,0,1,1,inf\n", ["line 2", "'time_s'", "'inf'"]),
     "too large": (f"{HEAD}\nlayer,0,1,1,1e999\n", ["line 2", "'time_s'", "'1e999'"]),
+    "longer than anything": (
+        f"{HEAD}\nlayer,0,1,1,1e300\n",
+        ["line 2", "'time_s'", "at most 1e+09"],
+    ),
+    "shorter than anything": (f"{HEAD}\nlayer,0,1,1,1e-300\n", ["line 2", "'time_s'", "1e-12"]),
+    "more than there are": (f"{HEAD}\nlayer,0,1,1e300,1\n", ["line 2", "'micro_batch'", "1e+09"]),
+    "more bytes": (f"{HEAD},weight_bytes\n{ROW},1e300\n", ["line 2", "'weight_bytes'", "1e+30"]),
     "not a number": (f"{HEAD}\nlayer,0,one,1,1\n", ["line 2", "'tp'", "'one'", "a number"]),
     "negative": (f"{HEAD}\nlayer,0,1,1,-1\n", ["line 2", "'time_s'", "'-1'", "at least 0"]),
     "fraction": (f"{HEAD}\nlayer,0,1.5,1,1\n", ["line 2", "'tp'", "'1.5'", "whole number"]),

@@ -10,7 +10,7 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.completed_operators import completed_operators
 from ilp_planner.profiles.measurements import Measurements, join, measurements_of
 from ilp_planner.profiles.operator_table import operator_profile
-from ilp_planner.profiles.table import MIB, Provenance, RowKey
+from ilp_planner.profiles.table import MIB, Profile, Provenance, RowKey
 from tests.costs.mixed_instances import cluster_of
 
 NAMES = ("encoder-embedding", "enc-1st-layernorm", "gpt-post-process")
@@ -126,6 +126,27 @@ def test_a_group_that_was_not_measured_is_predicted() -> None:
     assert profile.collectives["all_reduce", 4]
     origins = profile.collective_origins["all_reduce", 4].values()
     assert {origin.provenance for origin in origins} == {Provenance.EXTRAPOLATED}
+
+
+def test_links_of_another_device_type() -> None:
+    """Where there are those of the planned one these count alone; else they are no measurements."""
+    cluster = cluster_of([("fast", 2), ("fast", 2)])
+    slow = [*messages(), *gathered()]
+    quick = [r | {"device": "fast", "time_s": 2 * r["time_s"]} for r in slow]
+    other = [r | {"device": "slow"} for r in slow]
+
+    def profile_with(rows: list[dict[str, Any]]) -> Profile:
+        table = join([operators(), measurements_of(rows, "links.csv")], "both.csv")
+        return operator_profile(table, cluster=cluster)
+
+    own = profile_with([*quick, *other])
+    assert own.collectives["all_reduce", 2][8] == pytest.approx(2 * 8.1e-3)
+    assert ("all_reduce", 2) not in own.collective_origins
+    assert own.intra_node[0] == pytest.approx(MIB / 2 / (1e-5 + MIB / 1e9))
+    foreign = profile_with(other)
+    assert foreign.collectives["all_reduce", 2][8] == pytest.approx(8.1e-3)
+    assert foreign.collective_origins["all_reduce", 2][8].provenance is Provenance.EXTRAPOLATED
+    assert foreign.link_origins[0].provenance is Provenance.EXTRAPOLATED
 
 
 def test_links_of_the_cluster_stand_in() -> None:

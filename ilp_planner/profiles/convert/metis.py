@@ -119,7 +119,7 @@ def metis_profile(table: Measurements, wanted: Wanted = ANY) -> MetisProfile:
     if not found.complete:
         raise ProfileError(
             f"{table.source}: expected a row for each of {found.layers} layers under one device "
-            f"type, tp and micro-batch, found some layers only"
+            f"type, tp and micro-batch, found {found.lacking()}"
         )
     steps = {name: step_seconds(table, name, wanted) for name in STEPS}
     rows = {}

@@ -25,18 +25,17 @@ class MessageAdder:
         from ilp_planner.profiles.predict.collectives import CollectivePredictor
 
         self.predictor = CollectivePredictor(links)
-        known = set(links.frame["device"])
-        self.device = device if device in known else ""
+        self.device = device
 
     def add(self, values: dict[str, Any], ways: tuple[list[float], list[float]], tp: int) -> None:
         """Add them to `time_s`, `forward_s` and `backward_s`; a row that rests on predicted ones
-        says so.
+        says so, and its error where that of all of them is known.
 
         Parameters
         ----------
         ways: bytes of every all-reduce of the forward and of the backward pass.
         """
-        off, worst = 0.0, Provenance.MEASURED
+        off, worst, told = 0.0, Provenance.MEASURED, True
         for column, sizes in zip(("forward_s", "backward_s"), ways, strict=True):
             for size in sizes:
                 found = self.predictor.predict(
@@ -45,7 +44,9 @@ class MessageAdder:
                 values[column] += found.value
                 values["time_s"] += found.value
                 off += found.value * (found.error or 0.0)
+                told = told and found.error is not None
                 worst = max(worst, found.provenance, key=ORDER.index)
         if worst is not Provenance.MEASURED:
             values["provenance"] = worst
-            values["error"] = off / values["time_s"]
+            if told:
+                values["error"] = off / values["time_s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import platform
 from pathlib import Path
@@ -12,7 +13,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def need_torch(command: str) -> None:
-    """Find out, without the second that importing takes, that PyTorch is there.
+    """Find out that PyTorch is there and can be imported.
 
     Parameters
     ----------
@@ -28,6 +29,13 @@ def need_torch(command: str) -> None:
         found = False
     if not found:
         raise MeasureError(f"{command} needs PyTorch: pip install 'ilp-planner[torch]'")
+    try:
+        importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        raise MeasureError(
+            f"{command}: PyTorch is installed but cannot be imported ({error}): pip install "
+            "--force-reinstall 'ilp-planner[torch]'"
+        ) from None
 
 
 def device_name(kind: str, index: int = 0) -> str:

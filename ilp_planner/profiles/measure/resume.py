@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RowKey = tuple[str, str, str, int, int, int, int]
-SAME = ("device", "model", "dtype")  # lines above the rows that must not differ
+SAME = ("device", "model", "architecture", "dtype", "links")  # lines that must not differ
 
 
 def row_key(row: Mapping[str, Any]) -> RowKey:
@@ -47,7 +47,8 @@ def begun(path: Path, machine: Mapping[str, str]) -> dict[RowKey, RowStatus]:
 
     Raises
     ------
-    ProfileError: it is no native table, or of another device, model or precision.
+    ProfileError: it is no native table, or of another device, model or precision, or with other
+        messages in its times.
     OutputError: it cannot be written.
     """
     if not path.exists():

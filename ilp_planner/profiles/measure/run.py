@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
@@ -16,10 +18,10 @@ from ilp_planner.specs.gpt import Gpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from ilp_planner.profiles.measure.target import Target
     from ilp_planner.profiles.measurements import Measurements
+    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -88,6 +90,10 @@ def measure_model(
         ) from None
     machine = target.describe() | {
         "model": model.name,
+        "architecture": _architecture(decoder_of(model)),
+        "links": "not in the times"
+        if links is None
+        else f"in the times, of {Path(links.source).name}",
         "implementation": IMPLEMENTATION,
         "attention": attention,
     }
@@ -97,6 +103,16 @@ def measure_model(
         return Sweep(wish, target, journal, known=known, links=links, progress=progress).run()
     finally:
         journal.close()
+
+
+def _architecture(decoder: Decoder) -> str:
+    """Return what a model's name does not tell of it; the tokens of a sample are in every row."""
+    known = ("sequence", "max_position_embeddings")
+    return ", ".join(
+        f"{one.name} {getattr(decoder, one.name)}"
+        for one in dataclasses.fields(decoder)
+        if one.name not in known and getattr(decoder, one.name) != one.default
+    )
 
 
 def _attention(wish: Wish, target: Target, job: TrainingJob) -> str:

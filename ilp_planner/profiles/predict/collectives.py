@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.profiles.device_names import rows_of_device
 from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.predict.curve import Curve, curve_of, end_error, left_out_error
 from ilp_planner.profiles.predict.groups import Setting
@@ -139,7 +140,7 @@ class CollectivePredictor:
     def _of(self, device: str) -> _OfDevice:
         rows = self._rows
         if device not in self._readers:
-            self._readers[device] = _OfDevice(rows_of_device(rows, device) if device else rows)
+            self._readers[device] = _OfDevice(rows_of_device(rows, device))
         return self._readers[device]
 
     def _foreign(self, device: str) -> str:
@@ -149,16 +150,6 @@ class CollectivePredictor:
             own = device.casefold() in {name.casefold() for name in named}
             return "" if own else f"another device: {', '.join(named)}"
         return f"several devices: {', '.join(named)}" if not device and len(named) > 1 else ""
-
-
-def rows_of_device(rows: pandas.DataFrame, device: str) -> pandas.DataFrame:
-    """Return the rows of a device type, else those that name none, else all."""
-    names = rows["device"].str.casefold()
-    for wanted in (device.casefold(), ""):
-        chosen = rows[names == wanted]
-        if not chosen.empty:
-            return chosen
-    return rows
 
 
 def _checked(size: float) -> float:

@@ -130,7 +130,7 @@ def predicted_row(
     for name in columns:
         if name not in times:
             value = float(predictor.values(series, name, point[None, :])[0])
-            row[name] = round(value) if name.endswith("bytes") else value
+            row[name] = round(value) if name.endswith("bytes") or name == "parameters" else value
     judged = row_prediction(predictor, series, point)
     row["provenance"] = judged.provenance.value
     if runs_out_of_memory(series, point):

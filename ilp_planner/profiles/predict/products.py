@@ -62,11 +62,12 @@ class ProductPredictor:
         sizes, times = rows["flop"].to_numpy(np.float64), rows["time_s"].to_numpy(np.float64)
         there = sizes == flop
         if there.any():
+            own = bool((rows["provenance"][there] == Provenance.MEASURED).all())
             return Prediction(
                 value=float(np.median(times[there])),
-                provenance=Provenance.MEASURED,
-                error=0.0,
-                basis="the row itself",
+                provenance=Provenance.MEASURED if own else Provenance.INTERPOLATED,
+                error=0.0 if own else left_out_error(sizes, times),
+                basis="the row itself" if own else "a row that was not measured itself",
             )
         value = float(product_seconds(sizes, times, np.array([flop]))[0])
         count = "1 row" if sizes.size == 1 else f"{sizes.size} rows"

@@ -1,5 +1,7 @@
 """Sweeps: every row on disk, what does not fit said so, what is lost not lost with its rows."""
 
+from dataclasses import replace
+
 import pytest
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
@@ -208,6 +210,37 @@ def test_a_table_of_something_else_is_not_gone_on_with(tmp_path):
     assert begun(tmp_path / "none.csv", {}) == {}
 
 
+@pytest.mark.parametrize("change", [{"hidden": 64}, {"layers": 5}, {"vocab": 600}, {"heads": 2}])
+def test_a_model_that_was_changed_is_not_gone_on_with(tmp_path, change):
+    """Its name is the same, and the rows would be taken for its own."""
+    path = tmp_path / "profile.csv"
+    measure(path, micro_batches=(1,))
+    before = path.read_text()
+    with pytest.raises(
+        ProfileError, match=r"architecture: found 'layers 3, hidden 32, .* expected"
+    ):
+        measure(path, replace(LLAMA, **change), micro_batches=(1,), resume=True)
+    assert path.read_text() == before
+    # The tokens of a sample are in every row.
+    longer = replace(LLAMA, sequence=32, max_position_embeddings=32)
+    assert measure(path, longer, micro_batches=(1,), resume=True).measured == 4
+
+
+def test_rows_with_and_without_messages_are_not_mixed(tmp_path):
+    path = tmp_path / "profile.csv"
+    measure(path, micro_batches=(1,))
+    links = measurements_of(
+        [
+            {"record": "collective", "name": "all_reduce", "group_size": 2, "hosts": 1}
+            | {"bytes": size, "time_s": 0.5, "status": "ok", "provenance": "measured"}
+            for size in (1.0, 1e9)
+        ],
+        "links.csv",
+    )
+    with pytest.raises(ProfileError, match=r"links: found 'not in .*expected 'in .*links\.csv"):
+        measure(path, micro_batches=(1, 2), links=links, resume=True)
+
+
 def test_links_are_in_the_times(tmp_path):
     path = tmp_path / "profile.csv"
     links = measurements_of(
@@ -229,6 +262,7 @@ def test_links_are_in_the_times(tmp_path):
         measure(path, links=measurements_of([], "none.csv"))
 
 
+@pytest.mark.slow
 def test_shares_of_the_work_grow_to_the_end(tmp_path):
     seen = []
     measure(

@@ -219,6 +219,25 @@ def test_number_types_and_devices_are_kept_apart_where_asked() -> None:
     assert value(device="unknown") == value()
 
 
+def test_rows_of_another_device_are_no_measurements() -> None:
+    rows = [row(size, 1e-3 * (1 + size / 1e6), device="a") for size in (1e5, 1e6, 1e7)]
+    predictor = CollectivePredictor(measurements_of(rows, "t"))
+    own = [predictor.predict("all_reduce", 1e6, group_size=2, device=d) for d in ("a", "A", "")]
+    assert {found.provenance for found in own} == {Provenance.MEASURED}
+    other = predictor.predict("all_reduce", 1e6, group_size=2, device="b")
+    assert other.provenance is Provenance.EXTRAPOLATED
+    assert other.error is None
+    assert other.basis == "its own row, of another device: a"
+    both = [*rows, *(r | {"device": "b"} for r in rows)]
+    mixed = CollectivePredictor(measurements_of(both, "t"))
+    assert mixed.predict("all_reduce", 1e6, group_size=2).provenance is Provenance.EXTRAPOLATED
+    named = mixed.predict("all_reduce", 1e6, group_size=2, device="b")
+    assert named.provenance is Provenance.MEASURED
+    plain = CollectivePredictor(measurements_of([r | {"device": ""} for r in rows], "t"))
+    anyone = plain.predict("all_reduce", 1e6, group_size=2, device="b")
+    assert anyone.provenance is Provenance.MEASURED
+
+
 def test_predictions_are_not_predicted_from() -> None:
     rows = [
         row(1e6, 1e-3),

@@ -37,6 +37,15 @@ def test_rows_and_between_and_beyond():
     assert 0 < below.value <= row.value
 
 
+def test_a_row_that_was_carried_is_not_measured():
+    rows = [{"record": "matmul", "flop": f, "time_s": seconds(f)} for f in SIZES]
+    rows[2]["provenance"] = "extrapolated"
+    found = ProductPredictor(measurements_of(rows, "dots.csv")).predict(SIZES[2])
+    assert found.value == seconds(SIZES[2])
+    assert found.provenance is Provenance.INTERPOLATED
+    assert found.error > 0
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     times=st.lists(st.floats(1e-6, 1e2), min_size=1, max_size=6),
