@@ -7,7 +7,7 @@ the same rows: least squares of seconds on elements, one line per collective, gr
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ilp_planner.profiles.alpa import alpa_series, read_alpa
 from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
 from ilp_planner.profiles.predict.collectives import CollectivePredictor
 from ilp_planner.profiles.predict.curve import curve_of
+from ilp_planner.profiles.table import Provenance
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_readme
@@ -197,6 +198,8 @@ def alpa_rows() -> Iterator[Row]:
     table = read_alpa(ALPA)
     frame = table.frame
     yield one_size_out(table, "each size from the others", (2.5, 1.2))
+    own = replace(table, frame=frame[frame["provenance"] == Provenance.MEASURED])
+    yield one_size_out(own, "the same, rows with a bandwidth carried over left out as well", ())
     yield regression_as_published()
     yield sizes_out(table, "sizes 16 x apart", every(4), (3.5,))
     yield sizes_out(table, "sizes 64 x apart", every(6), (4.5,))
