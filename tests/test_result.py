@@ -54,4 +54,12 @@ def test_a_result_knows_its_gap() -> None:
 
 def test_status_and_stop_read_as_words() -> None:
     assert [str(s) for s in Status] == ["optimal", "feasible", "infeasible", "unknown"]
-    assert [str(s) for s in Stop] == ["proof", "gap", "time", "effort", "user", "error"]
+    assert [str(s) for s in Stop] == [
+        "proof",
+        "gap",
+        "time",
+        "effort",
+        "heuristic",
+        "user",
+        "error",
+    ]

@@ -18,6 +18,7 @@ def rows() -> list[dict]:
     return study.rows()
 
 
+@pytest.mark.slow
 @DATA_THERE
 @pytest.mark.parametrize("name", study.EXPERIMENTS)
 def test_fitted_on_the_other_experiment(rows, name: str) -> None:
@@ -29,6 +30,7 @@ def test_fitted_on_the_other_experiment(rows, name: str) -> None:
     assert row["mape"] <= error < amp["mape"]
 
 
+@pytest.mark.slow
 @DATA_THERE
 def test_amp_is_as_its_logs_say(rows) -> None:
     """Computed by others from the same logs."""
@@ -41,6 +43,7 @@ def test_amp_is_as_its_logs_say(rows) -> None:
     assert (found["homogeneous"]["n"], found["het_cluster"]["n"]) == (47, 43)
 
 
+@pytest.mark.slow
 @DATA_THERE
 def test_shipped_constants_are_the_fit_on_both() -> None:
     both = study.fitted(study.EXPERIMENTS)

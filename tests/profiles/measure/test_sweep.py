@@ -210,7 +210,16 @@ def test_a_table_of_something_else_is_not_gone_on_with(tmp_path):
     assert begun(tmp_path / "none.csv", {}) == {}
 
 
-@pytest.mark.parametrize("change", [{"hidden": 64}, {"layers": 5}, {"vocab": 600}, {"heads": 2}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden": 64},
+        *(
+            pytest.param(other, marks=pytest.mark.slow)
+            for other in ({"layers": 5}, {"vocab": 600}, {"heads": 2})
+        ),
+    ],
+)
 def test_a_model_that_was_changed_is_not_gone_on_with(tmp_path, change):
     """Its name is the same, and the rows would be taken for its own."""
     path = tmp_path / "profile.csv"
