@@ -10,7 +10,7 @@ from ilp_planner.profiles.table import Origin, Provenance
 PARTS = st.lists(
     st.tuples(
         st.builds(Origin, st.sampled_from(Provenance), st.one_of(st.none(), st.floats(0, 1))),
-        st.floats(0, 1e3),
+        st.one_of(st.just(0.0), st.floats(1e-12, 1e3)),  # as tables have them
     ),
     max_size=8,
 )
