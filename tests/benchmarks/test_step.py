@@ -41,6 +41,7 @@ def test_rows_and_steps_in_turn(monkeypatch):
     assert list(step.cpu_rows("nothing of this name")) == []
 
 
+@pytest.mark.slow
 def test_the_command_for_a_gpu(monkeypatch, tmp_path):
     """With CUDA calls that are counted, and the work on the CPU."""
     events = itertools.count(1)
