@@ -23,7 +23,7 @@ test: $(READY_TEST)
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(READY_TEST)
-	$(BIN)/python -m pytest -n auto -m "slow or not slow"
+	$(BIN)/python -m pytest -n auto -m "slow or not slow" --hypothesis-profile=new
 
 lint: $(READY_TEST)
 	$(BIN)/ruff check .

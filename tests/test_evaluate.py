@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs.base import Option
@@ -293,7 +293,7 @@ def test_a_violation_is_one_line() -> None:
     assert str(violation) == "plan: micro-batch: found 3, expected a divisor of 8"
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(problems(most_ways=2000), st.integers(0, 300))
 def test_the_judge_agrees_with_the_formulas_of_the_tables(problem: Problem, index: int) -> None:
     plan = next(itertools.islice(every_plan(problem), index, None), None)

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from ilp_planner import heuristic
 from ilp_planner.certificate import check_certificate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.problem import Problem
 
-FEW = settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=10)
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 
 

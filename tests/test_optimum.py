@@ -28,7 +28,6 @@ from tests.tiny import (
 )
 
 SLOW = settings(
-    deadline=None,
     max_examples=150,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -110,7 +110,7 @@ def test_the_cost_models_are_offered_by_name() -> None:
     assert build().costs.name == "native"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(1, 100), st.sets(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=3))
 def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> None:
     profile = profile_of(micro_batches=(1, 2, 3, 4, 8))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.part import Part
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 MODULE = importlib.import_module("ilp_planner.solve")  # the package has a function of that name
-FEW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=25)
 SAME = 1e-9  # relative
 SMALL = problems(most_ways=1000)
 

@@ -511,7 +511,7 @@ def any_job(draw: st.DrawFn) -> TrainingJob:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(any_job())
 def test_rows_add_up(job: TrainingJob) -> None:
     """Grouping equal stages loses nothing, and every row is of a group that talks."""
@@ -532,7 +532,7 @@ def test_rows_add_up(job: TrainingJob) -> None:
         assert not grouped
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(any_job(), st.integers(2, 4))
 def test_a_larger_micro_batch_sends_more_at_once(job: TrainingJob, factor: int) -> None:
     wide = replace(job, micro_batch=factor * job.micro_batch)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.problem import GroupProblem
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=30, deadline=None)
+FEW = settings(max_examples=30)
 SIZES = ((1, 2, 3, 4), (2,), (3,), (4,))
 
 
@@ -77,7 +77,7 @@ def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: int) -> None:
     problem = random_problem(seed, links=links, sizes=sizes, devices=6)

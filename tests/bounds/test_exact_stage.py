@@ -153,7 +153,7 @@ def check_way(case: Case, result: StageOptimum, limit: float) -> None:
     assert memory[0] <= limit * (1 + ROUNDING)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(cases(), SHARES)
 def test_the_optimum_of_a_stage_is_that_of_enumeration(case: Case, share: float) -> None:
     limit = limit_of(case, share)
@@ -169,7 +169,7 @@ def test_the_optimum_of_a_stage_is_that_of_enumeration(case: Case, share: float)
         assert result.bound == pytest.approx(optimum, rel=SAME)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(cases(), SHARES, st.floats(0.7, 1.5))
 def test_a_cutoff_hides_only_what_is_not_below_it(case: Case, share: float, factor: float) -> None:
     limit = limit_of(case, share)
@@ -183,7 +183,7 @@ def test_a_cutoff_hides_only_what_is_not_below_it(case: Case, share: float, fact
         assert result.time == pytest.approx(optimum, rel=SAME)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(cases(), SHARES, st.sampled_from([0, 10, 200, 2000]))
 def test_little_effort_gives_a_bound_below_the_optimum_and_a_way_above_it(
     case: Case, share: float, effort: int

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
-MANY = settings(deadline=None, max_examples=150)
+MANY = settings(max_examples=150)
 SAME = 1e-12  # relative
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.part import Part
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.pipeline import OpenGraph
     from ilp_planner.problem import Problem
 
-FEW = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=20)
 SAME = 1e-9  # relative
 Stages = list[tuple[int, int, int, int, bool, bool]]
 
@@ -55,7 +55,7 @@ def listed_steps(devices: int, per_node: int, groups: tuple[int, ...], most: int
     return found
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.sampled_from([(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (3, 2), (2, 4), (3, 1), (1, 6)]),
     st.sets(st.sampled_from([1, 2, 3, 4, 8]), min_size=1),

@@ -19,7 +19,7 @@ from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 
 def optimum(graph: StageGraph) -> float:
@@ -223,7 +223,7 @@ def chains(draw: st.DrawFn) -> Chain:
 BEGINS = st.sampled_from([[0], [0, 1], [0, 1, 2, 3], [0, 2], [0, 1, 3]])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=chains(), begins=BEGINS)
 def test_what_follows_and_how_much_follows_counts(case: Chain, begins: list[int]) -> None:
     best = case.optimum()
@@ -236,7 +236,7 @@ def test_what_follows_and_how_much_follows_counts(case: Chain, begins: list[int]
         assert case.seconds(tuple(stage[list(found.path)].tolist())) == pytest.approx(best)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     case=chains(),
     begins=BEGINS,

@@ -15,7 +15,7 @@ from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of, t
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 ROUNDING = 1 + 1e-9
 
 

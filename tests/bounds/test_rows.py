@@ -14,7 +14,7 @@ KINDS = st.one_of(
     st.lists(st.integers(0, 3), min_size=1, max_size=25),
     st.tuples(BLOCKS, BLOCKS, st.integers(1, 5)).map(lambda x: x[0] + x[1] * x[2] + x[0]),
 )
-FEW = settings(deadline=None, max_examples=150)
+FEW = settings(max_examples=150)
 
 
 def entries(rows: Rows) -> dict[tuple[int, int], int]:

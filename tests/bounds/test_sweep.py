@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.part import Part
@@ -21,7 +21,7 @@ from tests.tiny import StageCatalogue, problems
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
-FEW = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=20)
 SAME = 1e-9  # relative
 
 

@@ -246,7 +246,7 @@ def as_aceso(plan: Plan) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("of", CASES, ids=lambda case: "-".join(case[:3]))
-@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_random_plan_costs_what_aceso_says(
     of: tuple[str, str, str, int], data: st.DataObject
@@ -277,7 +277,7 @@ def test_a_random_plan_costs_what_aceso_says(
 # ---- messages and collectives -------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.floats(2.0**-10, 2.0**14), st.booleans())
 def test_a_message_takes_what_aceso_says(mib: float, between_nodes: bool) -> None:
     db = database("eurosys", "gpt", "1_3B", 8)
@@ -292,7 +292,7 @@ def test_no_message_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize("of", CASES[1::2], ids=lambda case: "-".join(case[:3]))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_collective_takes_what_aceso_says(
     of: tuple[str, str, str, int], data: st.DataObject

@@ -163,7 +163,7 @@ def test_the_mix_is_by_nodes() -> None:
     assert np.allclose(mixed, 0.75 * forward["V100", 2] + 0.25 * forward["T4", 2], rtol=1e-15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_repairing_never_makes_a_plan_faster(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

@@ -20,7 +20,7 @@ MODELS = sorted(COST_MODELS)
 
 
 @pytest.mark.parametrize("cost_model", MODELS)
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(sorted(CHAINS)))

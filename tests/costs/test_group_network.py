@@ -93,7 +93,7 @@ def test_one_replica_reduces_nothing() -> None:
     assert best_ring(GroupOption(2, (1,)), cluster).seconds(1e12) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_best_links_are_never_above_a_packed_placement(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

@@ -135,7 +135,7 @@ def test_ranks_on_slower_devices_take_longer():
     assert both.times[0].dense.compute == pytest.approx(ranks.times[1].dense.compute)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     pp=st.sampled_from((1, 2, 4)),
     virtual=st.sampled_from((1, 2)),

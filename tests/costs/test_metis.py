@@ -180,7 +180,7 @@ def test_a_missing_row_is_named_and_not_priced():
 
 
 @pytest.mark.parametrize("least_sync", [0.0, -20.0])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_tables_add_up_to_the_cost_of_the_plan(least_sync, data):
     """The optimiser's numbers, for stages of one and of two types, against the judge's."""

@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.base import Option
@@ -56,7 +56,6 @@ sizes = st.floats(2.0**-10, 2.0**14).map(lambda mib: mib * MIB)
 # ---- work once per iteration --------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 1e4), st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 4]))
 def test_gradients_are_reduced_over_replicas_only(mib: float, dp: int, tp: int) -> None:
     costs = make_costs()
@@ -137,7 +136,6 @@ def test_every_operator_keeps_what_was_profiled() -> None:
 # ---- messages -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(links(), sizes, sizes, st.booleans())
 def test_a_longer_message_never_takes_less(
     table: tuple[float, ...], a: float, b: float, between_nodes: bool
@@ -149,7 +147,6 @@ def test_a_longer_message_never_takes_less(
     assert costs.transfer(short, between_nodes) <= costs.transfer(long, between_nodes) * (1 + 1e-12)
 
 
-@settings(deadline=None)
 @given(links(), st.lists(st.floats(0.01, 1.0), min_size=11, max_size=11), sizes)
 def test_between_nodes_is_never_faster_where_the_links_are_slower(
     intra: tuple[float, ...], shares: list[float], size: float
@@ -182,7 +179,6 @@ def measured(draw: st.DrawFn) -> dict[int, float]:
     return dict(zip(sorted(at), sorted(times), strict=True))
 
 
-@settings(deadline=None)
 @given(measured(), st.sampled_from(PRIMITIVES), st.data())
 def test_a_collective_takes_what_was_measured_and_between_sizes_what_is_between(
     table: dict[int, float], primitive: str, data: st.DataObject

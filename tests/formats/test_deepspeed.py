@@ -197,7 +197,7 @@ def test_what_deepspeed_cannot_run_is_refused_and_repaired(name: str) -> None:
     export_deepspeed(replace(case, **repair), "run")
 
 
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=200)
 @given(jobs())
 def test_any_job_is_said_or_refused(case: TrainingJob) -> None:
     """The parts hold every module once, in order, as many layers as the plan says."""

@@ -45,7 +45,7 @@ def sections(case: TrainingJob) -> dict:
     return read(export_nemo(case, "run").files[".yaml"])
 
 
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=200)
 @given(jobs())
 def test_any_job_is_said_in_the_bridges_words(case: TrainingJob) -> None:
     found = sections(case)

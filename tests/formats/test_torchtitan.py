@@ -210,7 +210,7 @@ def test_what_torchtitan_cannot_run_is_refused_and_repaired(name: str) -> None:
     export_torchtitan(replace(case, **repair), "run")
 
 
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=200)
 @given(jobs())
 def test_any_job_is_said_or_refused(case: TrainingJob) -> None:
     """Every layer is in one part, in order, whatever the plan."""

@@ -45,7 +45,7 @@ def least_by_trying(costs: AmpCosts, cluster: ClusterSpec, batch: int) -> float:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_placement_beats_the_best_one(data: st.DataObject) -> None:
     cluster = data.draw(clusters(sizes=(1, 2)))
@@ -65,7 +65,7 @@ def test_no_placement_beats_the_best_one(data: st.DataObject) -> None:
     ) == list(range(cluster.device_count))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_bound_holds_where_links_inside_nodes_are_slow(data: st.DataObject) -> None:
     """The ring's order then matters, and the bound need not be met; nor with CP-SAT's
@@ -82,7 +82,7 @@ def test_a_bound_holds_where_links_inside_nodes_are_slow(data: st.DataObject) ->
     assert placed.plan.cost >= least * (1 - 1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_stages_on_one_node_give_a_bound(data: st.DataObject) -> None:
     """Leaving out how stages on several nodes are placed only makes pipelines look faster."""
@@ -143,7 +143,7 @@ def test_hiding_slow_links_gains_nothing() -> None:
 # ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_transport_is_the_cheapest_matching(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 4))

@@ -116,7 +116,7 @@ def test_a_larger_reduction_may_allow_a_smaller_stage_that_sends_less() -> None:
     assert cut.partition == (1, 2, 3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_partition_beats_the_best_one(data: st.DataObject) -> None:
     cluster = data.draw(clusters())
@@ -138,7 +138,7 @@ def test_no_partition_beats_the_best_one(data: st.DataObject) -> None:
         assert plan.bound <= min(every) * (1 + 1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_every_route_counts(data: st.DataObject) -> None:
     """The best cut under a cutoff is the best cut, or none."""
@@ -157,7 +157,7 @@ def test_every_route_counts(data: st.DataObject) -> None:
     assert again.partition == best.partition
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_backends_agree_on_the_stage_graph(data: st.DataObject) -> None:
     cluster = data.draw(clusters(most_nodes=2))

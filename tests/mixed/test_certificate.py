@@ -12,7 +12,7 @@ from ilp_planner.mixed.solve import solve_groups
 from tests.mixed.brute import cheapest, random_problem
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_what_was_proved_is_proved_again(seed):
     problem = random_problem(seed, devices=4)
@@ -22,7 +22,7 @@ def test_what_was_proved_is_proved_again(seed):
     assert check.bound == pytest.approx(result.bound, rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6))
 def test_a_bound_above_the_optimum_does_not_hold(seed):
     problem = random_problem(seed, devices=4)

@@ -124,7 +124,7 @@ def test_the_optimum_is_that_of_all_plans(cluster, options):
     assert_optimal(small_problem(cluster, **options))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     limit=st.floats(1.4, 3.0),
     between=st.sampled_from((1e9, 2e10, 2e11)),

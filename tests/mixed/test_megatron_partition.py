@@ -56,7 +56,7 @@ def every_value(found):
             yield found.weight * max(loads) + sum(loads) + max(peaks), ends
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(found=tables(), cutoff=st.sampled_from((INFINITE, 60.0, 25.0)))
 def test_no_cut_is_better(found, cutoff):
     best = min(every_value(found), default=(math.inf, ()))
@@ -71,7 +71,7 @@ def test_no_cut_is_better(found, cutoff):
         assert searched.bound == pytest.approx(best[0])
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(found=tables())
 def test_other_solvers_agree(found):
     graph, _ = cut_graph(found)
@@ -84,7 +84,7 @@ def test_other_solvers_agree(found):
 
 
 @given(found=tables())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_a_stop_keeps_a_valid_bound(found):
     best = min((value for value, _ in every_value(found)), default=math.inf)
     stopped = best_cut(found, goon=lambda: False)

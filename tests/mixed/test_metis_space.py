@@ -2,7 +2,6 @@ import itertools
 import json
 import random
 import re
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -102,9 +101,7 @@ def test_published_optima(tmp_path, t4, a100, factor, vocabulary, device, metis)
     costs = published_costs(folder, published_cluster(t4, a100), vocabulary)
     cluster = metis_cluster_spec(costs.formulas.cluster)
     for rule, expected in (("device", device), ("metis", metis)):
-        began = time.perf_counter()
         graphs = list(metis_graphs(costs, cluster, global_batch=128, memory_rule=rule))
-        assert time.perf_counter() - began < 5  # measured: 0.2 s
         found, space, path = cheapest(graphs)
         digits = len(str(expected).partition(".")[2])
         assert round(found * 1e3, digits) == expected
@@ -258,7 +255,7 @@ def test_paths_are_exactly_the_space(counts, rule, memory, least_sync):
         assert seconds == pytest.approx(expected[plan], rel=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 99), st.sampled_from([{"A": 4}, {"B": 2, "A": 4}, {"A": 6}]))
 def test_more_memory_never_hurts(seed, counts):
     best = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 
 
 def drawn(seed: int, **options) -> tuple[GroupProblem, int, list[GroupChoice]]:
@@ -85,7 +85,7 @@ def test_devices_are_used_once_and_replicas_stay_in_a_node(seed: int) -> None:
                 assert {problem.cluster.node_of[d] for d in replica.devices} == {node}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_powers_of_two_always_fit(data: st.DataObject) -> None:
     """Nodes and groups of powers of two: whatever the devices suffice for has a simple packing."""

@@ -22,7 +22,7 @@ from tests.metis_cases import synthetic_costs
 from tests.mixed.brute import cheapest, random_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=30, deadline=None)
+FEW = settings(max_examples=30)
 
 
 def solved(problem: GroupProblem, best: float, **options: str) -> None:

@@ -24,7 +24,7 @@ def cluster(sizes: list[int]) -> ClusterSpec:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     sizes=st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=1, max_size=4),
     groups=st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4)), max_size=5),
@@ -61,7 +61,7 @@ def test_a_group_that_fits_beside_the_last_one_goes_there():
     assert seating.seat(0, 4, 2, 1) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), links=st.sampled_from(["flat", "one", "pairs"]))
 def test_a_seated_path_is_a_legal_plan(seed, links):
     problem = random_problem(seed, links=links, devices=6)

@@ -187,13 +187,13 @@ def test_tuples_of_tuples_do_not_take_forever() -> None:
     assert "without end" in message
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 5))
 def test_any_bytes_give_a_value_or_one_line(content: bytes, protocol: int) -> None:
     assert "\n" not in outcome(b"\x80" + bytes([protocol]) + content)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 5), st.data())
 def test_a_damaged_database_gives_a_value_or_one_line(protocol: int, data) -> None:
     content = bytearray(pickled(database(), protocol))

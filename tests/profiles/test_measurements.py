@@ -72,7 +72,7 @@ def same(a, b):
             assert one == other or (one != one and other != other), (name, one, other)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(given_rows=st.lists(rows(), max_size=6))
 def test_what_is_written_is_read_back(tmp_path_factory, given_rows):
     path = tmp_path_factory.mktemp("table") / "profile.csv"
@@ -85,7 +85,7 @@ def test_what_is_written_is_read_back(tmp_path_factory, given_rows):
     assert len(again.lines) == len(given_rows)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(given_rows=st.lists(rows(), max_size=6))
 def test_rows_and_frames_are_the_same(given_rows):
     table = measurements_of(given_rows, "here")
@@ -303,7 +303,7 @@ def problem_of(path):
     return ""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(string.printable, max_size=60), st.integers(0, 200), st.integers(0, 40))
 def test_nothing_but_a_profile_error(tmp_path_factory, noise, begin, length):
     """Whatever is done to a table, it is read or refused in a line."""

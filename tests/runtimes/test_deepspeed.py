@@ -136,7 +136,7 @@ def test_experts_pass_deepspeeds_own_check(
         check(zero_offload_optimizer=offload > 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(jobs())
 def test_any_job_is_read_or_refused(case: TrainingJob) -> None:
     try:

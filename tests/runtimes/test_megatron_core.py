@@ -36,7 +36,6 @@ yaml = pytest.importorskip("yaml", reason="needs the extra 'runtimes': pyyaml")
 
 SEVERAL = settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 EXAMPLES = {

@@ -86,7 +86,7 @@ def megatrons_reason(case: TrainingJob, args: MegatronArguments) -> str:
     return ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(changed())
 def test_what_megatron_refuses_the_planner_refuses(
     pair: tuple[TrainingJob, MegatronArguments],

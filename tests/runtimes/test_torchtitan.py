@@ -198,7 +198,7 @@ def test_stages_have_the_plans_modules(name: str, tmp_path: Path) -> None:
             assert (part.norm is not None) == (part.output is not None) == stage.loss
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(jobs())
 def test_any_job_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, case: TrainingJob

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.result import Status, Stop
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import GraphSolution
 
 FEW = Limits(starts=4, workers=1)
-quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+quick = settings(max_examples=25)
 
 
 def solve(graph: StageGraph, limits: Limits = FEW, effort: float = 0.1) -> GraphSolution:
@@ -167,7 +165,7 @@ def test_draws_are_spread() -> None:
 
 
 @given(seed=st.integers(1, 2**32), length=st.integers(1, 6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_exchanged_groups_use_the_same_devices(seed: int, length: int) -> None:
     """But for the last tenth of the moves, which change one group to any other."""
     keys = np.array([1, 2, 4, 8], np.int64)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_flow import LinearModel
 
-quick = settings(max_examples=100, deadline=None, derandomize=True)
+quick = settings(max_examples=100)
 FORK = make_graph(
     2, [(0, 1, 0, 1, 5.0), (1, 2, 1, 1, 0.5), (0, 1, 0, 2, 3.0), (1, 2, 2, 1, 3.0)], 8
 )

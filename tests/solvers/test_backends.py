@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from ilp_planner.errors import SolverError, UsageError
 from ilp_planner.result import Status, Stop, relative_gap
@@ -54,9 +54,7 @@ WHOLE = [name for name in AVAILABLE if "whole" in name]
 every_backend = pytest.mark.parametrize("name", AVAILABLE)
 arc_flow_backend = pytest.mark.parametrize("name", [n for n in AVAILABLE if n in ARC_FLOW])
 general_backend = pytest.mark.parametrize("name", GENERAL)
-quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+quick = settings(max_examples=25)
 
 
 def check(graph: StageGraph, solution: GraphSolution, *, limited: bool = False) -> None:

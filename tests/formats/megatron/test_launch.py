@@ -89,7 +89,7 @@ def test_bash_takes_the_script(tmp_path: Path, name: str) -> None:
 
 
 @given(jobs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_exported_breaks_no_rule_and_what_breaks_one_is_refused(made: TrainingJob) -> None:
     made = replace(made, devices_per_node=1)
     broken = check_arguments(arguments_of_job(made))
@@ -171,7 +171,7 @@ def test_names_cannot_break_the_script(tmp_path: Path) -> None:
 
 
 @given(decoders(), st.sampled_from(["bf16", "fp32"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_models_as_files(
     tmp_path_factory: pytest.TempPathFactory, model: Decoder, kind: str
 ) -> None:

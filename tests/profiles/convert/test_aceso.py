@@ -77,7 +77,7 @@ def databases(draw: st.DrawFn) -> Profile:
     )
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(profile=databases())
 def test_import_export_and_reading_again_lose_nothing(
     profile: Profile, tmp_path_factory: pytest.TempPathFactory

@@ -74,7 +74,7 @@ def assert_same(a: MetisProfile, b: MetisProfile) -> None:
             np.testing.assert_array_equal(row.parameters, other.parameters)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(profile=profiles())
 def test_import_export_and_reading_again_lose_nothing(
     profile: MetisProfile, tmp_path_factory: pytest.TempPathFactory

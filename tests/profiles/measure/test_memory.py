@@ -35,7 +35,7 @@ def test_levels_are_those_between_the_marks():
     del first, third
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 5000), st.booleans(), st.booleans()), max_size=20))
 def test_any_sequence_of_blocks(steps):
     held, peak, expected, blocks = 0, 0, [], []

@@ -82,7 +82,7 @@ queries = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.sampled_from((*NAMES, "gossip")), queries, st.integers(1, 64))
 def test_monotone_and_positive_whatever_the_table(table, name, query, more_hosts) -> None:
     predictor = CollectivePredictor(table)

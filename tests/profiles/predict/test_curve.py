@@ -17,7 +17,7 @@ def exact(sizes):
 row = st.tuples(st.floats(1, 1e12), st.floats(1e-9, 1e6))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(row, min_size=1, max_size=20), st.lists(row, min_size=1, max_size=5))
 def test_monotone_and_positive_whatever_the_rows(rows, others) -> None:
     sibling = curve_of(*zip(*others, strict=True))

@@ -41,7 +41,7 @@ def test_one_odd_row_bends_nothing(row):
     assert found[others] == pytest.approx(times[others], rel=0.05)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     point=st.tuples(*(st.integers(1, 4096) for _ in range(4))),
     more=st.integers(2, 16),
