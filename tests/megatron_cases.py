@@ -6,8 +6,8 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.costs.megatron_job import layout_of, virtual_sizes
-from ilp_planner.mixed.megatron_build import build_megatron_problem
+from ilp_planner.costs.megatron.job import layout_of, virtual_sizes
+from ilp_planner.mixed.megatron.build import build_megatron_problem
 from ilp_planner.mixed.options import divisors
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup

@@ -140,7 +140,7 @@ def _expected(job: TrainingJob, saved: SavedPlan | SavedGroups, cluster: Cluster
 
 def _hosts(plan: Plan | GroupPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
-    from ilp_planner.costs.megatron import node_order
+    from ilp_planner.costs.megatron.costs import node_order
     from ilp_planner.plan import GroupPlan
 
     order = node_order(plan, cluster) if isinstance(plan, GroupPlan) and plan.settings else None

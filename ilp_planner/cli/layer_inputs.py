@@ -199,7 +199,7 @@ class _Reader:
 
     def megatron_case(self) -> LayerCase:
         """Build the problem of planning for Megatron-LM."""
-        from ilp_planner.mixed.megatron_build import build_megatron_problem
+        from ilp_planner.mixed.megatron.build import build_megatron_problem
 
         asked = self.asked
         others = {

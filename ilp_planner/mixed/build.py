@@ -188,7 +188,7 @@ def _costs(
     """Return the cost model, and remarks on what it is made of."""
     if cost_model == "amp":
         from ilp_planner.costs.amp import AmpCosts
-        from ilp_planner.mixed.amp_space import amp_space
+        from ilp_planner.mixed.amp.space import amp_space
 
         if not isinstance(profile, AmpProfile):
             _refuse_profile(cost_model, profile)

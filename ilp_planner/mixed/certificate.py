@@ -16,7 +16,7 @@ from ilp_planner.solvers.base import Limits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.mixed.megatron_parts import MegatronPart
+    from ilp_planner.mixed.megatron.parts import MegatronPart
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
 
@@ -108,7 +108,7 @@ def _check_megatron(
     search: GroupSearch, claims: dict[str, dict[str, Any]]
 ) -> Iterator[GroupPartCheck]:
     """Bound every part of Megatron's space up to what is claimed of it."""
-    from ilp_planner.mixed.megatron_search import MegatronSearch
+    from ilp_planner.mixed.megatron.search import MegatronSearch
 
     engine = MegatronSearch(
         cast("list[MegatronPart]", [state.part for state in search.states]), goon=lambda: True

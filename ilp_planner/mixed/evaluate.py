@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.megatron import MegatronCosts
+from ilp_planner.costs.megatron.costs import MegatronCosts
 from ilp_planner.costs.metis import MetisCosts
 from ilp_planner.evaluate import ROUNDING, Violation
-from ilp_planner.mixed.megatron_rules import check_megatron
+from ilp_planner.mixed.megatron.rules import check_megatron
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:

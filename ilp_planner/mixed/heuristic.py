@@ -96,7 +96,7 @@ def _hunt(search: GroupSearch) -> None:
         if anneal_space(search):
             return
     if search.problem.space == "megatron":
-        from ilp_planner.mixed.megatron_heuristic import hunt_megatron
+        from ilp_planner.mixed.megatron.heuristic import hunt_megatron
 
         hunt_megatron(search)
         return

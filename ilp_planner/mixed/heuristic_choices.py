@@ -23,12 +23,12 @@ def anneal_space(search: GroupSearch) -> bool:
     space has such choices."""
     problem = search.problem
     if problem.space == "megatron":
-        from ilp_planner.mixed.megatron_heuristic import anneal_megatron
+        from ilp_planner.mixed.megatron.heuristic import anneal_megatron
 
         anneal_megatron(search)
         return True
     if problem.space == "amp":
-        from ilp_planner.mixed.amp_anneal import anneal_amp
+        from ilp_planner.mixed.amp.anneal import anneal_amp
 
         anneal_amp(search)
         return True

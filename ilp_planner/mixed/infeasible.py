@@ -11,16 +11,16 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.costs.layers import LayerCosts
-from ilp_planner.costs.megatron import MegatronCosts
-from ilp_planner.costs.megatron_job import layout_of
+from ilp_planner.costs.megatron.costs import MegatronCosts
+from ilp_planner.costs.megatron.job import layout_of
 from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.mixed.megatron_parts import FULL, Variant, megatron_parts
+from ilp_planner.mixed.megatron.parts import FULL, Variant, megatron_parts
 from ilp_planner.result import Status
 from ilp_planner.solvers.base import Limits
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from ilp_planner.mixed.megatron_parts import MegatronPart
+    from ilp_planner.mixed.megatron.parts import MegatronPart
     from ilp_planner.mixed.problem import GroupProblem
 
 UNLIMITED = 1e18  # bytes

@@ -33,7 +33,7 @@ def rank(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
     """Return the `top` best plans, the fastest first; fewer when there are no more, or no more
     time."""
     if search.problem.space == "megatron":
-        from ilp_planner.mixed.megatron_search import rank_megatron
+        from ilp_planner.mixed.megatron.search import rank_megatron
 
         return rank_megatron(search, top)
     slack = FIRST_SLACK

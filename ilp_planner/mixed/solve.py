@@ -193,7 +193,7 @@ class GroupSearch:
                 self.run_amp()
                 return Stop.PROOF if self.gap_reached() else Stop.TIME
             if self.problem.space == "megatron":
-                from ilp_planner.mixed.megatron_search import run_megatron
+                from ilp_planner.mixed.megatron.search import run_megatron
 
                 return run_megatron(self)
             for state in self.states:
@@ -268,8 +268,8 @@ class GroupSearch:
     def run_amp(self) -> None:
         """Search AMP's space with its own program: every choice of degrees in milliseconds."""
         from ilp_planner.costs.amp import AmpCosts
-        from ilp_planner.mixed.amp_placement import place
-        from ilp_planner.mixed.amp_space import rank_plans
+        from ilp_planner.mixed.amp.placement import place
+        from ilp_planner.mixed.amp.space import rank_plans
 
         problem, costs = self.problem, self.problem.costs
         assert isinstance(costs, AmpCosts)

@@ -106,7 +106,7 @@ def _metis_parts(problem: GroupProblem) -> list[SpacePart]:
 
 def _amp_parts(problem: GroupProblem) -> list[SpacePart]:
     from ilp_planner.costs.amp import AmpCosts
-    from ilp_planner.mixed.amp_parts import amp_parts
+    from ilp_planner.mixed.amp.parts import amp_parts
 
     costs = problem.costs
     assert isinstance(costs, AmpCosts)
@@ -117,8 +117,8 @@ def _amp_parts(problem: GroupProblem) -> list[SpacePart]:
 
 
 def _megatron_parts(problem: GroupProblem) -> list[SpacePart]:
-    from ilp_planner.costs.megatron import MegatronCosts
-    from ilp_planner.mixed.megatron_parts import megatron_parts
+    from ilp_planner.costs.megatron.costs import MegatronCosts
+    from ilp_planner.mixed.megatron.parts import megatron_parts
 
     assert isinstance(problem.costs, MegatronCosts)
     return cast("list[SpacePart]", megatron_parts(problem, problem.costs))

@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 from ilp_planner.costs.amp import AmpCosts
-from ilp_planner.mixed.amp_placement import place
-from ilp_planner.mixed.amp_space import rank_plans
+from ilp_planner.mixed.amp.placement import place
+from ilp_planner.mixed.amp.space import rank_plans
 from tests.amp_cases import EXPERIMENTS, degrees_of, experiment, partition_of, trials
 
 

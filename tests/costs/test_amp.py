@@ -20,7 +20,7 @@ from ilp_planner.costs.amp import (
     slowness,
 )
 from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.mixed.amp_space import AmpPlan
+from ilp_planner.mixed.amp.space import AmpPlan
 from ilp_planner.plan import Replica
 from ilp_planner.profiles.amp import read_amp
 from tests.amp_cases import (

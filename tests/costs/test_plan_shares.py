@@ -6,10 +6,10 @@ import pytest
 
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.costs.megatron import SYNC, TIED, MegatronCosts
-from ilp_planner.costs.megatron_shares import megatron_tally
+from ilp_planner.costs.megatron.costs import SYNC, TIED, MegatronCosts
+from ilp_planner.costs.megatron.shares import megatron_tally
 from ilp_planner.evaluate import evaluate, time_shares
-from ilp_planner.mixed.megatron_build import build_megatron_problem
+from ilp_planner.mixed.megatron.build import build_megatron_problem
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.plan import GroupPlan
 from ilp_planner.profiles.layer_table import layer_profile

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
-from ilp_planner.costs.megatron_job import layout_of
-from ilp_planner.costs.megatron_memory import ROUNDING
-from ilp_planner.mixed.megatron_partition import Cut, CutSearch
+from ilp_planner.costs.megatron.job import layout_of
+from ilp_planner.costs.megatron.memory import ROUNDING
+from ilp_planner.mixed.megatron.partition import Cut, CutSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from ilp_planner.mixed.megatron_parts import MegatronPart, Variant
+    from ilp_planner.mixed.megatron.parts import MegatronPart, Variant
 
 
 def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:

@@ -15,9 +15,9 @@ import numpy as np
 
 from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.megatron_layouts import best_layout
-from ilp_planner.mixed.megatron_partition import Cut, CutSearch, CutTables, best_cut
-from ilp_planner.mixed.megatron_parts import FULL, MegatronPart, Variant
+from ilp_planner.mixed.megatron.layouts import best_layout
+from ilp_planner.mixed.megatron.partition import Cut, CutSearch, CutTables, best_cut
+from ilp_planner.mixed.megatron.parts import FULL, MegatronPart, Variant
 from ilp_planner.mixed.space import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry

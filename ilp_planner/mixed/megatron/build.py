@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.megatron import MegatronCosts
-from ilp_planner.costs.megatron_job import base_settings
+from ilp_planner.costs.megatron.costs import MegatronCosts
+from ilp_planner.costs.megatron.job import base_settings
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.mixed.build import micro_batch_counts
-from ilp_planner.mixed.megatron_space import check_cluster, default_max_cp, megatron_space
+from ilp_planner.mixed.megatron.space import check_cluster, default_max_cp, megatron_space
 from ilp_planner.mixed.problem import GroupProblem
 from ilp_planner.profiles.device_names import for_cluster
 from ilp_planner.specs.decoder import as_decoder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.mixed.amp_space import (
+from ilp_planner.mixed.amp.space import (
     AmpPlan,
     amp_space,
     configuration_graph,
@@ -51,7 +51,7 @@ class AmpPart(FixedPlacement):
         return configuration_graph(tables, default_routes(self.costs, self.cluster, self.degrees))
 
     def sketch(self) -> OpenGraph | None:
-        """Return nothing: the space is searched as a whole first (`amp_space.rank_plans`)."""
+        """Return nothing: the space is searched as a whole first (`amp.space.rank_plans`)."""
         return None
 
     def outline(self, cutoff: float) -> OpenGraph | None:

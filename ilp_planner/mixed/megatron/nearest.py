@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlannerError
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.megatron_build import build_megatron_problem
-from ilp_planner.mixed.megatron_partition import best_cut
-from ilp_planner.mixed.megatron_parts import FULL, NOTHING, SELECTIVE, Variant, megatron_parts
+from ilp_planner.mixed.megatron.build import build_megatron_problem
+from ilp_planner.mixed.megatron.partition import best_cut
+from ilp_planner.mixed.megatron.parts import FULL, NOTHING, SELECTIVE, Variant, megatron_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.mixed.megatron_parts import MegatronPart
+    from ilp_planner.mixed.megatron.parts import MegatronPart
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 from ilp_planner.mixed.heuristic import FEWER, solve_graph
-from ilp_planner.mixed.megatron_layouts import best_layout
-from ilp_planner.mixed.megatron_partition import Cut, CutSearch, CutTables, best_cut
-from ilp_planner.mixed.megatron_parts import FULL, MegatronPart, Variant
-from ilp_planner.mixed.megatron_search import MegatronSearch, cut_graph
+from ilp_planner.mixed.megatron.layouts import best_layout
+from ilp_planner.mixed.megatron.partition import Cut, CutSearch, CutTables, best_cut
+from ilp_planner.mixed.megatron.parts import FULL, MegatronPart, Variant
+from ilp_planner.mixed.megatron.search import MegatronSearch, cut_graph
 from ilp_planner.mixed.space import NEVER
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from ilp_planner.costs.amp import (
     slowness,
 )
 from ilp_planner.errors import InfeasibleError
-from ilp_planner.mixed.amp_partition import best_cut, fixed_routes
-from ilp_planner.mixed.amp_parts import amp_parts
-from ilp_planner.mixed.amp_space import (
+from ilp_planner.mixed.amp.partition import best_cut, fixed_routes
+from ilp_planner.mixed.amp.parts import amp_parts
+from ilp_planner.mixed.amp.space import (
     amp_space,
     best_partition,
     configuration_graph,

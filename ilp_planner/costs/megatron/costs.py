@@ -1,6 +1,6 @@
 """What Megatron-LM's training jobs take and hold: the cost model of `solve --runtime megatron`.
 
-Times are in `megatron_ranks`; memory is `anatomy.memory`'s, which `analyze` reports too.
+Times are in `megatron/ranks`; memory is `anatomy.memory`'s, which `analyze` reports too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.costs.groups import GroupStageCost, PlanCost
-from ilp_planner.costs.megatron_job import job_of_groups, rank_devices
-from ilp_planner.costs.megatron_network import Network
-from ilp_planner.costs.megatron_ranks import RankCosts
-from ilp_planner.costs.megatron_shares import megatron_tally
+from ilp_planner.costs.megatron.job import job_of_groups, rank_devices
+from ilp_planner.costs.megatron.network import Network
+from ilp_planner.costs.megatron.ranks import RankCosts
+from ilp_planner.costs.megatron.shares import megatron_tally
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.profiles.analytic_decoder import chain_names
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ilp_planner.costs.groups import GroupClass, GroupOption
-    from ilp_planner.costs.megatron_times import ElementTime
+    from ilp_planner.costs.megatron.times import ElementTime
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.shares import Share

@@ -2,7 +2,7 @@
 
 For one micro-batch on one rank, per element of the chain (word embedding, layer, output): forward,
 backward, and what recomputation adds. Kernels are in `anatomy.work`, messages in
-`anatomy.messages`, links in `megatron_network`.
+`anatomy.messages`, links in `megatron/network`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.anatomy.messages import Messages
     from ilp_planner.anatomy.work import ModuleWork
-    from ilp_planner.costs.megatron_network import Network
+    from ilp_planner.costs.megatron.network import Network
     from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.training import TrainingJob
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.memory import memory_parts, rank_memory
-from ilp_planner.costs.megatron_job import layout_of, spread, virtual_sizes
-from ilp_planner.costs.megatron_memory import fits, most_layers
-from ilp_planner.costs.megatron_network import Network
-from ilp_planner.costs.megatron_ranks import RankCosts
-from ilp_planner.mixed.megatron_parts import Variant, megatron_parts
+from ilp_planner.costs.megatron.job import layout_of, spread, virtual_sizes
+from ilp_planner.costs.megatron.memory import fits, most_layers
+from ilp_planner.costs.megatron.network import Network
+from ilp_planner.costs.megatron.ranks import RankCosts
+from ilp_planner.mixed.megatron.parts import Variant, megatron_parts
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob

@@ -18,12 +18,12 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts
 from ilp_planner.anatomy.states import state_widths
-from ilp_planner.costs.megatron_job import base_layout, layout_of, virtual_sizes
-from ilp_planner.costs.megatron_memory import chain_ranges, fits, most_layers
-from ilp_planner.costs.megatron_network import Network
-from ilp_planner.costs.megatron_ranks import RankCosts
-from ilp_planner.mixed.megatron_partition import INFINITE, CutTables
-from ilp_planner.mixed.megatron_space import megatron_space
+from ilp_planner.costs.megatron.job import base_layout, layout_of, virtual_sizes
+from ilp_planner.costs.megatron.memory import chain_ranges, fits, most_layers
+from ilp_planner.costs.megatron.network import Network
+from ilp_planner.costs.megatron.ranks import RankCosts
+from ilp_planner.mixed.megatron.partition import INFINITE, CutTables
+from ilp_planner.mixed.megatron.space import megatron_space
 from ilp_planner.mixed.space import FixedPlacement
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 from ilp_planner.specs.data_sheets import generation
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.anatomy.memory import MemoryParts
-    from ilp_planner.costs.megatron import MegatronCosts
-    from ilp_planner.mixed.megatron_space import MegatronDegrees
+    from ilp_planner.costs.megatron.costs import MegatronCosts
+    from ilp_planner.mixed.megatron.space import MegatronDegrees
     from ilp_planner.mixed.problem import GroupProblem
 
 NOTHING = Recompute()

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.amp import slowness
-from ilp_planner.mixed.amp_partition import best_cut, fixed_routes
-from ilp_planner.mixed.amp_routes import Hosts, pipelines, placements
-from ilp_planner.mixed.amp_space import AmpPlan, amp_space, rank_key, rank_plans
+from ilp_planner.mixed.amp.partition import best_cut, fixed_routes
+from ilp_planner.mixed.amp.routes import Hosts, pipelines, placements
+from ilp_planner.mixed.amp.space import AmpPlan, amp_space, rank_key, rank_plans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.amp import AmpCosts, AmpDegrees, AmpTables
-    from ilp_planner.mixed.amp_partition import Routes
-    from ilp_planner.mixed.amp_routes import Counts, Placements
+    from ilp_planner.mixed.amp.partition import Routes
+    from ilp_planner.mixed.amp.routes import Counts, Placements
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_STEPS = 60_000  # of one placement's routes: about a second of search

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.mixed.amp_partition import Routes
+from ilp_planner.mixed.amp.partition import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

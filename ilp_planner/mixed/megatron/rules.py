@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.megatron import MegatronCosts, node_order
+from ilp_planner.costs.megatron.costs import MegatronCosts, node_order
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
-from ilp_planner.mixed.megatron_space import same_pipelines, sequence_rules, tensor_rules
+from ilp_planner.mixed.megatron.space import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageEr
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.infeasible import explain
-from ilp_planner.mixed.megatron_build import build_megatron_problem
-from ilp_planner.mixed.megatron_partition import best_cut
-from ilp_planner.mixed.megatron_parts import megatron_parts
+from ilp_planner.mixed.megatron.build import build_megatron_problem
+from ilp_planner.mixed.megatron.partition import best_cut
+from ilp_planner.mixed.megatron.parts import megatron_parts
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.result import Status, Stop

@@ -24,7 +24,7 @@ from ilp_planner.costs.amp import (
 )
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.graph import StageGraph
-from ilp_planner.mixed.amp_partition import best_cut, fixed_routes
+from ilp_planner.mixed.amp.partition import best_cut, fixed_routes
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.amp import AmpCosts, AmpTables
-    from ilp_planner.mixed.amp_partition import Routes
+    from ilp_planner.mixed.amp.partition import Routes
     from ilp_planner.specs.cluster import ClusterSpec
 
 

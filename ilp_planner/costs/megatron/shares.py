@@ -10,7 +10,7 @@ from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from ilp_planner.costs.groups import PlanCost
-    from ilp_planner.costs.megatron_ranks import RankCosts
+    from ilp_planner.costs.megatron.ranks import RankCosts
     from ilp_planner.plan import GroupPlan
 
 COMPUTE, AGAIN = "compute", "recomputation"

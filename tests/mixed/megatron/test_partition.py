@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.mixed.megatron_partition import INFINITE, CutTables, best_cut
-from ilp_planner.mixed.megatron_search import cut_graph
+from ilp_planner.mixed.megatron.partition import INFINITE, CutTables, best_cut
+from ilp_planner.mixed.megatron.search import cut_graph
 from ilp_planner.result import Status
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits

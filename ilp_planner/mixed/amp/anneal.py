@@ -1,6 +1,6 @@
 """Simulated annealing over AMP's degrees and, where that is free, the placement of its ranks.
 
-As in AMP's own search; a dynamic program splits the layers, which here is exact (`amp_partition`).
+As in AMP's own search; a dynamic program splits the layers, which here is exact (`amp/partition`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.costs.amp import AmpCosts, slowness
-from ilp_planner.mixed.amp_partition import best_cut
-from ilp_planner.mixed.amp_placement import in_order, placed_plan, room_of, route_of
-from ilp_planner.mixed.amp_routes import Hosts
-from ilp_planner.mixed.amp_space import AmpPlan, amp_space, default_routes
+from ilp_planner.mixed.amp.partition import best_cut
+from ilp_planner.mixed.amp.placement import in_order, placed_plan, room_of, route_of
+from ilp_planner.mixed.amp.routes import Hosts
+from ilp_planner.mixed.amp.space import AmpPlan, amp_space, default_routes
 from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 
 if TYPE_CHECKING:
     from ilp_planner.costs.amp import AmpDegrees, AmpTables
-    from ilp_planner.mixed.amp_routes import Counts
+    from ilp_planner.mixed.amp.routes import Counts
     from ilp_planner.mixed.solve import GroupSearch
 
 DEGREES = 0.3  # of the moves change degrees, the others the placement

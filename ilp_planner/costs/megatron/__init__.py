@@ -1,0 +1,1 @@
+"""What training jobs of Megatron-LM take and hold: the cost model of `solve --runtime megatron`."""

@@ -1,0 +1,1 @@
+"""Planning what Megatron-LM can run, for `solve --runtime megatron`."""
