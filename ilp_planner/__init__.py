@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.measurements import Measurements as Measurements
     from ilp_planner.profiles.measurements import read_measurements as read_measurements
     from ilp_planner.profiles.measurements import write_measurements as write_measurements
-    from ilp_planner.profiles.metis import read_metis_profile as read_metis_profile
+    from ilp_planner.profiles.metis_files import read_metis_profile as read_metis_profile
     from ilp_planner.profiles.operator_table import operator_profile as operator_profile
     from ilp_planner.profiles.predict.collectives import CollectivePredictor as CollectivePredictor
     from ilp_planner.profiles.predict.layers import LayerPredictor as LayerPredictor
@@ -135,7 +135,7 @@ _HOMES = {
     "profiles.layer_table": ("layer_profile",),
     "profiles.layers": ("LayerProfile",),
     "profiles.measurements": ("Measurements", "read_measurements", "write_measurements"),
-    "profiles.metis": ("read_metis_profile",),
+    "profiles.metis_files": ("read_metis_profile",),
     "profiles.operator_table": ("operator_profile",),
     "profiles.predict.collectives": ("CollectivePredictor",),
     "profiles.predict.layers": ("LayerPredictor",),

@@ -4,6 +4,7 @@ holds."""
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,15 @@ from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.search_state import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
 
-NEVER = 1e30  # seconds
 ROUNDING = 1e-9  # relative
 MOST_IN_FLIGHT = 10**9
 EXPORT_ROOM = 1e-6  # relative: how far above its plan an exported graph reaches
@@ -28,9 +31,14 @@ EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartCheck:
-    """One part: the bound that the certificate claims and the one found anew, in seconds."""
+    """One part: the bound that the certificate claims and the one found anew, in seconds (inf: no
+    plan).
 
-    micro_batch: int
+    part: what the certificate calls it: the micro-batch size of plans of operators, the name of a
+    part of a space of layers.
+    """
+
+    part: int | str
     claimed: float
     rederived: float
     by: str
@@ -58,6 +66,41 @@ class CertificateCheck:
         return bool(self.parts) and all(part.holds for part in self.parts)
 
 
+@contextmanager
+def well_formed() -> Iterator[None]:
+    """Say in one line that a certificate cannot be read.
+
+    Raises
+    ------
+    PlanError: a field is missing, or is not what it should be.
+    """
+    try:
+        yield
+    except PlanError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
+
+
+def claimed_bound(record: dict[str, Any]) -> float:
+    """Return the bound that a certificate claims of a part, in seconds."""
+    claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
+    if math.isnan(claimed):
+        raise ValueError("bound_s is not a number")
+    return claimed
+
+
+def part_check(part: int | str, record: dict[str, Any], found: float) -> PartCheck:
+    """Return what became of a part. found: seconds, the bound found anew."""
+    claimed = claimed_bound(record)
+    return PartCheck(
+        part=part,
+        claimed=math.inf if claimed >= NEVER else claimed,
+        rederived=math.inf if found >= NEVER else float(found),
+        by=str(record["by"]),
+    )
+
+
 def check_certificate(problem: Problem, certificate: dict[str, Any]) -> CertificateCheck:
     """Derive the bound of every part again from the inputs; nothing in the certificate is believed.
 
@@ -68,7 +111,7 @@ def check_certificate(problem: Problem, certificate: dict[str, Any]) -> Certific
     ------
     PlanError: the certificate is malformed, or leaves out a micro-batch size of the problem.
     """
-    try:
+    with well_formed():
         records = {int(part["micro_batch"]): part for part in certificate["parts"]}
         missing = [m for m in problem.micro_batches if m not in records]
         if missing:
@@ -76,30 +119,19 @@ def check_certificate(problem: Problem, certificate: dict[str, Any]) -> Certific
         return CertificateCheck(
             parts=tuple(_check_part(problem, records[m]) for m in problem.micro_batches)
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, PlanError):
-            raise
-        raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
 
 
 def _check_part(problem: Problem, record: dict[str, Any]) -> PartCheck:
-    claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
-    by = str(record["by"])
+    claimed = claimed_bound(record)
     part = Part(problem, int(record["micro_batch"]))
     part.bound_by_work()
     if part.bound < claimed:
         part.confirm_by_stages(claimed)
-    if part.bound < claimed and by not in WITHOUT_STAGES:
+    if part.bound < claimed and record["by"] not in WITHOUT_STAGES:
         _replay(part, record["exact_stages"], claimed)
     if part.bound < claimed == NEVER and explain_infeasible(problem, [part]):
         part.raise_bound(NEVER, "memory")
-    found = math.inf if part.bound >= NEVER else float(part.bound)
-    return PartCheck(
-        micro_batch=part.micro_batch,
-        claimed=math.inf if claimed >= NEVER else claimed,
-        rederived=found,
-        by=by,
-    )
+    return part_check(part.micro_batch, record, part.bound)
 
 
 def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> StageGraph:
@@ -111,7 +143,7 @@ def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> Sta
     ------
     PlanError: the certificate is malformed, or the plan does not fit.
     """
-    try:
+    with well_formed():
         records = [r for r in certificate["parts"] if r["micro_batch"] == plan.micro_batch]
         time = evaluate(problem, plan).iteration_time
         if not records or not math.isfinite(time):
@@ -121,10 +153,6 @@ def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> Sta
         part.bound_by_stages(time * (1 + EXPORT_ROOM))
         _solve_again(part, records[0]["exact_stages"], time * (1 + EXPORT_ROOM))
         return part.expand(time * (1 + EXPORT_ROOM)).graph
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, PlanError):
-            raise
-        raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
 
 
 def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:

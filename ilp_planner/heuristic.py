@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Outcome, Status, Stop, relative_gap
-from ilp_planner.solve import LAST_SLACK, NEVER, PROVED, Search, solve
+from ilp_planner.search_state import NEVER, PROVED
+from ilp_planner.solve import LAST_SLACK, Search, solve
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:

@@ -1,49 +1,42 @@
 """The one verb: from a problem to a plan with a proof.
 
 Outer enumeration over the micro-batch size, best bound first. Each part is bounded without memory,
-then by the bounds
-of its stages; what these leave open is a stage graph. The cheapest path of that graph is a bound.
-Its stages are
-solved exactly and put back, until the cheapest path is made of exact stages: then it is the
-optimum of its part.
+then by the bounds of its stages; what these leave open is a stage graph. The cheapest path of that
+graph is a bound. Its stages are solved exactly and put back, until the cheapest path is made of
+exact stages: then it is the optimum of its part.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-import time
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
-from ilp_planner.result import Result, Status, Stop, relative_gap
+from ilp_planner.plan import Plan
+from ilp_planner.result import Result, Status, Stop
+from ilp_planner.search_state import NEVER, PROVED, OutOfTimeError, SearchState
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ilp_planner.bounds.part import Part
     from ilp_planner.graph import StageGraph
-    from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import GraphSolution
+    from ilp_planner.solvers.base import GraphSolution, Progress
 
-NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
-FIRST_SLACK = (
-    0.02  # how far above the bound plans are looked for first; doubled when there are none
-)
+FIRST_SLACK = 0.02
+"""How far above the bound plans are looked for first; doubled when there are none."""
 DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
 LAST_SLACK = 8.0
 LOCATE_FACTOR = 2.0
 LOCATE_LAST = 16.0
 CLAIM_ROUNDING = 1e-7  # relative: the search adds times on a fixed grid
-PROVED = 1e-9  # a relative gap that is rounding
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
-CERTIFICATE_VERSION = 1
 
 
 def solve(
@@ -51,7 +44,7 @@ def solve(
     *,
     limits: Limits | None = None,
     solver: str = "auto",
-    progress: Callable[[float, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan.
 
@@ -76,32 +69,18 @@ def solve(
     return Search(problem, limits, solver, progress).outcome()
 
 
-class _OutOfTimeError(Exception):
-    """The time limit has passed."""
+class Search(SearchState[Plan, Evaluation]):
+    """State of one solve."""
 
-
-class Search:
-    """State of one solve. Every bound in it is valid at any moment, so that an interrupt loses
-    nothing."""
+    rounding = CLAIM_ROUNDING
 
     def __init__(
-        self,
-        problem: Problem,
-        limits: Limits,
-        solver: str,
-        progress: Callable[[float, float], None] | None,
+        self, problem: Problem, limits: Limits, solver: str, progress: Progress | None
     ) -> None:
+        super().__init__(limits, solver, progress, problem.notes)
         self.problem = problem
-        self.limits = limits
-        self.solver = solver
         self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
-        self.progress = progress
-        self.started = time.monotonic()
         self.parts: list[Part] = []
-        self.plan: Plan | None = None
-        self.evaluation: Evaluation | None = None
-        self.objective = math.inf
-        self.notes = list(problem.notes)
         self.reason = ""
 
     @property
@@ -110,20 +89,6 @@ class Search:
         if len(self.parts) < len(self.problem.micro_batches):
             return 0.0
         return min(part.bound for part in self.parts)
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the time limit."""
-        return self.limits.seconds - (time.monotonic() - self.started)
-
-    def check_time(self) -> None:
-        """Stop here when the time is up."""
-        if self.seconds_left <= 0:
-            raise _OutOfTimeError
-
-    def gap_reached(self) -> bool:
-        """Tell whether the plan is good enough."""
-        return relative_gap(self.objective, self.bound) <= max(self.limits.gap, PROVED)
 
     # ---- the search -----------------------------------------------------------------------------
 
@@ -147,7 +112,7 @@ class Search:
                 part.bound_by_work()
                 self.parts.append(part)
             return self.work() if self.locate() else Stop.PROOF
-        except _OutOfTimeError:
+        except OutOfTimeError:
             return Stop.TIME
 
     def work(self) -> Stop:
@@ -163,10 +128,8 @@ class Search:
                 if slack > DOUBTFUL_SLACK and self.nothing_fits():
                     break
                 slack *= 2
-        proved = relative_gap(self.objective, self.bound) <= PROVED
-        return (
-            Stop.GAP if self.plan is not None and not proved and self.limits.gap > 0 else Stop.PROOF
-        )
+        short = self.plan is not None and not self.proved()
+        return Stop.GAP if short and self.limits.gap > 0 else Stop.PROOF
 
     def locate(self) -> bool:
         """Bound every part roughly, with memory, until one of them seems to hold a plan.
@@ -256,20 +219,10 @@ class Search:
             return False
         plan = part.plan(path)
         evaluation = evaluate(self.problem, plan)
-        if not evaluation.legal:
-            raise SolverError(f"the search believes in an illegal plan: {evaluation.violations[0]}")
         found = evaluation.iteration_time
-        if abs(found - claim) > CLAIM_ROUNDING * found:
+        if evaluation.legal and abs(found - claim) > CLAIM_ROUNDING * found:
             raise SolverError(f"the search claims {claim!r} s for a plan that takes {found!r} s")
-        if found < self.bound * (1 - CLAIM_ROUNDING):
-            raise SolverError(
-                f"a plan of {found!r} s is below the proved bound of {self.bound!r} s"
-            )
-        if found >= self.objective:
-            return False
-        self.plan, self.evaluation, self.objective = plan, evaluation, found
-        self.report()
-        return True
+        return self.keep(plan, evaluation, self.bound)
 
     def nothing_fits(self) -> bool:
         """Tell whether memory alone rules out every plan, and remember why."""
@@ -283,11 +236,6 @@ class Search:
             part.raise_bound(NEVER, "memory")
         return True
 
-    def report(self) -> None:
-        """Tell whoever listens."""
-        if self.progress is not None:
-            self.progress(self.objective, min(self.bound, self.objective))
-
     # ---- the outcome ----------------------------------------------------------------------------
 
     def result(self, stop: Stop) -> Result:
@@ -297,31 +245,6 @@ class Search:
                 "nothing fits: in every pipeline some stage needs more than the limit of "
                 f"{format_bytes(self.problem.memory_limit)} (stages searched exactly)"
             )
-        bound = min(self.bound, self.objective)
-        if self.plan is not None:
-            proved = relative_gap(self.objective, bound) <= PROVED
-            status = Status.OPTIMAL if proved else Status.FEASIBLE
-            bound = self.objective if proved else bound
-        else:
-            status = Status.INFEASIBLE if self.bound >= NEVER else Status.UNKNOWN
-            bound = math.inf if self.bound >= NEVER else bound
-        lowest = min(self.parts, key=lambda p: p.bound, default=None)
-        return Result(
-            plan=self.plan,
-            status=status,
-            stopped_by=stop,
-            objective=self.objective,
-            bound=bound,
-            bound_source=lowest.source if lowest is not None and self.bound > 0 else "",
-            wall=time.monotonic() - self.started,
-            solver=self.solver,
-            seed=self.limits.seed,
-            evaluation=self.evaluation,
-            certificate={
-                "version": CERTIFICATE_VERSION,
-                "bound_s": bound if math.isfinite(bound) else None,
-                "parts": [part.record() for part in self.parts],
-            },
-            notes=tuple(self.notes),
-            reason=self.reason if status is Status.INFEASIBLE else "",
-        )
+        known = self.conclusion(stop, self.parts)
+        infeasible = known["status"] is Status.INFEASIBLE
+        return Result(**known, reason=self.reason if infeasible else "")

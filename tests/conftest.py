@@ -1,10 +1,17 @@
-"""How the property tests draw their examples.
+"""What all tests share: how examples are drawn, and that no library takes more than one thread.
 
-By default the same ones on every machine, however slow it is, so that a failure is the change's
-own. `make test-all` draws new ones on every run.
+By default property tests draw the same examples on every machine, however slow it is, so that a
+failure is the change's own. `make test-all` draws new ones on every run.
 """
 
-from hypothesis import HealthCheck, settings
+import os
+
+# Before torch and NumPy are imported: pytest's workers share the cores, and threads of several
+# OpenMP pools that wait for one another cost far more than they give.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
     "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

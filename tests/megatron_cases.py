@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.megatron.job import layout_of, virtual_sizes
 from ilp_planner.mixed.megatron.build import build_megatron_problem
-from ilp_planner.mixed.options import divisors
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
+from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import ORDERS, Recompute
 
@@ -121,8 +121,9 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
 
 
 def differ(profile: LayerProfile | None) -> bool:
-    """Tell whether some layers of a profile take longer than others."""
-    return profile is not None and any(len(set(row[1:-1])) > 1 for row in profile.time.values())
+    """Tell whether some layers of a profile take longer than others, or their optimiser steps."""
+    rows = () if profile is None else (*profile.time.values(), *profile.optimizer.values())
+    return any(len(set(row[1:-1])) > 1 for row in rows)
 
 
 def every_layout(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.mixed.build import ModelSizes, build_group_problem
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
-from ilp_planner.profiles.metis import write_metis_profile
+from ilp_planner.profiles.metis_files import write_metis_profile
 from ilp_planner.result import GroupResult, Status, Stop
 from ilp_planner.specs.metis_cluster import (
     MetisCluster,

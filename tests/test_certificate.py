@@ -245,11 +245,12 @@ def test_a_micro_batch_that_is_left_out_is_named(proved: tuple[Problem, Result])
         check_certificate(problem, certificate)
 
 
-def test_a_bound_that_is_not_a_number_does_not_hold(proved: tuple[Problem, Result]) -> None:
+def test_a_bound_that_is_not_a_number_is_an_error(proved: tuple[Problem, Result]) -> None:
     problem, result = proved
     certificate = copy.deepcopy(result.certificate)
     certificate["parts"][0]["bound_s"] = math.nan
-    assert not check_certificate(problem, certificate).holds
+    with pytest.raises(PlanError, match=r"^certificate: [^\n]+not a number$"):
+        check_certificate(problem, certificate)
 
 
 def test_a_certificate_of_nothing_does_not_hold() -> None:
@@ -259,7 +260,7 @@ def test_a_certificate_of_nothing_does_not_hold() -> None:
 
 def test_a_part_holds_up_to_rounding() -> None:
     def holds(rederived: float) -> bool:
-        return PartCheck(micro_batch=1, claimed=1.0, rederived=rederived, by="work").holds
+        return PartCheck(part=1, claimed=1.0, rederived=rederived, by="work").holds
 
     assert holds(2.0)
     assert holds(1 - 1e-10)

@@ -20,7 +20,7 @@ LAYERS = (
     ("evaluate",),
     ("bounds",),
     ("solvers",),
-    ("solve", "certificate", "heuristic"),
+    ("search_state", "solve", "certificate", "heuristic"),
     ("mixed",),
     ("analysis",),
     ("formats",),

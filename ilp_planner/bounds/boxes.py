@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.group_chain import Potentials, prefixes, through
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.group_labels import ChainSearch, search_chain
-from ilp_planner.bounds.resource_paths import INFINITE
+from ilp_planner.bounds.group_potentials import Potentials, prefixes, through
 from ilp_planner.bounds.resource_prices import best_prices
 
 if TYPE_CHECKING:

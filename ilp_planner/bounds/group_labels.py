@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from ilp_planner.bounds.group_chain import step
-from ilp_planner.bounds.resource_paths import INFINITE, _grow, _wider
+from ilp_planner.bounds.arrays import INFINITE, longer, longer_rows
+from ilp_planner.bounds.group_states import step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.group_chain import GroupChain, Potentials
+    from ilp_planner.bounds.group_chain import GroupChain
+    from ilp_planner.bounds.group_potentials import Potentials
 
 FEW = 10  # labels per layer once the effort is spent
 MOST = 5_000_000  # labels, as if the effort were spent: memory
@@ -66,9 +67,9 @@ def search_chain(
         chain.layers, known.table.shape[2], chain.first, chain.start, chain.time, chain.total,
         known.priced, chain.peaks, chain.use, chain.behind, chain.row, chain.group, chain.state,
         chain.seats, chain.send_time, chain.send_total, s.counted, s.direct, s.parted, s.size,
-        s.offset, s.group, s.taken, begins, rows, known.slowest, known.table, known.price,
-        np.array(chain.capacity, np.int64), float(chain.micro_batches - 1), low, peak_low,
-        min(cutoff, INFINITE), width, effort,
+        s.offset, s.group, s.taken, begins, rows, float(known.slowest), known.table, known.price,
+        np.array(chain.capacity, np.int64), float(chain.micro_batches - 1), float(low), peak_low,
+        float(min(cutoff, INFINITE)), width, float(effort),
     )  # fmt: skip
     return ChainSearch(
         path=tuple(path.tolist()),
@@ -108,23 +109,7 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     kept_head = np.full(count, -1, np.int64)
     kept_next = np.empty(room, np.int64)
     for v in range(layers, 0, -1):
-        if v == layers:
-            ranked = np.zeros(1, np.int64)
-        else:
-            many = 0
-            label = waiting[v]
-            while label >= 0:
-                many += 1
-                label = link[label]
-            if many == 0:
-                continue
-            members = np.empty(many, np.int64)
-            values = np.empty(many)
-            label = waiting[v]
-            for n in range(many):
-                members[n], values[n] = label, bound_of[label]
-                label = link[label]
-            ranked = members[np.argsort(values)]
+        ranked = np.zeros(1, np.int64) if v == layers else _ranked(waiting[v], link, bound_of)
         e_end[:] = -1
         filled = 0
         kept_head[:] = -1
@@ -139,33 +124,12 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     lost = min(lost, own)
                     break
                 s = of[y]
-                dominated = False
-                for x in range(begins[s], begins[s + 1]):
-                    z = kept_head[beats[x]]
-                    while z >= 0:
-                        spent += 1
-                        if (
-                            tot[z] <= tot[y]
-                            and depth[z] <= depth[y]
-                            and max(top[z], low) <= max(top[y], low)
-                        ):
-                            worse = True
-                            for d in range(types):
-                                if used[z, d] > used[y, d]:
-                                    worse = False
-                                    break
-                            if worse:
-                                for k in range(kinds):
-                                    if max(pk[z, k], peak_low[k]) > max(pk[y, k], peak_low[k]):
-                                        worse = False
-                                        break
-                            if worse:
-                                dominated = True
-                                break
-                        z = kept_next[z]
-                    if dominated:
-                        break
-                if dominated:
+                beaten, compared = _beaten(
+                    y, begins[s], begins[s + 1], beats, kept_head, kept_next, top, tot, depth,
+                    used, pk, low, peak_low,
+                )  # fmt: skip
+                spent += compared
+                if beaten:
                     continue
                 kept_next[y] = kept_head[s]
                 kept_head[s] = y
@@ -198,9 +162,9 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                             continue
                         if filled == slots:
                             slots *= 2
-                            e_loss = _grow(e_loss, slots)
-                            e_arc, e_to = _grow(e_arc, slots), _grow(e_to, slots)
-                            e_column = _grow(e_column, slots)
+                            e_loss = longer(e_loss, slots)
+                            e_arc, e_to = longer(e_arc, slots), longer(e_to, slots)
+                            e_column = longer(e_column, slots)
                         e_loss[filled], e_arc[filled] = loss, a
                         e_to[filled], e_column[filled] = to, k
                         filled += 1
@@ -252,12 +216,12 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     continue
                 if number == top.size:
                     need = 2 * number
-                    top, tot, rest = _grow(top, need), _grow(tot, need), _grow(rest, need)
-                    bound_of = _grow(bound_of, need)
-                    depth, of, arc = _grow(depth, need), _grow(of, need), _grow(arc, need)
-                    follow, link = _grow(follow, need), _grow(link, need)
-                    kept_next = _grow(kept_next, need)
-                    pk, used = _wider(pk, need), _wider(used, need)
+                    top, tot, rest = longer(top, need), longer(tot, need), longer(rest, need)
+                    bound_of = longer(bound_of, need)
+                    depth, of, arc = longer(depth, need), longer(of, need), longer(arc, need)
+                    follow, link = longer(follow, need), longer(link, need)
+                    kept_next = longer(kept_next, need)
+                    pk, used = longer_rows(pk, need), longer_rows(used, need)
                 top[number], tot[number], rest[number], bound_of[number] = m, t, remaining, value
                 depth[number] = 1 if v == layers else depth[y] + 1
                 of[number], arc[number] = to, a
@@ -272,8 +236,55 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     link[number] = waiting[u]
                     waiting[u] = number
                 number += 1
-    length = 0
-    label = winner
+    return _way(winner, arc, follow), best, min(lost, best), lost >= best, spent
+
+
+@numba.njit(inline="always")
+def _ranked(head, link, bound_of):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the labels that wait at a layer, the least bound first."""
+    many, label = 0, head
+    while label >= 0:
+        many += 1
+        label = link[label]
+    members, values = np.empty(many, np.int64), np.empty(many)
+    label = head
+    for n in range(many):
+        members[n], values[n] = label, bound_of[label]
+        label = link[label]
+    return members[np.argsort(values)]
+
+
+@numba.njit(inline="always")
+def _beaten(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    y, begin, end, beats, kept_head, kept_next, top, tot, depth, used, pk, low, peak_low
+):
+    """Tell whether a label that was kept is no worse in anything, and how many were compared."""
+    compared = 0.0
+    for x in range(begin, end):
+        z = kept_head[beats[x]]
+        while z >= 0:
+            compared += 1
+            if tot[z] <= tot[y] and depth[z] <= depth[y] and max(top[z], low) <= max(top[y], low):
+                worse = True
+                for d in range(used.shape[1]):
+                    if used[z, d] > used[y, d]:
+                        worse = False
+                        break
+                if worse:
+                    for k in range(pk.shape[1]):
+                        if max(pk[z, k], peak_low[k]) > max(pk[y, k], peak_low[k]):
+                            worse = False
+                            break
+                if worse:
+                    return True, compared
+            z = kept_next[z]
+    return False, compared
+
+
+@numba.njit(inline="always")
+def _way(winner, arc, follow):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the arcs of a label, from the first layer on; none without one."""
+    length, label = 0, winner
     while label >= 0:
         length += 1
         label = follow[label]
@@ -282,4 +293,4 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     for n in range(length):
         path[n] = arc[label]
         label = follow[label]
-    return path, best, min(lost, best), lost >= best, spent
+    return path

@@ -42,12 +42,12 @@ def grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     value = np.empty((size, 7))
     parent = np.empty(size, np.int64)
     state = np.empty(size, np.int64)
-    count = 0
+    count = np.int64(0)  # no literal, for which the steps below would be compiled twice
     stop_at = cutoff
     root = INFINITE
     dropped = False
     work = 0
-    begin = 0
+    begin = np.int64(0)
     fresh = np.empty((4096, 7))
     fresh_parent = np.empty(4096, np.int64)
     fresh_state = np.empty(4096, np.int64)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.paths import by_tail, topological_order
-from ilp_planner.bounds.resource_paths import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

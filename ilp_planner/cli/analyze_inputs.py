@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.analyze_options import JOB_OPTIONS, LAUNCH_OPTIONS, SOURCES
 from ilp_planner.cli.library import spec_candidates
+from ilp_planner.cli.values import option_size
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.training import HOPPER
-from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,9 @@ def read_job(ctx: typer.Context) -> Found:
     asked = ctx.params
     source = one_source(ctx)
     spec = read_cluster_named(asked["cluster"])
-    devices = devices_of(spec, device_memory(asked["device_memory"]))
+    said = asked["device_memory"]
+    memory = None if said is None else float(option_size("--device-memory", said))
+    devices = devices_of(spec, memory)
     if source == "model":
         from ilp_planner.cli.analyze_job import job_of_options
 
@@ -145,21 +147,6 @@ def was_typed(ctx: typer.Context, name: str) -> bool:
     """Return whether a parameter is not just its default."""
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def device_memory(text: str | None) -> float | None:
-    """Return bytes from `--device-memory`.
-
-    Raises
-    ------
-    UsageError: not a positive size with a unit.
-    """
-    if text is None:
-        return None
-    try:
-        return float(parse_size(text, what="--device-memory"))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def read_cluster_named(name: str | None) -> ClusterSpec | None:

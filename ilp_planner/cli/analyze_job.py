@@ -108,7 +108,7 @@ def replicas(asked: dict[str, Any], devices: Devices) -> int:
         text = " x ".join(f"{name} {size}" for name, size in degrees.items())
         raise UsageError(
             f"--world-size: found {world}, expected a multiple of {text} = {each}; "
-            f"{nearest_multiple(each, world)} would do"
+            f"{nearest_multiple(world, each)} would do"
         )
     return int(world // each)
 

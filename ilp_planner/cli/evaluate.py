@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.problem import Problem
-    from ilp_planner.report.evaluation import Check
 
 ROUNDING = 1e-6  # relative: what a saved time may differ from the same time computed again
 
@@ -48,7 +47,7 @@ def evaluate(
             accept_changed=accept_changed,
             as_json=as_json,
         )
-        broken = [part.name for part in proof.parts if not part.holds] if proof else []
+        broken = [str(part.part) for part in proof.parts if not part.holds] if proof else []
         complain(plan_file, saved.claim, found, proof, broken)
         return
     case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
@@ -56,7 +55,7 @@ def evaluate(
     check = rederive(case.problem, saved, plan_file) if check_certificate else None
     show(case.problem, saved, evaluation, check, as_json=as_json)
     parts = [] if check is None else check.parts
-    broken = [f"micro-batch {part.micro_batch}" for part in parts if not part.holds]
+    broken = [f"micro-batch {part.part}" for part in parts if not part.holds]
     complain(plan_file, saved.claim, evaluation, check, broken)
 
 
@@ -89,11 +88,13 @@ def show(
     if as_json:
         value: dict[str, Any] = evaluation_object(problem, saved.plan, evaluation)
         if check is not None:
-            value["certificate"] = certificate_object(check, evaluation.iteration_time)
+            value["certificate"] = certificate_object(
+                check, evaluation.iteration_time, "micro_batch"
+            )
         print_json(value)
         return
     tables = [stage_table(problem, saved.plan, evaluation)] if evaluation.stages else []
-    tables += [] if check is None else [certificate_table(check)]
+    tables += [] if check is None else [certificate_table(check, "micro-batch")]
     lines = [
         *evaluation_lines(problem, saved.plan, evaluation),
         *proof_lines(saved.claim, check, evaluation.iteration_time),
@@ -105,7 +106,7 @@ def complain(
     file: Path,
     claim: "Claim | None",
     evaluation: "Evaluation | GroupEvaluation",
-    check: "Check | None",
+    check: "CertificateCheck | None",
     broken: list[str],
 ) -> None:
     """Fail when the plan, its claim or its certificate does not hold.

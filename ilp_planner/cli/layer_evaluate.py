@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.cli.layer_inputs import rebuild_layer_case
 from ilp_planner.errors import PlanError
 from ilp_planner.report.console import print_report
-from ilp_planner.report.evaluation import proof_lines
-from ilp_planner.report.groups import (
-    group_certificate_table,
-    group_evaluation_lines,
-    group_table,
-)
-from ilp_planner.report.groups_json import group_certificate_object, group_evaluation_object
-from ilp_planner.report.json_report import print_json
+from ilp_planner.report.evaluation import certificate_table, proof_lines
+from ilp_planner.report.groups import group_evaluation_lines, group_table
+from ilp_planner.report.groups_json import group_evaluation_object
+from ilp_planner.report.json_report import certificate_object, print_json
 from ilp_planner.report.tables import summary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ilp_planner.certificate import CertificateCheck
     from ilp_planner.formats.saved_groups import SavedGroups
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
-    from ilp_planner.report.evaluation import GroupCheck
 
 
 def judge_layers(
@@ -33,7 +29,7 @@ def judge_layers(
     check_certificate: bool,
     accept_changed: bool,
     as_json: bool,
-) -> tuple[GroupEvaluation, GroupCheck | None]:
+) -> tuple[GroupEvaluation, CertificateCheck | None]:
     """Judge a saved plan again from its inputs and print the verdict; return what was found."""
     from ilp_planner.mixed.evaluate import evaluate_groups
 
@@ -44,7 +40,7 @@ def judge_layers(
     return evaluation, check
 
 
-def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> GroupCheck:
+def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> CertificateCheck:
     """Check the certificate of a saved plan.
 
     Raises
@@ -56,7 +52,7 @@ def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> Gr
     if not saved.certificate:
         raise PlanError(f"{file}: certificate: found null, expected the record of a proof")
     try:
-        return check_group_certificate(problem, saved.certificate, saved.plan)
+        return check_group_certificate(problem, saved.certificate)
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from None
 
@@ -65,7 +61,7 @@ def show_verdict(
     problem: GroupProblem,
     saved: SavedGroups,
     evaluation: GroupEvaluation,
-    check: GroupCheck | None,
+    check: CertificateCheck | None,
     *,
     as_json: bool,
 ) -> None:
@@ -73,11 +69,11 @@ def show_verdict(
     if as_json:
         value: dict[str, Any] = group_evaluation_object(problem, saved.plan, evaluation)
         if check is not None:
-            value["certificate"] = group_certificate_object(check, evaluation.iteration_time)
+            value["certificate"] = certificate_object(check, evaluation.iteration_time)
         print_json(value)
         return
     tables = [] if evaluation.cost is None else [group_table(problem, saved.plan, evaluation)]
-    tables += [] if check is None else [group_certificate_table(check)]
+    tables += [] if check is None else [certificate_table(check)]
     lines = [
         *group_evaluation_lines(problem, saved.plan, evaluation),
         *proof_lines(saved.claim, check, evaluation.iteration_time),

@@ -81,11 +81,13 @@ def run(arguments: list[str]) -> int:
             code = command_line(arguments)(
                 args=arguments, prog_name="ilp-plan", standalone_mode=False
             )
+            if code == INTERRUPTED:  # what Typer makes of a Ctrl-C
+                raise KeyboardInterrupt
         sys.stdout.flush()
     except (PlannerError, typer.TyperException) as error:
         return _fail(error, _text_of(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return _fail(error, "interrupted", INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has closed it: nobody is left to tell. What Python flushes at exit
         # must not fail again.
@@ -112,7 +114,7 @@ def _text_of(error: PlannerError | typer.TyperException) -> str:
     return f"{option}: found {details()[0]['input']!r}, {expected}"
 
 
-def _fail(error: Exception, message: str, code: int) -> int:
+def _fail(error: BaseException, message: str, code: int) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     print(f"ilp-plan: {' '.join(message.split())}", file=sys.stderr)

@@ -14,6 +14,12 @@ DEFAULT_GLOBAL_BATCH = 1024
 MANY = "--micro-batch-size"
 VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
 
+
+def number(option: str, text: str, default: str | bool = False, *, least: int = 1) -> Any:
+    """Return an option of one whole number, with its help and what that calls the default."""
+    return typer.Option(option, min=least, metavar="N", help=text, show_default=default)
+
+
 Model = Annotated[
     str, typer.Option("--model", metavar="FILE", help="Model, TOML, or the name of a known one.")
 ]
@@ -81,12 +87,10 @@ AnyCostModel = Annotated[
 ]
 AnyGlobalBatch = Annotated[
     int | None,
-    typer.Option(
+    number(
         "--global-batch-size",
-        min=1,
-        metavar="N",
-        help="Samples per iteration; an experiment of AMP's has its own.",
-        show_default=str(DEFAULT_GLOBAL_BATCH),
+        "Samples per iteration; an experiment of AMP's has its own.",
+        str(DEFAULT_GLOBAL_BATCH),
     ),
 ]
 Space = Annotated[
@@ -108,13 +112,10 @@ Runtime = Annotated[
 ]
 MaxCp = Annotated[
     int | None,
-    typer.Option(
+    number(
         "--max-cp",
-        min=1,
-        metavar="N",
-        help="Context-parallel degree at most, for --runtime megatron; 1, or 8 for samples of more "
+        "Context-parallel degree at most, for --runtime megatron; 1, or 8 for samples of more "
         "than 8192 tokens.",
-        show_default=False,
     ),
 ]
 MemoryRule = Annotated[
@@ -154,54 +155,24 @@ Top = Annotated[
     ),
 ]
 MaxTp = Annotated[
-    int | None,
-    typer.Option(
-        "--max-tp",
-        min=1,
-        metavar="N",
-        help="Tensor-parallel degree at most; all that are profiled.",
-        show_default=False,
-    ),
+    int | None, number("--max-tp", "Tensor-parallel degree at most; all that are profiled.")
 ]
 HiddenSize = Annotated[
-    int | None,
-    typer.Option(
-        "--hidden-size",
-        min=1,
-        metavar="N",
-        help="Width of the layers of a metis:FOLDER; the model's.",
-        show_default=False,
-    ),
+    int | None, number("--hidden-size", "Width of the layers of a metis:FOLDER; the model's.")
 ]
 SequenceLength = Annotated[
-    int | None,
-    typer.Option(
-        "--sequence-length",
-        min=1,
-        metavar="N",
-        help="Tokens of its samples; the model's.",
-        show_default=False,
-    ),
+    int | None, number("--sequence-length", "Tokens of its samples; the model's.")
 ]
 VocabSize = Annotated[
     int | None,
-    typer.Option(
+    number(
         "--vocab-size",
-        min=0,
-        metavar="N",
-        help="Entries of its word embedding, for --cost-model metis; the model's.",
-        show_default=False,
+        "Entries of its word embedding, for --cost-model metis; the model's.",
+        least=0,
     ),
 ]
 NumLayers = Annotated[
-    int | None,
-    typer.Option(
-        "--num-layers",
-        min=1,
-        metavar="N",
-        help="Layers that it must have, embedding and head included.",
-        show_default=False,
-    ),
+    int | None, number("--num-layers", "Layers that it must have, embedding and head included.")
 ]
 CostModel = Annotated[
     Literal["native", "aceso"],
@@ -211,10 +182,7 @@ GlobalBatch = Annotated[
     int, typer.Option("--global-batch-size", min=1, metavar="N", help="Samples per iteration.")
 ]
 MaybeGlobalBatch = Annotated[
-    int | None,
-    typer.Option(
-        "--global-batch-size", min=1, metavar="N", help="Samples per iteration; the plan's own."
-    ),
+    int | None, number("--global-batch-size", "Samples per iteration; the plan's own.", True)
 ]
 MicroBatches = Annotated[
     list[str] | None,
@@ -235,12 +203,7 @@ MemoryLimit = Annotated[
         show_default=False,
     ),
 ]
-MaxStages = Annotated[
-    int | None,
-    typer.Option(
-        "--max-stages", min=1, metavar="N", help="Pipeline stages at most.", show_default=False
-    ),
-]
+MaxStages = Annotated[int | None, number("--max-stages", "Pipeline stages at most.")]
 TimeLimit = Annotated[
     float, typer.Option("--time-limit", min=0.0, metavar="S", help="Seconds to search at most.")
 ]
@@ -248,12 +211,10 @@ Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Thr
 Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a solver.")]
 Starts = Annotated[
     int | None,
-    typer.Option(
+    number(
         "--starts",
-        min=1,
-        metavar="N",
-        help="Random points that gradient and anneal begin from; the poor ones are dropped early.",
-        show_default="64",
+        "Random points that gradient and anneal begin from; the poor ones are dropped early.",
+        "64",
     ),
 ]
 Output = Annotated[
@@ -266,6 +227,10 @@ AcceptChanged = Annotated[
     typer.Option("--accept-changed", help="Judge by the inputs as they are, changed or not."),
 ]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan.")]
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")]
+TableOutput = Annotated[
+    Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
+]
 
 
 class ManyNumbers(TyperCommand):

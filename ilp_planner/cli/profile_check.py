@@ -1,8 +1,5 @@
 """`ilp-plan profile check`."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from ilp_planner.cli import options as o
@@ -11,7 +8,7 @@ IMPLAUSIBLE = 1  # exit code where a row cannot be right
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")],
+    file: o.Table,
     as_json: o.Json = False,
 ) -> int:
     """Find what is implausible in a table of measurements.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import find_model
 from ilp_planner.cli.table_inputs import find_tables, read_tables, wanted_rows
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.specs.model import ModelSpec
 
-Output = Annotated[
-    Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
-]
-
 
 def import_profile(
     source: Annotated[
@@ -29,7 +26,7 @@ def import_profile(
         typer.Argument(metavar="FORMAT", help="alpa | metis | aceso | amp"),
     ],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file or folder to read.")],
-    output: Output,
+    output: o.TableOutput,
     model: Annotated[
         str | None,
         typer.Option(
@@ -42,23 +39,12 @@ def import_profile(
     ] = None,
     sequence: Annotated[
         int | None,
-        typer.Option(
-            "--sequence-length",
-            min=1,
-            metavar="N",
-            help="Tokens of a sample, where the format does not say.",
-            show_default="the model's",
+        o.number(
+            "--sequence-length", "Tokens of a sample, where the format does not say.", "the model's"
         ),
     ] = None,
     hidden: Annotated[
-        int | None,
-        typer.Option(
-            "--hidden-size",
-            min=1,
-            metavar="N",
-            help="Width of the layers, likewise.",
-            show_default="the model's",
-        ),
+        int | None, o.number("--hidden-size", "Width of the layers, likewise.", "the model's")
     ] = None,
 ) -> None:
     """Make a native table of somebody else's profile."""
@@ -99,7 +85,7 @@ def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> M
     """Read a folder of Metis's."""
     from ilp_planner.mixed.build import check_model_layers
     from ilp_planner.profiles.convert.metis import metis_table
-    from ilp_planner.profiles.metis import read_metis_profile
+    from ilp_planner.profiles.metis_files import read_metis_profile
     from ilp_planner.specs.chain_layers import segments
 
     profile = read_metis_profile(path)
@@ -214,24 +200,10 @@ def export_profile(
         ),
     ] = None,
     sequence: Annotated[
-        int | None,
-        typer.Option(
-            "--sequence-length",
-            min=1,
-            metavar="N",
-            help="Which rows, where the table has several.",
-            show_default=False,
-        ),
+        int | None, o.number("--sequence-length", "Which rows, where the table has several.")
     ] = None,
     hidden: Annotated[
-        int | None,
-        typer.Option(
-            "--hidden-size",
-            min=1,
-            metavar="N",
-            help="Which rows, where the table has several.",
-            show_default=False,
-        ),
+        int | None, o.number("--hidden-size", "Which rows, where the table has several.")
     ] = None,
 ) -> None:
     """Write a native table as the profile that Metis or Aceso reads."""
@@ -242,7 +214,7 @@ def export_profile(
     wanted = wanted_rows(spec, hidden=hidden, sequence=sequence)
     if to == "metis":
         from ilp_planner.profiles.convert.metis import exportable_profile
-        from ilp_planner.profiles.metis import write_metis_profile
+        from ilp_planner.profiles.metis_files import write_metis_profile
 
         name = (model or "") if spec is None else spec.name
         found, notes = exportable_profile(table, wanted, model=name)

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from ilp_planner.cli import options as o
+from ilp_planner.cli.values import option_size
 from ilp_planner.errors import MeasureError, PlannerError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.profiles.measure.links import ROWS, LinkSettings
@@ -16,7 +18,6 @@ from ilp_planner.profiles.measure.links_launch import launch_links
 from ilp_planner.profiles.measure.links_plan import OPERATIONS, default_sizes
 from ilp_planner.profiles.measure.links_world import under_torchrun
 from ilp_planner.profiles.measure.machine import need_torch
-from ilp_planner.units import parse_size
 
 COMMAND = "profile measure-links"
 Backend = Literal["nccl", "gloo"]
@@ -25,9 +26,7 @@ FEWEST = 2  # processes, on a machine without GPUs
 
 
 def measure_links(
-    output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
-    ],
+    output: o.TableOutput,
     backend: Annotated[
         Backend | None,
         typer.Option(
@@ -38,12 +37,11 @@ def measure_links(
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(
+        o.number(
             "--processes",
-            min=2,
-            metavar="N",
-            help="Ranks to start on this machine; under torchrun they are there already.",
-            show_default="one per GPU, or 2",
+            "Ranks to start on this machine; under torchrun they are there already.",
+            "one per GPU, or 2",
+            least=2,
         ),
     ] = None,
     sizes: Annotated[
@@ -111,7 +109,7 @@ def measure_links(
     settings = LinkSettings(
         output=str(output),
         backend=chosen,
-        sizes=wanted or default_sizes(_size("--max-size", largest or LARGEST[chosen])),
+        sizes=wanted or default_sizes(option_size("--max-size", largest or LARGEST[chosen])),
         operations=names,
         repeats=repeats,
         seconds=time_limit,
@@ -145,14 +143,7 @@ def measure_links(
 def _sizes(texts: list[str] | None) -> tuple[int, ...]:
     """Return bytes of `--sizes 1KiB 1MiB`, ascending."""
     values = [text.strip() for text in ",".join(texts or ()).split(",") if text.strip()]
-    return tuple(sorted({_size("--sizes", text) for text in values}))
-
-
-def _size(option: str, text: str) -> int:
-    try:
-        return parse_size(text, what=option)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return tuple(sorted({option_size("--sizes", text) for text in values}))
 
 
 def _operations(text: str) -> tuple[str, ...]:

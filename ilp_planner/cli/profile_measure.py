@@ -24,9 +24,7 @@ Numbers = list[str] | None
 
 
 def measure(
-    output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
-    ],
+    output: o.TableOutput,
     model: o.Model = o.DEFAULT_MODEL,
     tp: Annotated[
         Numbers,
@@ -83,14 +81,7 @@ def measure(
         ),
     ] = None,
     repeats: Annotated[
-        int | None,
-        typer.Option(
-            "--repeats",
-            min=1,
-            metavar="N",
-            help="Passes that count.",
-            show_default="3 to 20, as time allows",
-        ),
+        int | None, o.number("--repeats", "Passes that count.", "3 to 20, as time allows")
     ] = None,
     copies: Annotated[
         int,

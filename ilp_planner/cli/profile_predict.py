@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    file: Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")],
+    file: o.Table,
     wants: Annotated[
         list[str] | None,
         typer.Option(

@@ -8,11 +8,11 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.cli.values import option_size
 from ilp_planner.errors import UsageError
 from ilp_planner.profiles.measurements import Record, layer_range
 from ilp_planner.profiles.predict.answers import AnyWant, CollectiveWant, ProductWant
 from ilp_planner.profiles.predict.completion import Want
-from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,10 +150,7 @@ def _value(key: str, text: str) -> Any:
 def _bytes(text: str) -> float:
     if WHOLE.fullmatch(text):
         return float(text)
-    try:
-        return float(parse_size(text, what="--want: bytes"))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return float(option_size("--want: bytes", text))
 
 
 def _unknown(text: str, key: str, kind: str, allowed: Sequence[str]) -> str:

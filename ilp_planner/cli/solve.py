@@ -7,12 +7,8 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import Case, Request, build_case
-from ilp_planner.cli.layer_inputs import (
-    LAYER_OPTIONS,
-    build_layer_case,
-    check_num_layers,
-    plans_layers,
-)
+from ilp_planner.cli.layer_checks import LAYER_OPTIONS
+from ilp_planner.cli.layer_inputs import build_layer_case, check_num_layers, plans_layers
 from ilp_planner.cli.layer_solve import save_and_show_layers, search_layers
 from ilp_planner.cli.values import (
     Solver,

@@ -28,6 +28,19 @@ PROFILE_FORMATS = {
 TABLE = ".csv"  # how the name of a native table ends, which needs no `table:` before it
 
 
+def option_size(option: str, text: str) -> int:
+    """Return bytes from what an option says.
+
+    Raises
+    ------
+    UsageError: not a positive size with a unit.
+    """
+    try:
+        return parse_size(text, what=option)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def memory_limit(text: str | None) -> float | None:
     """Return bytes from what `--memory-limit` says.
 
@@ -35,12 +48,7 @@ def memory_limit(text: str | None) -> float | None:
     ------
     UsageError: not a positive size with a unit.
     """
-    if text is None:
-        return None
-    try:
-        return float(parse_size(text, what="--memory-limit"))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    return None if text is None else float(option_size("--memory-limit", text))
 
 
 def micro_batch_sizes(values: Sequence[str]) -> tuple[int, ...]:

@@ -51,7 +51,9 @@ def step_origin(
     pairs = {(cluster.type_of[device], stage.tp) for device in stage.devices}
     if not all(pair in profile.optimizer for pair in pairs):
         return Origin(Provenance.ANALYTIC)
-    measured = {(key.device, key.tp) for key in profile.measured}
+    # Rows that leave their messages to links are not measured as a whole.
+    partly = (key for key, parts in profile.origins.items() if Provenance.MEASURED in parts)
+    measured = {(key.device, key.tp) for key in (*profile.measured, *partly)}
     if pairs <= measured:
         return Origin(Provenance.MEASURED)
     known = profile.measured or profile.origins

@@ -1,4 +1,4 @@
-"""The saved layer-level plan as JSON: the schema of `plan_json`, of kind `groups`.
+"""The saved layer-level plan as JSON: the frame of `saved_json`, of kind `groups`.
 
 A stage lists its devices, tensor-parallel rank fastest, and the samples of every micro-batch that
 each replica of tp devices takes. Inputs that were not given are null. A plan for a runtime with
@@ -11,20 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.files import to_json, write_text
-from ilp_planner.formats.plan_json import (
+from ilp_planner.formats.plan_json import decode
+from ilp_planner.formats.saved_groups import FILES, GroupInputs, SavedGroups
+from ilp_planner.formats.saved_json import (
     KEYS,
-    SCHEMA,
-    VERSION,
-    decode,
-    decode_claim,
+    decode_judgement,
     decode_reference,
-    decode_verdict,
-    encode_claim,
+    encode_bytes,
+    encode_frame,
     encode_reference,
-    encode_verdict,
     open_plan,
 )
-from ilp_planner.formats.saved_groups import FILES, GroupInputs, SavedGroups
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 
@@ -65,16 +62,7 @@ def write_groups(path: Path, saved: SavedGroups) -> None:
 
 def encode_groups(saved: SavedGroups) -> dict[str, Any]:
     """Return what the file holds."""
-    return {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "kind": KIND,
-        "plan": encode_group_plan(saved.plan),
-        "inputs": _encode_inputs(saved.inputs),
-        "result": None if saved.claim is None else encode_claim(saved.claim),
-        "evaluation": None if saved.verdict is None else encode_verdict(saved.verdict),
-        "certificate": saved.certificate or None,
-    }
+    return encode_frame(saved, encode_group_plan(saved.plan), _encode_inputs(saved.inputs), KIND)
 
 
 def encode_group_plan(plan: GroupPlan) -> dict[str, Any]:
@@ -110,7 +98,7 @@ def _encode_inputs(inputs: GroupInputs) -> dict[str, Any]:
         **{key: getattr(inputs, key) for key in TEXTS},
         "global_batch": inputs.global_batch,
         "micro_batch_sizes": list(inputs.micro_batch_sizes),
-        "memory_limit_bytes": limit if limit is None or limit % 1 else int(limit),
+        "memory_limit_bytes": None if limit is None else encode_bytes(limit),
         **{key: getattr(inputs, key) for key in (*LIMITS, *SIZES)},
         **{key: getattr(inputs, key) for key in ADDED if getattr(inputs, key) is not None},
     }
@@ -136,14 +124,10 @@ def decode_groups(root: Fields) -> SavedGroups:
     """
     root.choice("kind", (KIND,))
     root.only((*KEYS, "kind"))
-    claim = root.inside("result") if root.optional("result") else None
-    verdict = root.inside("evaluation") if root.optional("evaluation") else None
     return SavedGroups(
         plan=_decode_plan(root.inside("plan")),
         inputs=_decode_inputs(root.inside("inputs")),
-        claim=None if claim is None else decode_claim(claim),
-        verdict=None if verdict is None else decode_verdict(verdict),
-        certificate=root.record("certificate") if root.optional("certificate") else {},
+        **decode_judgement(root),
     )
 
 

@@ -1,33 +1,34 @@
-"""The saved plan: what was decided, for which inputs, with what proof, as JSON.
+"""The saved plan of operators as JSON: what was decided, for which inputs, with what proof.
 
-Times are seconds, sizes bytes; null stands for a number that does not exist (no plan, no bound).
 Operators with equal strategies in a row are one run: {count, tp, dp, split, recompute}.
 """
 
 from __future__ import annotations
 
-import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import PlanError
-from ilp_planner.files import read_json, to_json, write_text
-from ilp_planner.formats.json_fields import Fields, shown
-from ilp_planner.formats.saved_plan import Claim, Inputs, Reference, SavedPlan, Verdict
+from ilp_planner.files import to_json, write_text
+from ilp_planner.formats.saved_json import (
+    KEYS,
+    decode_judgement,
+    decode_reference,
+    encode_bytes,
+    encode_frame,
+    encode_reference,
+    open_plan,
+)
+from ilp_planner.formats.saved_plan import Inputs, SavedPlan
 from ilp_planner.plan import Plan, Stage, Strategy
-from ilp_planner.profiles.table import Provenance
-from ilp_planner.result import Status, Stop
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = "ilp-planner plan"
-VERSION = 1
-KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate")
+    from ilp_planner.formats.json_fields import Fields
+
 PLAN_KEYS = ("model", "global_batch", "micro_batch", "stages")
 STAGE_KEYS = ("start", "stop", "first_device", "devices", "strategies")
 RUN_KEYS = ("count", "tp", "dp", "split", "recompute")
-REFERENCE_KEYS = ("name", "sha256")
 INPUT_KEYS = (
     "model",
     "cluster",
@@ -38,23 +39,6 @@ INPUT_KEYS = (
     "micro_batches",
     "max_stages",
 )
-RESULT_KEYS = (
-    "status",
-    "stopped_by",
-    "objective_s",
-    "bound_s",
-    "gap",
-    "bound_source",
-    "wall_s",
-    "solver",
-    "seed",
-    "versions",
-    "notes",
-)
-# Since the first version: files without them are read as well.
-SHARE_KEYS = ("provenance", "provenance_error")
-EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
-VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
 
 
 def write_plan(path: Path, saved: SavedPlan) -> None:
@@ -69,15 +53,7 @@ def write_plan(path: Path, saved: SavedPlan) -> None:
 
 def encode(saved: SavedPlan) -> dict[str, Any]:
     """Return what the file holds."""
-    return {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "plan": encode_plan(saved.plan),
-        "inputs": _encode_inputs(saved.inputs),
-        "result": None if saved.claim is None else encode_claim(saved.claim),
-        "evaluation": None if saved.verdict is None else encode_verdict(saved.verdict),
-        "certificate": saved.certificate or None,
-    }
+    return encode_frame(saved, encode_plan(saved.plan), _encode_inputs(saved.inputs))
 
 
 def encode_plan(plan: Plan) -> dict[str, Any]:
@@ -108,51 +84,16 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def encode_reference(reference: Reference) -> dict[str, Any]:
-    """Return an input file's name and hash."""
-    return {"name": reference.name, "sha256": reference.sha256 or None}
-
-
 def _encode_inputs(inputs: Inputs) -> dict[str, Any]:
-    limit = inputs.memory_limit
     return {
         "model": encode_reference(inputs.model),
         "cluster": encode_reference(inputs.cluster),
         "profile": encode_reference(inputs.profile),
         "cost_model": inputs.cost_model,
         "global_batch": inputs.global_batch,
-        "memory_limit_bytes": limit if limit % 1 else int(limit),
+        "memory_limit_bytes": encode_bytes(inputs.memory_limit),
         "micro_batches": list(inputs.micro_batches),
         "max_stages": inputs.max_stages,
-    }
-
-
-def encode_claim(claim: Claim) -> dict[str, Any]:
-    """Return what the solver said."""
-    return {
-        "status": str(claim.status),
-        "stopped_by": str(claim.stopped_by),
-        "objective_s": claim.objective,
-        "bound_s": claim.bound,
-        "gap": claim.gap,
-        "bound_source": claim.bound_source,
-        "wall_s": claim.wall,
-        "solver": claim.solver,
-        "seed": claim.seed,
-        "versions": dict(claim.versions),
-        "notes": list(claim.notes),
-    }
-
-
-def encode_verdict(verdict: Verdict) -> dict[str, Any]:
-    """Return what the evaluator said."""
-    return {
-        "legal": verdict.legal,
-        "iteration_time_s": verdict.iteration_time,
-        "stages": [{"time_s": time, "memory_bytes": memory} for time, memory in verdict.stages],
-        "violations": list(verdict.violations),
-        **({"provenance": dict(verdict.provenance)} if verdict.provenance else {}),
-        **({"provenance_error": dict(verdict.errors)} if verdict.errors else {}),
     }
 
 
@@ -166,20 +107,6 @@ def read_plan(path: Path) -> SavedPlan:
     return decode(open_plan(path))
 
 
-def open_plan(path: Path) -> Fields:
-    """Open a plan file of either kind.
-
-    Raises
-    ------
-    PlanError: it is none, or of another version.
-    """
-    root = Fields(read_json(path, PlanError), file=str(path))
-    root.choice("schema", (SCHEMA,))
-    if root.values.get("version") != VERSION:
-        raise root.error("version", str(VERSION))
-    return root
-
-
 def decode(root: Fields) -> SavedPlan:
     """Read an open plan file.
 
@@ -190,14 +117,10 @@ def decode(root: Fields) -> SavedPlan:
     if "kind" in root.values:
         raise root.error("kind", "nothing, as in a plan of operators")
     root.only(KEYS)
-    claim = root.inside("result") if root.optional("result") else None
-    verdict = root.inside("evaluation") if root.optional("evaluation") else None
     return SavedPlan(
         plan=_decode_plan(root.inside("plan")),
         inputs=_decode_inputs(root.inside("inputs")),
-        claim=None if claim is None else decode_claim(claim),
-        verdict=None if verdict is None else decode_verdict(verdict),
-        certificate=root.record("certificate") if root.optional("certificate") else {},
+        **decode_judgement(root),
     )
 
 
@@ -245,15 +168,6 @@ def _decode_stage(fields: Fields) -> Stage:
     )
 
 
-def decode_reference(fields: Fields) -> Reference:
-    """Read an input file's name and hash."""
-    fields.only(REFERENCE_KEYS)
-    name = fields.text("name")
-    if not name:
-        raise fields.error("name", "a name or a path")
-    return Reference(name=name, sha256=fields.text("sha256") if fields.optional("sha256") else "")
-
-
 def _decode_inputs(fields: Fields) -> Inputs:
     fields.only(INPUT_KEYS)
     return Inputs(
@@ -266,52 +180,3 @@ def _decode_inputs(fields: Fields) -> Inputs:
         micro_batches=tuple(fields.wholes("micro_batches", least=1)),
         max_stages=fields.whole("max_stages", least=1),
     )
-
-
-def decode_claim(fields: Fields) -> Claim:
-    """Read what the solver said."""
-    fields.only(RESULT_KEYS)
-    versions = fields.record("versions")
-    for package, version in versions.items():
-        if not isinstance(version, str):
-            raise fields.error(f"versions.{package}", "a text", shown(version))
-    return Claim(
-        status=Status(fields.choice("status", tuple(map(str, Status)))),
-        stopped_by=Stop(fields.choice("stopped_by", tuple(map(str, Stop)))),
-        objective=fields.number_or("objective_s", math.inf),
-        bound=fields.number_or("bound_s", math.inf),
-        gap=fields.number_or("gap", math.inf),
-        bound_source=fields.text("bound_source"),
-        wall=fields.number_or("wall_s", math.nan),
-        solver=fields.text("solver"),
-        seed=fields.whole("seed"),
-        versions=versions,
-        notes=fields.texts("notes"),
-    )
-
-
-def decode_verdict(fields: Fields) -> Verdict:
-    """Read what the evaluator said."""
-    fields.only(EVALUATION_KEYS)
-    stages = []
-    for stage in fields.each("stages"):
-        stage.only(VERDICT_STAGE_KEYS)
-        time = stage.number_or("time_s", math.nan)
-        stages.append((time, stage.number_or("memory_bytes", math.nan)))
-    return Verdict(
-        legal=fields.boolean("legal"),
-        iteration_time=fields.number_or("iteration_time_s", math.nan),
-        stages=tuple(stages),
-        violations=fields.texts("violations"),
-        provenance=_decode_shares(fields, "provenance"),
-        errors=_decode_shares(fields, "provenance_error"),
-    )
-
-
-def _decode_shares(fields: Fields, key: str) -> dict[str, float]:
-    """Read numbers by where figures come from; none where the file does not say."""
-    if key not in fields.values:
-        return {}
-    inner = fields.inside(key)
-    inner.only([str(source) for source in Provenance])
-    return {source: inner.number(source) for source in inner.values}

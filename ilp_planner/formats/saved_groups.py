@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ilp_planner.formats.saved_plan import Claim, Reference, Verdict, saved_shares
+from ilp_planner.formats.saved_plan import Reference, Saved, Verdict, saved_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,14 +54,11 @@ class GroupInputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedGroups:
-    """All that the file holds. claim: None for a plan that came from elsewhere."""
+class SavedGroups(Saved):
+    """All that the file holds."""
 
     plan: GroupPlan
     inputs: GroupInputs
-    claim: Claim | None = None
-    verdict: Verdict | None = None
-    certificate: dict[str, Any] = field(default_factory=dict)
 
 
 def verdict_of_groups(

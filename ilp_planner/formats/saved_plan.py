@@ -81,14 +81,20 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedPlan:
-    """All that a plan file holds. claim: None for a plan that came from elsewhere."""
+class Saved:
+    """What is said of a plan. claim: None for a plan that came from elsewhere."""
 
-    plan: Plan
-    inputs: Inputs
     claim: Claim | None = None
     verdict: Verdict | None = None
     certificate: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPlan(Saved):
+    """All that the file of a plan of operators holds."""
+
+    plan: Plan
+    inputs: Inputs
 
 
 def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:

@@ -2,7 +2,8 @@
 
 As AMP does it (Li et al., "AMP: automatically finding model parallel strategies with heterogeneity
 awareness", NeurIPS 2022): a move changes a choice a little, and the layers are split anew for it.
-Many starts, the poor half dropped after each round.
+Many starts, the poor half dropped after each round; the last one is heated again until that brings
+nothing better. Every round looks at about as many choices, however few the starts are.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.solvers.base import Limits
 
-MOVES = 4  # of a start in the first round
-HOT, COLD = 0.2, 1e-3  # temperature, relative to the present cost
+MOVES = 256  # of all starts of a round
+FIRST = 16  # choices that all starts begin with the best of
+HOT, WARM, COLD = 0.2, 0.02, 1e-3  # temperature, relative to the present cost; WARM: again
+PATIENCE = 2  # times that heating brought nothing better
 CLOSER = 4.0  # a choice that differs in one thing less is so many times as likely
 
 Choice = TypeVar("Choice", bound="Hashable")
@@ -50,25 +53,48 @@ class ChoiceAnnealing(Generic[Choice]):
     def __init__(self, choices: Choices[Choice], limits: Limits, goon: Callable[[], bool]) -> None:
         self.choices, self.goon = choices, goon
         self.starts = limits.starts
+        self.steps = max(1, MOVES // self.starts)
         seeds = np.random.SeedSequence(limits.seed).spawn(self.starts)
         self.random = [np.random.default_rng(seed) for seed in seeds]
         self.costs: dict[Choice, float] = {}
         self.state: list[Choice] = []
-        self.best = [math.inf] * self.starts
-        rounds = len(rungs(self.starts, MOVES))
-        self.schedule = iter(HOT * (COLD / HOT) ** np.linspace(0.0, 1.0, rounds))
+        self.best: list[Choice] = []
+        rounds = len(rungs(self.starts, self.steps))
+        self.heat = np.geomspace(HOT, COLD, rounds + 1).tolist()
 
     def run(self) -> Choice | None:
         """Return the best choice found, None where none has a plan."""
         for start in range(self.starts):
             if start and not self.goon():
                 break
-            self.state.append(self.choices.draw(self.random[start]))
-            self.best[start] = self.cost(self.state[start])
+            self.state.append(self.first(start))
+        self.best = list(self.state)
         if len(self.state) == self.starts:
-            successive_halving(self.starts, self.advance, steps=MOVES, goon=self.goon)
+            last = successive_halving(self.starts, self.advance, steps=self.steps, goon=self.goon)
+            start = int(last[0])
+            self.heat_again(self.best[start], start)
         found = min(self.costs, key=self.costs.__getitem__, default=None)
         return None if found is None or math.isinf(self.costs[found]) else found
+
+    def first(self, start: int) -> Choice:
+        """Draw what a start begins with: with few starts, the best of several choices."""
+        found = self.choices.draw(self.random[start])
+        for _ in range(FIRST // self.starts - 1):
+            if not self.goon():
+                break
+            other = self.choices.draw(self.random[start])
+            found = min(found, other, key=self.cost)
+        self.cost(found)
+        return found
+
+    def heat_again(self, choice: Choice, start: int) -> None:
+        """Go on from a choice, with the random numbers of a start, until that brings nothing
+        better."""
+        failed = 0
+        while failed < PATIENCE and self.goon():
+            found = self.anneal(choice, choice, start, MOVES, WARM, COLD)[1]
+            failed = 0 if self.cost(found) < self.cost(choice) else failed + 1
+            choice = found
 
     def cost(self, choice: Choice) -> float:
         """Return what a choice costs; each is looked at once."""
@@ -78,26 +104,32 @@ class ChoiceAnnealing(Generic[Choice]):
 
     def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
         """Move these starts (`halving.Advance`)."""
-        warm = next(self.schedule)
+        hot, cold = self.heat[:2]
+        del self.heat[0]
         for start in members.tolist():
-            for _ in range(steps):
-                if not self.goon():
-                    break
-                self.move(start, warm)
-        return np.array([self.best[start] for start in members.tolist()])
+            state, best = self.state[start], self.best[start]
+            self.state[start], self.best[start] = self.anneal(state, best, start, steps, hot, cold)
+        return np.array([self.cost(self.best[start]) for start in members.tolist()])
 
-    def move(self, start: int, warm: float) -> None:
-        """Try a move; what the quick bound rules out is not looked at."""
-        random = self.random[start]
-        found = self.choices.near(self.state[start], random)
-        current = self.cost(self.state[start])
+    def anneal(
+        self, state: Choice, best: Choice, start: int, steps: int, hot: float, cold: float
+    ) -> tuple[Choice, Choice]:
+        """Make so many moves, colder and colder; return where they led, and the best choice."""
+        for warm in np.geomspace(hot, cold, steps).tolist():
+            if not self.goon():
+                break
+            state = self.move(state, self.random[start], warm)
+            best = min(best, state, key=self.cost)
+        return state, best
+
+    def move(self, state: Choice, random: np.random.Generator, warm: float) -> Choice:
+        """Return where a move leads; what the quick bound rules out is not looked at."""
+        current = self.cost(state)
+        if math.isinf(current):  # nothing to be near to
+            return self.choices.draw(random)
+        found = self.choices.near(state, random)
         most = current * (1.0 - warm * math.log(1.0 - random.random()))  # accepted up to that
-        if self.choices.least(found) > most:
-            return
-        cost = self.cost(found)
-        if cost <= most:
-            self.state[start] = found
-            self.best[start] = min(self.best[start], cost)
+        return found if self.choices.least(found) <= most and self.cost(found) <= most else state
 
 
 class Nearness:

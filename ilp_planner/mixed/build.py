@@ -3,14 +3,15 @@ limits."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
-from ilp_planner.mixed.options import divisors
 from ilp_planner.mixed.problem import GroupProblem
 from ilp_planner.profiles.amp import AmpProfile
 from ilp_planner.profiles.metis import MetisProfile
+from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,10 +96,7 @@ def build_group_problem(
     """
     space = space or ("amp" if cost_model == "amp" else "planner")
     _check_choices(cost_model, space, memory_rule, placement)
-    if global_batch < 1:
-        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
-    if memory_limit is not None and not memory_limit > 0:
-        raise SpecError(f"memory limit: must be positive, found {memory_limit:.0f} bytes")
+    limits = checked_limits(cluster, global_batch, memory_limit)
     if max_stages is not None and space != "planner":
         raise UsageError(f"--max-stages: --space {space} has pipelines of any length, found it set")
     if space == "amp":
@@ -111,10 +109,6 @@ def build_group_problem(
                     f"{option}: found it with --space amp, which tries every micro-batch and has "
                     "no model of memory"
                 )
-    limits = {
-        name: min(float(cluster.device_types[name].memory), memory_limit or float("inf"))
-        for name in cluster.type_names
-    }
     sizes = sizes or ModelSizes()
     costs, notes = _costs(
         cost_model, cluster, profile, sizes, metis_cluster, limits, max_tp, placement, global_batch
@@ -141,6 +135,29 @@ def build_group_problem(
         profile_source=_source(profile),
         notes=tuple(dict.fromkeys((*notes, *remarks))),
     )
+
+
+def checked_limits(
+    cluster: ClusterSpec, global_batch: int, memory_limit: float | None
+) -> dict[str, float]:
+    """Check the batch and the limit, and return the bytes that each device type may use.
+
+    Parameters
+    ----------
+    memory_limit: bytes per device; None: all of the device's own memory.
+
+    Raises
+    ------
+    SpecError: not positive.
+    """
+    if global_batch < 1:
+        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
+    if memory_limit is not None and not memory_limit > 0:
+        raise SpecError(f"memory limit: must be positive, found {memory_limit:.0f} bytes")
+    return {
+        name: min(float(cluster.device_types[name].memory), memory_limit or math.inf)
+        for name in cluster.type_names
+    }
 
 
 def _check_choices(cost_model: str, space: str, memory_rule: str, placement: str) -> None:
@@ -204,6 +221,12 @@ def _costs(
 
     rows = for_cluster(_layer_profile(profile, sizes), cluster)
     notes = () if metis_cluster is None else metis_cluster.notes
+    if rows.links is not None:
+        # Every placement of a group has to be bounded, measured or not.
+        notes += (
+            f"{rows.source}: measured links count in tensor-parallel messages; gradient rings and "
+            "sends between stages rest on the cluster's links",
+        )
     return layer_costs(rows, cluster, limits), (*notes, *rows.notes)
 
 
@@ -239,7 +262,7 @@ def _layer_profile(
 ) -> LayerProfile:
     """Return any profile in the planner's own terms."""
     if isinstance(profile, MetisProfile):
-        from ilp_planner.profiles.metis import metis_layer_profile
+        from ilp_planner.profiles.metis_layers import metis_layer_profile
 
         hidden, sequence = sizes.need("hidden"), sizes.need("sequence")
         return metis_layer_profile(profile, hidden=hidden, sequence=sequence)

@@ -4,130 +4,91 @@ holds."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from ilp_planner.certificate import (
+    ROUNDING,
+    CertificateCheck,
+    PartCheck,
+    claimed_bound,
+    part_check,
+    well_formed,
+)
 from ilp_planner.errors import PlanError
 from ilp_planner.mixed.climb import boxable, search_boxes
-from ilp_planner.mixed.solve import WIDTHS, GroupSearch, PartState
-from ilp_planner.mixed.space import NEVER
+from ilp_planner.mixed.graph_search import WIDTHS, look_below
+from ilp_planner.mixed.search import GroupSearch
+from ilp_planner.search_state import NEVER
 from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.mixed.megatron.parts import MegatronPart
     from ilp_planner.mixed.problem import GroupProblem
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.mixed.search import PartState
 
-ROUNDING = 1e-9  # relative
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPartCheck:
-    """One part: the bound that the certificate claims and the one found anew, in seconds (inf: no
-    plan)."""
-
-    name: str
-    claimed: float
-    rederived: float
-    by: str
-
-    @property
-    def holds(self) -> bool:
-        """The bound found anew is no lower than the one claimed."""
-        return self.rederived >= self.claimed * (1 - ROUNDING)
+NOTHING = PartCheck(part="no part", claimed=math.inf, rederived=math.inf, by="enumeration")
+"""Of a space in which there is nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCertificateCheck:
-    """All parts; `bound` is the least of the bounds found anew, in seconds."""
-
-    parts: tuple[GroupPartCheck, ...]
-
-    @property
-    def bound(self) -> float:
-        """Seconds; no plan takes less, as found anew."""
-        return min((part.rederived for part in self.parts), default=math.inf)
-
-    @property
-    def holds(self) -> bool:
-        """Every part holds."""
-        return all(part.holds for part in self.parts)
-
-
-def check_group_certificate(
-    problem: GroupProblem, certificate: dict[str, Any], plan: GroupPlan | None = None
-) -> GroupCertificateCheck:
+def check_group_certificate(problem: GroupProblem, certificate: dict[str, Any]) -> CertificateCheck:
     """Derive the bound of every part again from the inputs; nothing in the certificate is believed.
 
-    The certificate says which bound to aim at. `plan` is not needed.
+    The certificate says which bound to aim at.
 
     Raises
     ------
     PlanError: the certificate is malformed, or leaves out a part of the space.
     """
-    try:
+    with well_formed():
         claims = {str(part["part"]): part for part in certificate["parts"]}
         search = GroupSearch(problem, Limits(seconds=math.inf), "dp", None)
         missing = [s.part.name for s in search.states if s.part.name not in claims]
         if missing:
             raise PlanError(f"certificate: {missing[0]!r} is missing from 'parts'")
-        if problem.space == "amp":
-            search.run_amp()
-        if problem.space == "megatron":
-            return GroupCertificateCheck(parts=tuple(_check_megatron(search, claims)))
-        return GroupCertificateCheck(
-            parts=tuple(_check(search, state, claims[state.part.name]) for state in search.states)
+        find = _megatron_bounds if problem.space == "megatron" else _bounds
+        names = [state.part.name for state in search.states]
+        found = find(search, [claimed_bound(claims[name]) for name in names])
+        checks = (
+            _check(name, claims[name], bound) for name, bound in zip(names, found, strict=True)
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
+        return CertificateCheck(parts=tuple(checks) or (NOTHING,))
 
 
-def _check(search: GroupSearch, state: PartState, record: dict[str, Any]) -> GroupPartCheck:
-    claimed = _claimed(record)
+def _check(name: str, record: dict[str, Any], found: float) -> PartCheck:
+    """Return what became of a part; what was found above the claim is of no interest."""
+    if found < NEVER:
+        found = min(found, max(claimed_bound(record), 0.0))
+    return part_check(name, record, found)
+
+
+def _bounds(search: GroupSearch, claims: list[float]) -> Iterator[float]:
+    """Yield a bound of every part, as high as is claimed if that is true."""
+    if search.problem.space == "amp":
+        from ilp_planner.mixed.amp.search import run_amp
+
+        run_amp(search)
+    for state, claimed in zip(search.states, claims, strict=True):
+        yield _bound(search, state, claimed)
+
+
+def _bound(search: GroupSearch, state: PartState, claimed: float) -> float:
     for width in WIDTHS:
         search.objective = claimed  # plans that take as long are of no interest
         if state.bound >= claimed * (1 - ROUNDING):
             break
-        if search.look_below(state, claimed, width):
+        if look_below(search, state, claimed, width):
             break
         if boxable(search, state):
             search_boxes(search, state, claimed)
             break
-    found = min(state.bound, search.objective) if search.objective < claimed else state.bound
-    return GroupPartCheck(
-        name=state.part.name,
-        claimed=math.inf if claimed >= NEVER else claimed,
-        rederived=math.inf if found >= NEVER else float(min(found, max(claimed, 0.0))),
-        by=str(record["by"]),
-    )
+    return min(state.bound, search.objective) if search.objective < claimed else state.bound
 
 
-def _check_megatron(
-    search: GroupSearch, claims: dict[str, dict[str, Any]]
-) -> Iterator[GroupPartCheck]:
-    """Bound every part of Megatron's space up to what is claimed of it."""
-    from ilp_planner.mixed.megatron.search import MegatronSearch
+def _megatron_bounds(search: GroupSearch, claims: list[float]) -> Iterator[float]:
+    """Yield a bound of every part of Megatron's space, as high as is claimed if that is true."""
+    from ilp_planner.mixed.megatron.search import MegatronSearch, parts_of
 
-    engine = MegatronSearch(
-        cast("list[MegatronPart]", [state.part for state in search.states]), goon=lambda: True
-    )
-    for number, state in enumerate(search.states):
-        record = claims[state.part.name]
-        claimed = _claimed(record)
-        found = engine.prove(number, claimed)
-        yield GroupPartCheck(
-            name=state.part.name,
-            claimed=math.inf if claimed >= NEVER else claimed,
-            rederived=math.inf if found >= NEVER else float(min(found, max(claimed, 0.0))),
-            by=str(record["by"]),
-        )
-
-
-def _claimed(record: dict[str, Any]) -> float:
-    """Return the bound that a certificate claims of a part, in seconds."""
-    claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
-    if math.isnan(claimed):
-        raise ValueError("bound_s is not a number")
-    return claimed
+    engine = MegatronSearch(parts_of(search), goon=lambda: True)
+    for number, claimed in enumerate(claims):
+        yield engine.prove(number, claimed)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.bounds.boxes import BoxSearch
-from ilp_planner.mixed.space import NEVER
+from ilp_planner.search_state import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.mixed.solve import GroupSearch, PartState
+    from ilp_planner.mixed.search import GroupSearch, PartState
 
 FIRST_REACH, LEAST_REACH, MOST_REACH = 0.03, 0.03, 0.12  # relative: how far above a bound to look
 QUICK, SLOW = 0.03, 0.05  # of the time left: look further, or less far, next time

@@ -15,31 +15,31 @@ import numpy as np
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.heuristic import PORTFOLIO, plan_and_bound
-from ilp_planner.mixed.placed_moves import improve_placed
-from ilp_planner.mixed.planner_space import PlannerPart
-from ilp_planner.mixed.solve import GroupSearch, OutOfTimeError, solve_groups
-from ilp_planner.mixed.space import NEVER
+from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.mixed.planner.parts import PlannerPart
+from ilp_planner.mixed.planner.placed_moves import improve_placed
+from ilp_planner.mixed.search import GroupSearch, PartState
+from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.result import Stop
+from ilp_planner.search_state import NEVER, PROVED, OutOfTimeError
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.mixed.problem import GroupProblem
-    from ilp_planner.mixed.solve import PartState
     from ilp_planner.mixed.space import OpenGraph
     from ilp_planner.result import GroupResult
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
-FIRST = 0.1  # relative: how far above the bound of each part a first plan is looked for
-SLACKS = (0.05, 0.15, 0.4, 1.0)  # relative: how far above the bounds to look, one after the other
+SLACKS = (0.15, 0.5)  # relative: how far above the bounds to look, one after the other
 MOST_ARCS = 300_000  # of a graph that is searched as a whole
 NARROWINGS, ENOUGH = 12, 3  # tries to leave out little; that part of the most is enough
 NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 FEWER = 4  # of so many starts one, where only a first look is taken
-FINALISTS = 3  # parts that all starts are spent on at last
-PROVED = 1e-9  # relative
+FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
+FINALISTS = 1  # parts that all starts are spent on at last
 
 
 def solve_groups_by_heuristic(
@@ -101,56 +101,92 @@ def _hunt(search: GroupSearch) -> None:
         hunt_megatron(search)
         return
     if search.problem.placement == "free":
-        search.notes.append(f"{search.solver}: ranks in AMP's own order only; anneal places them")
-    GraphHunt(search).run()
+        from ilp_planner.mixed.amp.anneal import anneal_placements
+
+        # What is proved of AMP's own order is not proved of others: the search must not have it.
+        hunt = GraphHunt(search, [PartState(part=state.part) for state in search.states])
+        hunt.run()
+        search.notes.append(f"{search.solver}: cuts in AMP's own order of ranks; annealing placed")
+        anneal_placements(search, hunt.ranked()[: max(1, search.limits.starts // FEWEST)])
+        return
+    hunt = GraphHunt(search, search.states)
+    if search.problem.space == "planner" and len(search.problem.cluster.type_names) > 1:
+        # Groups of one device type are few, and what they reach says where mixed ones can pay.
+        problem = search.problem
+        parts = [PlannerPart(problem, b, alone=True) for b in problem.micro_batches]
+        alone = GraphHunt(search, [PartState(part=part) for part in parts])
+        alone.run()
+        if alone.found:
+            hunt.look_where(alone.found)
+            return
+    hunt.run()
 
 
 class GraphHunt:
     """Searches the stage graphs of all parts that may hold something better.
 
-    found: seconds of the best path of each part, by its number.
+    found: seconds of the best plan of each part, by its number; looked: up to how many seconds it
+    was searched.
     """
 
-    def __init__(self, search: GroupSearch) -> None:
-        self.search = search
+    def __init__(self, search: GroupSearch, states: Sequence[PartState]) -> None:
+        self.search, self.states = search, states
         self.found: dict[int, float] = {}
+        self.looked: dict[int, float] = {}
 
     def run(self) -> None:
-        """Look a little above the bounds with few starts, then with all where it went best."""
+        """Look a little above the bounds from one start, then with all where it went best."""
         search = self.search
-        few = max(1, search.limits.starts // FEWER)
-        for number, state in enumerate(search.states):
+        for state in self.states:
             search.check_time()
             search.outline(state, min(search.objective, NEVER))
-            near = min(state.bound * (1 + FIRST), search.objective)
-            if 0 < state.bound < search.objective * (1 - PROVED):
-                self.look(number, near, few)
-        base = max(search.bound, min((s.promise for s in search.states), default=0.0))
+        base = min((s.bound for s in self.states), default=0.0)
         for slack in (*SLACKS, np.inf):
             # Without an outline there are no bounds to begin with, and all is looked at.
             guess = min(base * (1 + slack), NEVER) if base > 0 else NEVER
             if guess * (1 + NEAR) >= search.objective:
                 guess = search.objective
             for number in self.order():
-                state = search.states[number]
-                if state.bound < min(guess, search.objective) * (1 - PROVED):
-                    self.look(number, min(guess, search.objective), few)
+                most = min(guess, search.objective)
+                far = self.looked.get(number, 0.0) * (1 + NEAR)  # there is nothing new up to that
+                if max(self.states[number].bound / (1 - PROVED), far) < most:
+                    self.look(number, most, 1)
             if search.objective <= guess:
                 break
-        best = sorted(self.found, key=self.found.__getitem__)[:FINALISTS]
-        for number in best if few < search.limits.starts else ():
-            self.look(number, search.objective, search.limits.starts, others=True)
+        self.finish()
+
+    def look_where(self, promise: Mapping[int, float]) -> None:
+        """Look for plans better than the best one, the part that promises the fewest seconds first,
+        until one has nothing."""
+        known = self.search.objective
+        for number in sorted(promise, key=promise.__getitem__):
+            before = self.search.objective
+            self.look(number, before, 1)
+            if self.search.objective >= before:
+                break
+        if self.search.objective < known:
+            self.finish()
+
+    def finish(self) -> None:
+        """Look with all starts where it went best."""
+        if self.search.limits.starts > 1:
+            for number in self.ranked()[:FINALISTS]:
+                self.look(number, self.search.objective, self.search.limits.starts, others=True)
+
+    def ranked(self) -> list[int]:
+        """Return the numbers of the parts that have plans, the fastest plan first."""
+        return sorted(self.found, key=self.found.__getitem__)
 
     def order(self) -> list[int]:
         """Return the numbers of all parts, those with the least bounds first."""
-        states = self.search.states
-        return sorted(range(len(states)), key=lambda n: states[n].bound)
+        return sorted(range(len(self.states)), key=lambda n: self.states[n].bound)
 
     def look(self, number: int, guess: float, starts: int, *, others: bool = False) -> None:
         """Search one part for plans below `guess` seconds; and for others like the best path where
         placing that takes more than the path."""
-        search, state = self.search, self.search.states[number]
+        search, state = self.search, self.states[number]
         search.check_time()
+        self.looked[number] = guess
         opened, hint = open_below(search, state, guess)
         if opened is None or not opened.graph.arcs:
             return
@@ -158,15 +194,16 @@ class GraphHunt:
         solution = solve_graph(search, opened.graph, starts, hint)
         if not solution.path:
             return
+        choices = opened.choice[list(solution.path)].tolist()
+        plan = state.part.plan(choices)
+        if plan is None:
+            return
+        search.accept(plan, state)
+        seconds = evaluate_groups(search.problem, plan).iteration_time
+        self.found[number] = min(seconds, self.found.get(number, np.inf))
         value = solution.objective + state.part.constant
-        self.found[number] = min(value, self.found.get(number, np.inf))
-        search.take(state, opened.choice[list(solution.path)].tolist())
-        if (
-            others
-            and search.objective > value * (1 + PROVED)
-            and isinstance(state.part, PlannerPart)
-        ):
-            improve_placed(search, state, opened.choice[list(solution.path)].tolist())
+        if others and seconds > value * (1 + PROVED) and isinstance(state.part, PlannerPart):
+            improve_placed(search, state, choices)
 
 
 def open_below(
@@ -233,7 +270,8 @@ def _widest(graph: StageGraph, cutoff: float) -> float:
     slowest = float(graph.time.max())
     peaks = float(graph.peaks.max(axis=1).sum()) if graph.peaks.size else 0.0
     each = slowest + float(graph.extra.max())
-    return (graph.micro_batches - 1) * slowest + graph.operators * each + peaks
+    widest = (graph.micro_batches - 1) * slowest + graph.operators * each + peaks
+    return widest * (1 + PROVED)
 
 
 def solve_graph(

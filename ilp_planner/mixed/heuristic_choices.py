@@ -13,9 +13,9 @@ from ilp_planner.mixed.heuristic import FEWER, solve_graph
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ilp_planner.mixed.solve import GroupSearch
+    from ilp_planner.mixed.metis.parts import MetisPart
+    from ilp_planner.mixed.search import GroupSearch
     from ilp_planner.mixed.space import SpacePart
-    from ilp_planner.mixed.spaces import MetisPart
 
 
 def anneal_space(search: GroupSearch) -> bool:

@@ -14,7 +14,8 @@ from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.megatron.costs import MegatronCosts
 from ilp_planner.costs.megatron.job import layout_of
 from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.mixed.megatron.parts import FULL, Variant, megatron_parts
+from ilp_planner.mixed.megatron.parts import megatron_parts
+from ilp_planner.mixed.megatron.variants import FULL, Variant
 from ilp_planner.result import Status
 from ilp_planner.solvers.base import Limits
 from ilp_planner.units import format_bytes

@@ -20,7 +20,7 @@ from ilp_planner.result import Ranked
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ilp_planner.mixed.solve import GroupSearch, PartState
+    from ilp_planner.mixed.search import GroupSearch, PartState
     from ilp_planner.plan import GroupPlan
 
 FIRST_SLACK = 0.01  # relative: how far above the best plan to list at first

@@ -5,19 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ilp_planner.mixed.place import Placed
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.resource_paths import Context
+    from ilp_planner.bounds.context import Context
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import GroupPlan
 
-NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The cheapest plan found, None without one. bound: seconds that no packed placement of the
+    same groups undercuts, inf where there is none."""
+
+    plan: GroupPlan | None
+    bound: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,3 +112,27 @@ class FixedPlacement:
     def placed(self, choices: Sequence[int]) -> Placed:
         """Return nothing."""
         return Placed(plan=None, bound=0.0)
+
+
+class FixedGraph(FixedPlacement):
+    """What parts have in common that are one small stage graph: candidates are its arcs."""
+
+    @property
+    def stage_graph(self) -> StageGraph:
+        """The whole graph."""
+        raise NotImplementedError
+
+    def outline(self, cutoff: float) -> OpenGraph | None:
+        """Return nothing: the graph is small."""
+        return None
+
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the whole graph, or some of its arcs."""
+        whole = self.stage_graph
+        if choices is None:
+            return OpenGraph(graph=whole, choice=np.arange(whole.arcs))
+        return OpenGraph(graph=whole.only(choices), choice=choices)
+
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return the graph as it is."""
+        return opened

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.errors import SpecError
 from ilp_planner.profiles.analytic import (
     TENSOR_DEGREES,
     check_samples,
@@ -60,12 +59,7 @@ def analytic_layers(
     SpecError: samples below 1, or a device type without a figure that this needs.
     """
     sizes = check_samples((*model.micro_batches, *samples))
-    for name in cluster.type_names:
-        try:
-            cluster.device_types[name].arithmetic(model.precision)
-            _ = cluster.device_types[name].streaming
-        except SpecError as error:
-            raise SpecError(f"cluster {cluster.name!r}: {error}") from None
+    cluster.check_figures(model.precision)
     decoder = as_decoder(model.architecture)
     flash = flash_attention(cluster)
     chain = _Chain(model) if decoder is None else _DecoderChain(decoder, model.precision, flash)

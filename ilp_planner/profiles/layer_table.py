@@ -16,9 +16,11 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.convert.metis import is_metis_like, metis_profile
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.profiles.link_times import link_times
 from ilp_planner.profiles.measurements import ISOLATED
 from ilp_planner.profiles.message_times import MessageTimes
-from ilp_planner.profiles.metis import layer_names, metis_layer_profile, total
+from ilp_planner.profiles.metis import layer_names, total
+from ilp_planner.profiles.metis_layers import metis_layer_profile
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.profiles.table_rows import (
     ANY,
@@ -96,6 +98,7 @@ def layer_profile(
         most_samples=_most_samples(rows),
         forward=found.forward(),
         isolated=_isolated(rows),
+        links=link_times(table),
         notes=(*profile.notes, *_remarks(table, rows)),
     )
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ilp_planner.profiles.link_times import LinkTimes
     from ilp_planner.profiles.table import Provenance
 
 
@@ -50,6 +51,7 @@ class LayerProfile:
     forward: keys whose forward pass is known by itself -> its seconds, float64 [L], a part of time.
     isolated: every layer was timed by itself, the host waiting for the device: a row is what one
         pass costs at most, not what it adds to a pass over the whole model (AMP's profiles).
+    links: what messages between devices take, where that was measured; None: it was not.
     notes: one-line remarks about what is missing or suspicious.
     """
 
@@ -73,6 +75,7 @@ class LayerProfile:
     most_samples: Mapping[tuple[str, int], int] = field(default_factory=dict)
     forward: Mapping[LayerKey, NDArray[np.float64]] = field(default_factory=dict)
     isolated: bool = False
+    links: LinkTimes | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -17,8 +17,6 @@ from ilp_planner.report.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.table import Table
 
     from ilp_planner.certificate import CertificateCheck
@@ -26,50 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
-
-
-class Check(Protocol):
-    """What became of a certificate, of whichever kind of plan."""
-
-    @property
-    def bound(self) -> float:
-        """Seconds; no plan takes less, as found anew."""
-
-    @property
-    def holds(self) -> bool:
-        """Every part holds."""
-
-
-class GroupPartCheck(Protocol):
-    """One part of a layer-level certificate; claimed, rederived: seconds."""
-
-    @property
-    def name(self) -> str:
-        """What the certificate calls it."""
-
-    @property
-    def claimed(self) -> float:
-        """The bound that the certificate claims."""
-
-    @property
-    def rederived(self) -> float:
-        """The bound found anew."""
-
-    @property
-    def by(self) -> str:
-        """What proves it."""
-
-    @property
-    def holds(self) -> bool:
-        """The bound found anew is no lower."""
-
-
-class GroupCheck(Check, Protocol):
-    """What became of a layer-level certificate."""
-
-    @property
-    def parts(self) -> Sequence[GroupPartCheck]:
-        """All parts."""
 
 
 def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
@@ -84,7 +38,7 @@ def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> li
 
 
 def proof_lines(
-    claim: Claim | None, check: Check | None, iteration_time: float
+    claim: Claim | None, check: CertificateCheck | None, iteration_time: float
 ) -> list[tuple[str, str]]:
     """Say what is proved: by the certificate where it was checked, else what the file claims.
 
@@ -106,14 +60,13 @@ def proof_lines(
     ]
 
 
-def certificate_table(check: CertificateCheck) -> Table:
-    """Return a row per part of a certificate."""
-    table = new_table(
-        "micro-batch", "claimed bound", "derived again", "by", "holds", left=("by", "holds")
-    )
+def certificate_table(check: CertificateCheck, parts: str = "part") -> Table:
+    """Return a row per part of a certificate. parts: what to call them."""
+    columns = (parts, "claimed bound", "derived again", "by", "holds")
+    table = new_table(*columns, left=("part", "by", "holds"))
     for part in check.parts:
         cells = (
-            str(part.micro_batch),
+            str(part.part),
             describe_bound(part.claimed, ""),
             describe_bound(part.rederived, ""),
             part.by,

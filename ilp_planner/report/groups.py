@@ -16,7 +16,6 @@ from ilp_planner.report.devices import (
 )
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.tables import (
-    describe_bound,
     exact_seconds,
     memory_used,
     new_table,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan, GroupStage
-    from ilp_planner.report.evaluation import GroupCheck
     from ilp_planner.result import GroupResult, Ranked
 
 MOST_SHARES = 8  # replicas whose samples are listed one by one
@@ -297,20 +295,3 @@ def group_evaluation_lines(
         *group_plan_lines(problem, plan, evaluation),
         *note_lines(problem.notes),
     ]
-
-
-def group_certificate_table(check: GroupCheck) -> Table:
-    """Return a row per part of a certificate."""
-    table = new_table(
-        "part", "claimed bound", "derived again", "by", "holds", left=("part", "by", "holds")
-    )
-    for part in check.parts:
-        cells = (
-            part.name,
-            describe_bound(part.claimed, ""),
-            describe_bound(part.rederived, ""),
-            part.by,
-            "yes" if part.holds else "NO",
-        )
-        table.add_row(*map(Text, cells))
-    return table

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.report.groups import fullest_device, hourly_price
+from ilp_planner.report.json_report import outcome_object
 from ilp_planner.report.shares import share_object
 from ilp_planner.report.tables import proved_gap
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.report.evaluation import GroupCheck
     from ilp_planner.result import GroupResult
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 def group_result_object(problem: GroupProblem, result: GroupResult) -> dict[str, Any]:
     """Return a result."""
     return {
-        "status": str(result.status),
-        "stopped_by": str(result.stopped_by),
-        "objective_s": result.objective,
-        "bound_s": result.bound,
-        "gap": result.gap,
-        "bound_source": result.bound_source,
-        "wall_s": result.wall,
-        "solver": result.solver,
-        "seed": result.seed,
+        **outcome_object(result),
         **group_problem_object(problem),
         **group_plan_object(problem, result.plan, result.evaluation),
         "ranking": [
@@ -133,23 +125,4 @@ def group_evaluation_object(
         "iteration_time_s": evaluation.iteration_time,
         **group_problem_object(problem),
         **group_plan_object(problem, plan, evaluation),
-    }
-
-
-def group_certificate_object(check: GroupCheck, iteration_time: float) -> dict[str, Any]:
-    """Return what became of a certificate. iteration_time: seconds, as evaluated."""
-    return {
-        "holds": check.holds,
-        "bound_s": check.bound,
-        "gap": proved_gap(iteration_time, check.bound),
-        "parts": [
-            {
-                "part": part.name,
-                "claimed_s": part.claimed,
-                "rederived_s": part.rederived,
-                "by": part.by,
-                "holds": part.holds,
-            }
-            for part in check.parts
-        ],
     }

@@ -15,11 +15,22 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
+    from ilp_planner.result import Outcome, Result
 
 
 def result_object(problem: Problem, result: Result) -> dict[str, Any]:
     """Return a result."""
+    return {
+        **outcome_object(result),
+        **problem_object(problem),
+        **plan_object(problem, result.plan, result.evaluation),
+        "reason": result.reason,
+        "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
+    }
+
+
+def outcome_object(result: Outcome) -> dict[str, Any]:
+    """Return what is known at the end of a search, whatever the plan looks like."""
     return {
         "status": str(result.status),
         "stopped_by": str(result.stopped_by),
@@ -30,10 +41,6 @@ def result_object(problem: Problem, result: Result) -> dict[str, Any]:
         "wall_s": result.wall,
         "solver": result.solver,
         "seed": result.seed,
-        **problem_object(problem),
-        **plan_object(problem, result.plan, result.evaluation),
-        "reason": result.reason,
-        "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
     }
 
 
@@ -93,15 +100,22 @@ def evaluation_object(problem: Problem, plan: Plan, evaluation: Evaluation) -> d
     }
 
 
-def certificate_object(check: CertificateCheck, iteration_time: float) -> dict[str, Any]:
-    """Return what became of a certificate. iteration_time: seconds, as evaluated."""
+def certificate_object(
+    check: CertificateCheck, iteration_time: float, parts: str = "part"
+) -> dict[str, Any]:
+    """Return what became of a certificate.
+
+    Parameters
+    ----------
+    iteration_time: seconds, as evaluated. parts: the key of what the certificate calls them.
+    """
     return {
         "holds": check.holds,
         "bound_s": check.bound,
         "gap": proved_gap(iteration_time, check.bound),
         "parts": [
             {
-                "micro_batch": part.micro_batch,
+                parts: part.part,
                 "claimed_s": part.claimed,
                 "rederived_s": part.rederived,
                 "by": part.by,

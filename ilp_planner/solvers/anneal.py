@@ -1,4 +1,5 @@
-"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round.
+"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round;
+the best one is heated again until that brings nothing better.
 
 A heuristic: it proves nothing but what the least sum, the least bottleneck and the least peaks of a
 path, each on its own, add up to. (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 EFFORT = 60_000  # arcs that a start of the first round looks at, some milliseconds
+FEW = 16  # starts that a round's effort is for, at least
 SWEEPS, LIMITED = 2, 8  # or so many times all arcs; where devices are limited
 PIECE = 20_000_000  # arcs between two looks at the clock
-HOT, COLD = 0.05, 1e-6  # temperature, in costs of the first paths
+HOT, WARM, COLD = 0.05, 5e-3, 1e-6  # temperature, in costs of the first paths; WARM: again
+PATIENCE = 2  # times that heating brought nothing better
 NEAR, FAR = 1e-3, 2.0  # relative: how far above the least maxima the first paths aim
 MOST_ROOM = 3_000_000  # entries of a table of nodes and stages
 ROUNDING = 1e-12  # relative, for each stage of a path: sums in another order
@@ -96,9 +99,10 @@ class _Contest:
         self.by_kind, self.kind, self.keys = self.group_kinds()
         self.weight = float(graph.micro_batches - 1)
         sweeps = LIMITED if graph.capacity else SWEEPS
-        self.steps = max(1, int(effort * max(EFFORT, sweeps * graph.arcs)))
-        longest = min(graph.operators, graph.nodes)
         starts = limits.starts
+        each = effort * max(EFFORT, sweeps * graph.arcs)
+        self.steps = max(1, int(each * max(1.0, FEW / starts)))
+        longest = min(graph.operators, graph.nodes)
         self.paths = np.zeros((starts, longest + 1), np.int64)  # the last entry: how many arcs
         self.bests = np.zeros_like(self.paths)
         self.known = np.full((starts, 1), INFINITE)
@@ -142,15 +146,14 @@ class _Contest:
             self.paths[0, -1] = len(hint)
         costs = [self.cost(start) for start in range(self.limits.starts)]
         self.learn()
-        self.hot = HOT * float(np.median(costs))
         rounds = len(rungs(self.limits.starts, self.steps))
-        self.schedule = iter(self.hot * (COLD / HOT) ** np.linspace(0.0, 1.0, rounds + 1))
-        self.warm = next(self.schedule)
+        self.heat = (float(np.median(costs)) * np.geomspace(HOT, COLD, rounds + 1)).tolist()
         self.pool = ThreadPoolExecutor(self.limits.workers)
         try:
-            successive_halving(
+            last = successive_halving(
                 self.limits.starts, self.advance, steps=self.steps, goon=self.undecided
             )
+            self.heat_again(last[:1])
         finally:
             self.ended = True
             self.pool.shutdown(cancel_futures=True)
@@ -201,11 +204,25 @@ class _Contest:
             self.bests[start] = path
         return float(cost)
 
+    def heat_again(self, member: NDArray[np.int64]) -> None:
+        """Go on from the best path of a start until that brings nothing better."""
+        start, steps = int(member[0]), self.steps * self.limits.starts
+        cold = self.heat[0]
+        failed = 0
+        while failed < PATIENCE and self.undecided():
+            before = self.known[start, 0]
+            if before < INFINITE:
+                self.paths[start] = self.bests[start]
+            self.heat = [cold * WARM / COLD, cold]
+            self.advance(member, steps)
+            failed = 0 if self.known[start, 0] < before else failed + 1
+
     def advance(self, members: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
         """Anneal these starts further (`halving.Advance`)."""
-        warm, self.warm = self.warm, next(self.schedule)
+        hot, cold = self.heat[:2]
+        del self.heat[0]
         pieces = max(1, -(-steps // PIECE))
-        edges = warm * (self.warm / warm) ** np.linspace(0.0, 1.0, pieces + 1)
+        edges = np.geomspace(hot, cold, pieces + 1)
 
         def one(start: int) -> None:
             for piece in range(pieces):

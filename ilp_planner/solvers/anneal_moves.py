@@ -22,7 +22,7 @@ STEADY = 0.2  # of the ways through are at costs that are not shaken
 CALM, WILD = 0.03, 3.0  # how much the others are shaken, in temperatures
 HAGGLE = 10.0  # up to so many times a price, or that part of it, is asked of a way through
 DEARER, CHEAPER = 1.05, 0.9995  # price of a device too many, with each move that has such or not
-REGROUP = 0.5  # of the moves exchange groups, where devices are limited
+REGROUP = 0.5  # of the effort goes to exchanging groups, where devices are limited
 OVERHEAD = 60  # what a move takes besides, in arcs
 DEAREST = 1e3  # of such prices, in costs of the path
 PRICE_ROUNDS, PRICE_STEP = 10, 2.0  # of a first path
@@ -203,10 +203,11 @@ def anneal(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     values, active = np.empty((2, rows)), np.empty((2, rows), np.int64)
     stamp = np.zeros(rows + 1, np.int64)
     intos = np.empty((path.size, rows), np.int64)
-    spent = 0
+    spent, exchanging = 0, 0
     while spent < effort:
         warm = hot * (cold / hot) ** (spent / effort)
-        if groups and chance(state) < REGROUP:
+        exchanged = groups and exchanging <= REGROUP * spent
+        if exchanged:
             count, work = exchange(
                 head, tail, time, extra, peaks, first, sources, sink, weight, by_kind, kind, keys,
                 state, path, length, now, kinds, aim, values, stamp, intos, active, trial,
@@ -217,6 +218,8 @@ def anneal(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 path, length, now, aim, asked, value, into, found, trial,
             )  # fmt: skip
         spent += work + OVERHEAD + length
+        if exchanged:
+            exchanging += work + OVERHEAD + length
         if count == 0:
             continue
         cost, excess = judge(

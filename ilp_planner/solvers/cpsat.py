@@ -14,21 +14,15 @@ import numpy as np
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import (
-    above,
-    capacity_rows,
-    cover_rows,
-    flow_rows,
-    maxima_of,
-    ordered_path,
-)
+from ilp_planner.solvers.arc_flow import maxima_of, ordered_path
+from ilp_planner.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows
 from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.arc_flow import Reduced
+    from ilp_planner.solvers.arc_reduction import Reduced
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 OBJECTIVE_BITS = 44

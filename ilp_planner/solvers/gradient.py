@@ -19,7 +19,7 @@ import numpy as np
 
 from ilp_planner.errors import interruptible
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import reduced
+from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.halving import best, successive_halving
 from ilp_planner.solvers.search import PROVED, Search
 

@@ -21,19 +21,15 @@ import numpy as np
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import (
-    linear_model,
-    maxima_of,
-    ordered_path,
-    solver_scale,
-)
+from ilp_planner.solvers.arc_flow import linear_model, maxima_of, ordered_path, solver_scale
 from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.arc_flow import LinearModel, Reduced
+    from ilp_planner.solvers.arc_flow import LinearModel
+    from ilp_planner.solvers.arc_reduction import Reduced
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 GRACE = 5.0

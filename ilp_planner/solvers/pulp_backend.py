@@ -16,19 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import InfeasibleError, SolverError, UsageError
 from ilp_planner.files import write_text
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import (
-    linear_model,
-    ordered_path,
-    reduced,
-    solver_scale,
-)
+from ilp_planner.solvers.arc_flow import linear_model, ordered_path, solver_scale
+from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.arc_flow import LinearModel, Reduced
+    from ilp_planner.solvers.arc_flow import LinearModel
+    from ilp_planner.solvers.arc_reduction import Reduced
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
 
 CBC = ("PULP_CBC_CMD", "COIN_CMD")

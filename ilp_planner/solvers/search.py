@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Status, Stop, relative_gap
-from ilp_planner.solvers.arc_flow import Reduced, incumbent, reduced
+from ilp_planner.solvers.arc_reduction import Reduced, reduced
 from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+from ilp_planner.solvers.incumbent import incumbent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIRST = ("1st-layernorm", "-conv1")  # how the name of a layer's first operator ends
+LAST = ("post-MLP-dropout", "-relu")  # and that of its last
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ def find_layers(operators: Sequence[str]) -> tuple[Layer, ...]:
         following = starts[place + 1] if place + 1 < len(starts) else len(operators)
         before = layers[-1] if layers and layers[-1].side == side else None
         # Layers of a side are equally long: the last one ends before what follows it.
-        length = before.stop - before.start if before else following - start
+        ends = (i + 1 for i in range(start, following) if operators[i].endswith(LAST))
+        length = before.stop - before.start if before else next(ends, following) - start
         stop = min(start + length, following)
         layers.append(Layer(side, before.number + 1 if before else 1, start, stop))
     return tuple(layers)

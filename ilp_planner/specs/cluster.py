@@ -256,6 +256,20 @@ class ClusterSpec:
         """Links depend on nothing but the device types of their ends."""
         return not self.matrix
 
+    def check_figures(self, precision: str) -> None:
+        """See that every device type has the figures that estimates need.
+
+        Raises
+        ------
+        SpecError: one is missing.
+        """
+        for name in self.type_names:
+            try:
+                self.device_types[name].arithmetic(precision)
+                _ = self.device_types[name].streaming
+            except SpecError as error:
+                raise SpecError(f"cluster {self.name!r}: {error}") from None
+
     def link(self, a: int, b: int) -> Link:
         """Return the link from a device of node a to one of node b; inside the node when a is b."""
         first, second = self.node_types[a], self.node_types[b]

@@ -25,9 +25,10 @@ class Misfit:
     repair: int | str | None = None
 
 
-def divisors(whole: int) -> set[int]:
-    """Return all divisors of a number."""
-    return {part for i in range(1, isqrt(whole) + 1) if whole % i == 0 for part in (i, whole // i)}
+def divisors(whole: int) -> tuple[int, ...]:
+    """Return all divisors of a number, ascending."""
+    small = [part for part in range(1, isqrt(whole) + 1) if whole % part == 0]
+    return tuple(sorted({*small, *(whole // part for part in small)}))
 
 
 def nearest(fitting: Iterable[int], wanted: int) -> int:
@@ -35,13 +36,13 @@ def nearest(fitting: Iterable[int], wanted: int) -> int:
     return min(fitting, key=lambda part: (abs(part - wanted), part))
 
 
-def nearest_divisor(whole: int, wanted: int) -> int:
-    """Return the divisor of a number that is nearest to the wanted one, the smaller of two."""
-    return nearest(divisors(whole), wanted)
+def nearest_divisor(wanted: int, *wholes: int) -> int:
+    """Return the divisor of all wholes that is nearest to the wanted number, the smaller of two."""
+    return nearest(divisors(gcd(*wholes)), wanted)
 
 
-def nearest_multiple(unit: int, wanted: int) -> int:
-    """Return the positive multiple of a number that is nearest to the wanted one."""
+def nearest_multiple(wanted: int, unit: int) -> int:
+    """Return the positive multiple of a unit that is nearest to the wanted number."""
     return max(1, (2 * wanted + unit) // (2 * unit)) * unit
 
 
@@ -77,21 +78,21 @@ def expert_misfits(model: Decoder, ep: int, etp: int, ranks: int = 0) -> Iterato
         return
     count, ffn = model.experts.count, model.experts.ffn
     if count % ep:
-        repair = nearest_divisor(gcd(count, ranks), ep)
+        repair = nearest_divisor(ep, count, ranks)
         yield Misfit(name="ep", found=ep, rule=f"a divisor of {count} experts", repair=repair)
     if ffn % etp:
         rule = f"a divisor of the experts' ffn ({ffn})"
-        yield Misfit(name="etp", found=etp, rule=rule, repair=nearest_divisor(ffn, etp))
+        yield Misfit(name="etp", found=etp, rule=rule, repair=nearest_divisor(etp, ffn))
 
 
 def pipeline_misfits(layers: int, pp: int, virtual: int) -> Iterator[Misfit]:
     """Yield whether layers do not split evenly over stages; a layout would split them unevenly."""
     if layers % pp:
         rule = f"a divisor of {layers} layers, or a layout"
-        yield Misfit(name="pp", found=pp, rule=rule, repair=nearest_divisor(layers, pp))
+        yield Misfit(name="pp", found=pp, rule=rule, repair=nearest_divisor(pp, layers))
     elif layers // pp % virtual:
         rule = f"a divisor of the {layers // pp} layers of a stage, or a layout"
-        repair = nearest_divisor(layers // pp, virtual)
+        repair = nearest_divisor(virtual, layers // pp)
         yield Misfit(name="virtual", found=virtual, rule=rule, repair=repair)
     if virtual > 1 and pp == 1:
         yield Misfit(name="virtual", found=virtual, rule="1 with pp 1", repair=1)
@@ -110,11 +111,11 @@ def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:
     each = job.micro_batch * job.dp
     if job.global_batch % each:
         rule = f"a multiple of micro-batch size x dp = {job.micro_batch} x {job.dp} = {each}"
-        repair = nearest_multiple(each, job.global_batch)
+        repair = nearest_multiple(job.global_batch, each)
         yield Misfit(name="global_batch", found=job.global_batch, rule=rule, repair=repair)
     elif job.virtual > 1 and 0 < job.micro_batches % job.pp < job.pp:
         rule = f"a multiple of micro-batch size x dp x pp = {each * job.pp} with virtual stages"
-        repair = nearest_multiple(each * job.pp, job.global_batch)
+        repair = nearest_multiple(job.global_batch, each * job.pp)
         yield Misfit(name="global_batch", found=job.global_batch, rule=rule, repair=repair)
     yield from _setting_misfits(job)
     experts = job.pp * settings.ep * job.expert_tp
@@ -163,7 +164,7 @@ def _setting_misfits(job: TrainingJob) -> Iterator[Misfit]:
     elif settings.recompute.method == "uniform" and (odd := [n for n in counts if n % again]):
         # Megatron's last chunk would reach beyond the last layer.
         rule = f"a divisor of the {odd[0]} layers of a stage, for uniform chunks"
-        repair = nearest_divisor(gcd(*counts), again)
+        repair = nearest_divisor(again, *counts)
         yield Misfit(name="recompute-layers", found=again, rule=rule, repair=repair)
 
 

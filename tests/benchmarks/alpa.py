@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,21 @@ def one_size_out(table: Measurements, label: str, asked: tuple[float, ...]) -> R
     return summed(label, ours, asked, theirs)
 
 
+def one_row_out(table: Measurements, label: str, asked: tuple[float, ...]) -> Row:
+    """Each size from the others, and from the rows of the same group with other numbers."""
+    ours, theirs = [], []
+    for _, group in table.of(Record.COLLECTIVE).groupby(KEY[:-1], sort=True):
+        parts = {
+            dtype: (part["bytes"].to_numpy(), part["time_s"].to_numpy())
+            for dtype, part in group.sort_values("bytes").groupby("dtype", sort=True)
+        }
+        for dtype, (x, y) in parts.items():
+            alike = [curve_of(*other) for name, other in parts.items() if name != dtype]
+            ours.append(left_out(x, y, partial(curve_of, alike=alike)))
+            theirs.append(left_out(x, y, line_of))
+    return summed(label, ours, asked, theirs)
+
+
 def sizes_out(
     table: Measurements, label: str, keep: Callable[[Numbers], Any], asked: tuple[float, ...]
 ) -> Row:
@@ -199,8 +215,11 @@ def alpa_rows() -> Iterator[Row]:
     frame = table.frame
     yield one_size_out(table, "each size from the others", (2.5, 1.2))
     own = replace(table, frame=frame[frame["provenance"] == Provenance.MEASURED])
-    yield one_size_out(own, "the same, rows with a bandwidth carried over left out as well", ())
+    carried = "rows with a bandwidth carried over left out as well"
+    yield one_size_out(own, f"the same, {carried}", ())
     yield regression_as_published()
+    yield one_row_out(table, "each size from the others, fp16 and fp32 together", (2.5, 1.2))
+    yield one_row_out(own, f"likewise, {carried}", (2.5, 1.2))
     yield sizes_out(table, "sizes 16 x apart", every(4), (3.5,))
     yield sizes_out(table, "sizes 64 x apart", every(6), (4.5,))
     yield sizes_out(table, "sizes 256 x apart", every(8), ())

@@ -23,8 +23,8 @@ import numpy as np
 
 from ilp_planner.profiles.aceso import read_aceso_profile
 from ilp_planner.profiles.analytic_gpt import gpt_work
-from ilp_planner.profiles.metis import read_metis_profile
-from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error
+from ilp_planner.profiles.metis_files import read_metis_profile
+from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiles.predict.features import HIDDEN, MICRO_BATCH, TP, Quantity
 from ilp_planner.profiles.predict.law import fit_law
 from ilp_planner.profiles.predict.region import is_inside
@@ -53,13 +53,14 @@ OPERATORS = {
 }  # fmt: skip
 HALF = 2  # bytes of a number
 DEVICES = 8
+ROUNDING = 1e-6  # relative: an error that is none
 OURS, LINE, PROPORTION, CLAIMED = "ours", "line", "proportion", "claimed"
 
 
 @dataclass
 class Found:
     """Errors of one protocol on one data set. method -> absolute relative errors, NaN where the
-    method says nothing."""
+    method says nothing; `claimed` -> those that ours expects, in the same order."""
 
     errors: dict[str, list[float]] = field(default_factory=dict)
 
@@ -77,6 +78,11 @@ class Found:
                     "median": round(float(np.median(known)), 5),
                     "values": int(known.size),
                 }
+        if CLAIMED in found:
+            errors, claims = np.array(self.errors[OURS]), np.array(self.errors[CLAIMED])
+            said = np.isfinite(claims) & np.isfinite(errors)
+            kept = errors[said] <= 2 * claims[said] + ROUNDING
+            found[CLAIMED]["within_twice"] = round(float(kept.mean()), 4)
         return found
 
 
@@ -105,12 +111,21 @@ def run() -> dict[str, dict[str, Found]]:
         found["A100 layers (Metis)"] = degrees_and_samples(metis_rows())
     if ACESO.is_dir():
         for name, keys in OPERATORS.items():
-            found[name] = degrees_and_samples(aceso_rows(keys))
-            found[f"{name}, activations"] = memory(keys)
+            for key in keys:
+                add_all(found, name, degrees_and_samples(aceso_rows((key,))))
+                add_all(found, f"{name}, activations", memory((key,)))
         found["V100 operators, another GPT"] = other_sizes()
     if ALPA.is_file():
         found["V100 matrix products (Alpa)"] = products()
     return found
+
+
+def add_all(found: dict[str, dict[str, Found]], name: str, more: dict[str, Found]) -> None:
+    """Add what was found on one table to its data set."""
+    for protocol, part in more.items():
+        whole = found.setdefault(name, {}).setdefault(protocol, Found())
+        for method, errors in part.errors.items():
+            whole.add(method, errors)
 
 
 # ---- tensor-parallel degree and micro-batch ------------------------------------------------------
@@ -160,8 +175,9 @@ def protocols(at: NDArray[np.float64]) -> Iterator[tuple[str, NDArray[np.bool_]]
 
 
 def degrees_and_samples(series: Iterator[Rows]) -> dict[str, Found]:
-    """Return the errors of all protocols over tp and micro-batch."""
+    """Return the errors of all protocols over tp and micro-batch, the series being one table."""
     found: dict[str, Found] = {}
+    rests: dict[str, list[tuple[Trials, NDArray[np.float64]]]] = {}
     for at, values in series:
         tested = Trials(fit_law(at, values, Quantity.TIME))
         for name, out in protocols(at):
@@ -176,20 +192,34 @@ def degrees_and_samples(series: Iterator[Rows]) -> dict[str, Found]:
                 PROPORTION, off(in_proportion(at[~out], values[~out], at[asked]), values[asked])
             )
             if not name.startswith("one row"):
-                claims = [expected_error(Trials(rest), (), rest, point) for point in at[asked]]
-                part.add(CLAIMED, [np.nan if c is None else c for c in claims])
+                rests.setdefault(name, []).append((Trials(rest), at[asked]))
         for name, left in (
             ("one row, others on all sides", tested.between),
             ("one row at a corner", tested.edge),
         ):
             if left.errors.size:
-                found[name].add(CLAIMED, left.errors)
+                # What the other rows of the series make one expect.
+                others = np.maximum(left.errors.size - 1, 1)
+                found[name].add(CLAIMED, (left.errors.sum() - left.errors) / others)
+    for name, trials in rests.items():
+        found[name].add(CLAIMED, claims(trials))
+    return found
+
+
+def claims(trials: list[tuple[Trials, NDArray[np.float64]]]) -> list[float]:
+    """Return the errors that each series expects at its points; NaN where it cannot tell."""
+    found = []
+    for own, points_of in trials:
+        others = peers_of(own, [test for test, _ in trials])
+        said = [expected_error(own, others, own.law, point) for point in points_of]
+        found += [np.nan if claim is None else claim for claim in said]
     return found
 
 
 def memory(keys: tuple[str, ...]) -> dict[str, Found]:
-    """Return the errors of bytes kept for the backward pass."""
+    """Return the errors of bytes kept for the backward pass, the keys being one table."""
     found: dict[str, Found] = {}
+    rests: dict[str, list[tuple[Trials, NDArray[np.float64]]]] = {}
     for at, values in aceso_rows(keys, ("activations",)):
         for name, out in protocols(at):
             if name.startswith("one row") or name == "both, where they meet":
@@ -202,6 +232,9 @@ def memory(keys: tuple[str, ...]) -> dict[str, Found]:
             part.add(OURS, off(rest.at(at[out]), values[out]))
             part.add(LINE, off(straight(at[~out], values[~out], at[out]), values[out]))
             part.add(PROPORTION, off(in_proportion(at[~out], values[~out], at[out]), values[out]))
+            rests.setdefault(name, []).append((Trials(rest), at[out]))
+    for name, trials in rests.items():
+        found[name].add(CLAIMED, claims(trials))
     return found
 
 
@@ -260,8 +293,7 @@ def other_sizes() -> dict[str, Found]:
     def work_of(hidden: float, tp: float, samples: float) -> Any:
         return gpt_work(models[hidden].architecture, samples, int(tp), HALF)  # type: ignore[arg-type]
 
-    found: dict[str, Found] = {}
-    layers: dict[tuple[str, float, float, float], list[float]] = {}
+    sizes: dict[str, list[OfSize]] = {}
     for operator, group in table.groupby("operator", sort=True):
 
         def work(asked: NDArray[np.float64], operator: str = str(operator)) -> Any:
@@ -277,37 +309,68 @@ def other_sizes() -> dict[str, Found]:
             for hidden in models:
                 out = at[:, HIDDEN] == hidden
                 where = "between the others" if min(models) < hidden < max(models) else "beyond"
-                plain = fit_law(at[~out], values[~out], Quantity.TIME).at(at[out])
-                known = fit_law(at[~out], values[~out], Quantity.TIME, work).at(at[out])
-                ruled = in_proportion(at[~out], values[~out], at[out])
-                for what, predicted in (("", plain), (", FLOP and traffic known", known)):
-                    part = found.setdefault(f"operators of a size {where}{what}", Found())
-                    part.add(OURS, off(predicted, values[out]))
-                    part.add(PROPORTION, off(ruled, values[out]))
-                    if not operator.startswith("enc-"):
-                        continue
-                    for point, mine, rule, real in zip(
-                        at[out], predicted, ruled, values[out], strict=True
-                    ):
-                        name = f"its whole layer, a size {where}{what}"
-                        key = (name, hidden, point[TP], point[MICRO_BATCH])
-                        sums = layers.setdefault(key, [0.0, 0.0, 0.0])
-                        for place, value in enumerate((mine, rule, real)):
-                            sums[place] += value
-    for (name, *_), (mine, rule, real) in layers.items():
-        part = found.setdefault(name, Found())
-        part.add(OURS, abs(mine / real - 1))
-        part.add(PROPORTION, abs(rule / real - 1))
+                for what, known in (("", None), (", FLOP and traffic known", work)):
+                    rest = fit_law(at[~out], values[~out], Quantity.TIME, known)
+                    sizes.setdefault(f"{where}{what}", []).append(
+                        OfSize(
+                            operator=str(operator),
+                            hidden=hidden,
+                            at=at[out],
+                            values=values[out],
+                            predicted=rest.at(at[out]),
+                            ruled=in_proportion(at[~out], values[~out], at[out]),
+                            rest=Trials(rest),
+                        )
+                    )
+    found: dict[str, Found] = {}
+    for name, parts_of in sizes.items():
+        for hidden in models:
+            _add_size(found, name, [one for one in parts_of if one.hidden == hidden])
     return found
 
 
-# ---- matrix products -----------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfSize:
+    """One column of one operator of one model, predicted from the other models."""
+
+    operator: str
+    hidden: float
+    at: NDArray[np.float64]
+    values: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    ruled: NDArray[np.float64]
+    rest: Trials
+
+
+def _add_size(found: dict[str, Found], name: str, parts: list[OfSize]) -> None:
+    """Add the operators of one model, and the sums that make its layer."""
+    if not parts:
+        return
+    said = claims([(one.rest, one.at) for one in parts])
+    layers: dict[tuple[float, float], NDArray[np.float64]] = {}
+    part = found.setdefault(f"operators of a size {name}", Found())
+    for one in parts:
+        mine, said = said[: len(one.at)], said[len(one.at) :]
+        part.add(OURS, off(one.predicted, one.values))
+        part.add(PROPORTION, off(one.ruled, one.values))
+        part.add(CLAIMED, mine)
+        if one.operator.startswith("enc-"):
+            rows = np.stack([one.predicted, one.ruled, one.values, one.predicted * mine], axis=1)
+            for point, row in zip(one.at, rows, strict=True):
+                key = (point[TP], point[MICRO_BATCH])
+                layers[key] = layers.get(key, 0.0) + row
+    whole = found.setdefault(f"its whole layer, a size {name}", Found())
+    for ours, rule, real, claimed in layers.values():
+        whole.add(OURS, abs(ours / real - 1))
+        whole.add(PROPORTION, abs(rule / real - 1))
+        whole.add(CLAIMED, claimed / ours)
 
 
 def products() -> dict[str, Found]:
     """Return the errors of square products by FLOP, and of a rule in proportion to it."""
     from ilp_planner.profiles.alpa import read_alpa
-    from ilp_planner.profiles.predict.products import product_rows, product_seconds
+    from ilp_planner.profiles.predict.curve import left_out_error
+    from ilp_planner.profiles.predict.products import beyond_error, product_rows, product_seconds
 
     found: dict[str, Found] = {}
     for dtype, rows in product_rows(read_alpa(ALPA)).groupby("dtype", sort=True):
@@ -319,6 +382,7 @@ def products() -> dict[str, Found]:
             part = found.setdefault(f"one size, {dtype}", Found())
             part.add(OURS, off(product_seconds(sizes[~out], times[~out], sizes[out]), times[out]))
             part.add(PROPORTION, off(times[place - 1] * sizes[out] / sizes[place - 1], times[out]))
+            part.add(CLAIMED, left_out_error(sizes[~out], times[~out]))
         large = sizes > 2 * 2048.0**3
         part = found.setdefault(f"all above 2048 x 2048, {dtype}", Found())
         part.add(
@@ -326,6 +390,7 @@ def products() -> dict[str, Found]:
         )
         last = np.flatnonzero(~large)[-1]
         part.add(PROPORTION, off(times[last] * sizes[large] / sizes[last], times[large]))
+        part.add(CLAIMED, [beyond_error(sizes[~large], times[~large], f) for f in sizes[large]])
     return found
 
 

@@ -15,20 +15,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.profiles.measure.chain_job import chain_job
 from ilp_planner.profiles.measure.layers import (
     LayerBench,
     all_kinds,
-    known_values,
+    handed,
     layer_values,
     optimizer_seconds,
 )
 from ilp_planner.profiles.measure.run import measure_model
 from ilp_planner.profiles.measure.shard import decoder_of, job_of
-from ilp_planner.profiles.measure.step import StepBench, predict_step
+from ilp_planner.profiles.measure.step import StepBench, chain_of, predict_step
 from ilp_planner.profiles.measure.target import open_target
 from ilp_planner.profiles.measurements import Record, layer_range, read_measurements, rows_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
+from ilp_planner.specs.resnet import WideResNet
+from ilp_planner.specs.t5 import T5
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_readme
@@ -36,6 +39,7 @@ from tests.benchmarks.table import write_readme
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.profiles.measure.chain_stack import Job
     from ilp_planner.profiles.measure.step import StepFigures
     from ilp_planner.profiles.measure.target import Target
     from ilp_planner.specs.training import TrainingJob
@@ -67,9 +71,21 @@ LLAMA = Decoder(
     dropout=0.0,
 )
 GPT = Decoder(layers=5, hidden=384, heads=6, sequence=256, vocab=4096)
+SIDES = T5(
+    layers=3,
+    hidden=256,
+    heads=4,
+    kv_channels=64,
+    encoder_sequence=256,
+    decoder_sequence=128,
+    vocab=4096,
+)
+IMAGES = WideResNet(blocks=(2, 3), in_channels=64, width_factor=2, image=64, classes=128)
 ON_CPU = {
     "Llama-like, 6 x 512": (LLAMA, (1, 4)),
     "GPT-like, 5 x 384": (GPT, (2,)),
+    "T5, 3 + 3 x 256": (SIDES, (2,)),
+    "Wide ResNet, 2 + 3 blocks of 64": (IMAGES, (8,)),
 }
 
 
@@ -137,16 +153,21 @@ def cpu_rows(only: str) -> Iterator[Row]:
 
     torch.set_num_threads(1)
     target = open_target("cpu", "fp32", precision="fp32")
-    for name, (decoder, sizes) in ON_CPU.items():
+    for name, (model, sizes) in ON_CPU.items():
         for size in sizes:
             case = f"{name}, micro-batch {size}"
             if only not in case:
                 continue
-            job = job_of(decoder, tp=1, micro_batch=size, dtype="fp32")
+            job: Job | None
+            if isinstance(model, Decoder):
+                job = job_of(model, tp=1, micro_batch=size, dtype="fp32")
+            else:
+                job = chain_job(model, tp=1, micro_batch=size, dtype="fp32")
+            assert job is not None
             yield from in_turn(case, job, target)
 
 
-def in_turn(case: str, job: TrainingJob, target: Target) -> Iterator[Row]:
+def in_turn(case: str, job: Job, target: Target) -> Iterator[Row]:
     """Measure rows and steps in turn, and compare them."""
     bench = LayerBench(all_kinds(job), job, target, copies=2)
     steps = {
@@ -159,15 +180,16 @@ def in_turn(case: str, job: TrainingJob, target: Target) -> Iterator[Row]:
             step.sample(STEPS)
     stepped = optimizer_seconds(all_kinds(job), job, target, OPTIMIZER_REPEATS)
     values = layer_values(bench, bench.memory())
-    rows = [
-        {"name": kind, "optimizer_s": stepped[kind], **values[kind], **known_values(kind, job)}
-        for kind in all_kinds(job)
-    ]
+    rows = []
+    for kind in all_kinds(job):
+        taken, left = handed(kind, job)
+        row = {"name": kind, "optimizer_s": stepped[kind], **values[kind]}
+        rows.append(row | {"input_bytes": taken, "output_bytes": left})
     generator = sorted(bench.load_seconds(OPTIMIZER_REPEATS))[OPTIMIZER_REPEATS // 2]
     for recompute, step in steps.items():
         predicted = predict_step(
             rows,
-            layers=job.model.layers,
+            layers=chain_of(job),
             micro_batches=MICRO_BATCHES,
             recompute=recompute,
             generator=generator,

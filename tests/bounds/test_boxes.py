@@ -10,13 +10,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.boxes import BoxSearch
-from ilp_planner.bounds.group_chain import GroupChain, prefixes, through
 from ilp_planner.bounds.group_labels import search_chain
+from ilp_planner.bounds.group_potentials import prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.mixed.planner_space import PlannerPart
+from ilp_planner.mixed.planner.parts import PlannerPart
 from tests.mixed.brute import cheapest, random_problem
 
 if TYPE_CHECKING:
+    from ilp_planner.bounds.group_chain import GroupChain
     from ilp_planner.mixed.problem import GroupProblem
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.resource_paths import INFINITE, Context, no_seats, search_resource_paths
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.context import Context, no_seats
+from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.graph import StageGraph
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
@@ -290,5 +291,5 @@ def test_a_stage_with_worse_sending_does_not_dominate() -> None:
     found = search_resource_paths(graph, context)
     assert stage[list(found.path)].tolist() == [0, 2]
     assert found.value == pytest.approx(1.5 + 1.0 + 1.5)
-    free = search_resource_paths(graph, dataclasses.replace(context, send_time=np.zeros((1, 2))))
+    free = search_resource_paths(graph, context._replace(send_time=np.zeros((1, 2))))
     assert free.value == pytest.approx(1.0 + 1.0 + 1.0)

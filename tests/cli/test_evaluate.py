@@ -20,7 +20,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     def check_certificate(problem: object, certificate: dict[str, object]) -> SimpleNamespace:
         part = SimpleNamespace(
-            micro_batch=4, claimed=1e-3, rederived=box.bound, by="stage bounds", holds=box.holds
+            part=4, claimed=1e-3, rederived=box.bound, by="stage bounds", holds=box.holds
         )
         return SimpleNamespace(bound=box.bound, parts=(part,), holds=box.holds)
 

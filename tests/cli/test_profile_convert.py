@@ -17,7 +17,8 @@ from ilp_planner.profiles.measurements import (
     rows_of,
     write_measurements,
 )
-from ilp_planner.profiles.metis import MetisProfile, MetisRow, write_metis_profile
+from ilp_planner.profiles.metis import MetisProfile, MetisRow
+from ilp_planner.profiles.metis_files import write_metis_profile
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.cli.conftest import Done

@@ -1,10 +1,11 @@
 """`ilp-plan profile measure`, on the CPU."""
 
 import importlib.util
+import json
 
 import pytest
 
-from ilp_planner.profiles.measurements import read_measurements
+from ilp_planner.profiles.measurements import read_measurements, write_measurements
 
 NEEDS_TORCH = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs the extra [torch]"
@@ -72,6 +73,121 @@ def test_what_is_measured_can_be_checked_and_planned_with(ilp_plan, small):
     assert done.code == 0, done.err
 
 
+DECODER = """name = "decoder"
+family = "decoder"
+precision = "fp16"
+
+[architecture]
+layers = 2
+hidden = 32
+heads = 4
+sequence = 16
+vocab = 512
+bias = false
+positions = "rope"
+tied = false
+dropout = 0.0
+prediction_layers = 1
+
+[architecture.latent]
+key_value_rank = 12
+query_rank = 8
+key = 8
+rotary = 4
+value = 6
+"""
+
+
+@NEEDS_TORCH
+def test_a_decoder_like_deepseek_is_measured_and_planned_for_megatron(ilp_plan, folder):
+    """Latent attention, multi-token prediction; the optimiser's steps are those of the table."""
+    (folder / "decoder.toml").write_text(DECODER)
+    options = ("--tp", 1, 2, "--repeats", 1, "--device", "cpu", "--device-name", "v100-sxm2-32gb")
+    done = ilp_plan("profile", "measure", "--model", "decoder.toml", "--output", "p.csv", *options)
+    assert (done.code, done.err) == (0, "")
+    table = read_measurements(folder / "p.csv")
+    rows = table.frame["record"] == "layer"
+    assert set(table.frame[rows]["layers"]) == {"0", "1-2", "3"}
+    arguments = ("solve", "--runtime", "megatron", "--model", "decoder.toml")
+    arguments += ("--cluster", "v100-32gb-1x4", "--global-batch-size", 4, "--profile")
+    found = ilp_plan(*arguments, "p.csv", "--json")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["status"] == "optimal"
+    table.frame.loc[rows, "optimizer_s"] = 1000.0
+    write_measurements(folder / "slow.csv", table)
+    slow = json.loads(ilp_plan(*arguments, "slow.csv", "--json").out)
+    assert slow["objective_s"] > 4 * 1000 / 4
+    assert slow["provenance"]["measured"] > 0.99
+
+
+SIDES = """name = "sides"
+family = "t5"
+precision = "fp32"
+
+[architecture]
+layers = 2
+hidden = 32
+heads = 4
+kv_channels = 8
+encoder_sequence = 16
+decoder_sequence = 8
+vocab = 128
+"""
+PAIR = """name = "pair"
+
+[[nodes]]
+count = 2
+device = "cpu"
+devices = 1
+
+[devices.cpu]
+memory = "64 MiB"
+peak.fp32 = "50 GFLOP/s"
+memory_bandwidth = "10 GB/s"
+
+[links.intra_node]
+bandwidth = "10 GB/s"
+latency = "10 us"
+
+[links.inter_node]
+bandwidth = "1 GB/s"
+latency = "50 us"
+"""
+IMAGES = """name = "images"
+family = "resnet"
+precision = "fp32"
+
+[architecture]
+blocks = [1, 1]
+in_channels = 4
+width_factor = 2
+image = 32
+classes = 8
+"""
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("text", [SIDES, IMAGES])
+def test_a_model_that_is_no_decoder_is_measured_and_planned(ilp_plan, folder, text):
+    """As whole layers and operator by operator, from one table."""
+    (folder / "model.toml").write_text(text)
+    (folder / "pair.toml").write_text(PAIR)
+    options = ("--micro-batch-size", 1, "--repeats", 1, "--device", "cpu", "--output", "p.csv")
+    options += ("--device-name", "cpu")
+    done = ilp_plan("profile", "measure", "--model", "model.toml", *options)
+    assert (done.code, done.err) == (0, "")
+    arguments = ("solve", "--model", "model.toml", "--cluster", "pair.toml")
+    arguments += ("--profile", "p.csv", "--global-batch-size", 1, "--json")
+    operators = ilp_plan(*arguments)
+    assert operators.code == 0, operators.err
+    assert json.loads(operators.out)["status"] == "optimal"
+    found = ilp_plan(*arguments, "--space", "planner")
+    assert found.code == 0, found.err
+    plan = json.loads(found.out)
+    assert plan["status"] == "optimal"
+    assert plan["provenance"]["measured"] > 0.5
+
+
 def test_no_torch_says_what_installs_it(ilp_plan, small, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(
@@ -91,8 +207,13 @@ def test_no_torch_says_what_installs_it(ilp_plan, small, monkeypatch):
         (("--tp", "0"), 2, "--tp: found '0', expected a whole number of at least 1"),
         (("--tp", "3"), 2, "--tp: found 3, expected a divisor of 4: 1, 2, 4"),
         (("--micro-batch-size", "x"), 2, "--micro-batch-size: found 'x'"),
-        (("--model", "t5-770m"), 2, "found family 't5', expected gpt or decoder"),
-        (("--model", "deepseek-v2"), 2, "latent attention"),
+        (("--model", "t5-770m", "--tp", "3"), 2, "--tp: found 3, expected a divisor of 16"),
+        (
+            ("--model", "wide-resnet-1b", "--sequence-length", "8"),
+            2,
+            "--sequence-length: found 8, expected none: model 'wide-resnet-1b' has no tokens",
+        ),
+        (("--model", "llama3-8b", "--only", "operators"), 2, "expected gpt, t5 or resnet"),
         (("--links", "none.csv"), 1, "none.csv: no such file"),
         (("--output", "none/p.csv"), 1, "none"),
         (("--model", "gpt3-1.3"), 1, "did you mean 'gpt3-1.3b'?"),

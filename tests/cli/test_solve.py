@@ -149,7 +149,7 @@ def test_require_gap(ilp_plan: Command, tiny: list[str], required: str, code: in
     [
         (InfeasibleError("stage 0 misses 3 bytes"), 3, "stage 0 misses 3 bytes"),
         (SolverError("two solvers disagree"), 1, "two solvers disagree"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "ilp-plan: interrupted"),
         (ValueError("boom"), 1, "bug in ilp-plan: ValueError: boom"),
         (MemoryError(), 1, "out of memory"),
     ],

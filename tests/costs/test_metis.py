@@ -12,7 +12,7 @@ from ilp_planner.costs.metis import metis_cost_ms, rank_types
 from ilp_planner.costs.metis_formulas import MetisFormulas, MetisGroup, powers, running_sums
 from ilp_planner.errors import PlanError, ProfileError, UsageError
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
-from ilp_planner.profiles.metis import read_metis_profile
+from ilp_planner.profiles.metis_files import read_metis_profile
 from ilp_planner.specs.metis_cluster import (
     MetisCluster,
     MetisNode,

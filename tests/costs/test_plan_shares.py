@@ -1,18 +1,22 @@
 """What a plan's time rests on adds up to the plan's time, in all three planners."""
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.costs.megatron.costs import SYNC, TIED, MegatronCosts
+from ilp_planner.costs.megatron.costs import MegatronCosts
 from ilp_planner.costs.megatron.shares import megatron_tally
 from ilp_planner.evaluate import evaluate, time_shares
 from ilp_planner.mixed.megatron.build import build_megatron_problem
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.plan import GroupPlan
 from ilp_planner.profiles.layer_table import layer_profile
+from ilp_planner.profiles.measurements import join, measurements_of
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
@@ -52,18 +56,36 @@ def test_layers() -> None:
     assert total == pytest.approx(costs.plan_cost(plan, cluster).iteration_time)
 
 
-@pytest.mark.parametrize("measured", [False, True])
-def test_megatron(tmp_path: Path, measured: bool) -> None:
+@pytest.mark.parametrize("measured", ["", "layers", "layers and links"])
+def test_megatron(tmp_path: Path, measured: str) -> None:
     model_file, cluster_file = write_specs(tmp_path)
     model_file.write_text(model_file.read_text().replace("layers = 2", "layers = 4"))
     model, cluster = read_model(model_file), read_cluster(cluster_file)
-    profile = layer_profile(layer_table(device="gpu")) if measured else None
+    table = layer_table(device="gpu")
+    if measured == "layers and links":
+        table = join([table, measurements_of(list(every_link()), "links.csv")], "both")
+    profile = layer_profile(table) if measured else None
     problem = build_megatron_problem(cluster, model, global_batch=16, profile=profile)
     plan = solve_groups(problem).plan
     assert plan is not None
     costs = problem.costs
     assert isinstance(costs, MegatronCosts)
     cost = costs.plan_cost(plan, cluster)
-    tally = megatron_tally(costs.ranks(plan, cluster), plan, cost, SYNC, TIED)
+    tally = megatron_tally(costs.ranks(plan, cluster), plan, cost)
     assert tally.total == pytest.approx(cost.iteration_time)
-    assert (set(tally.shares()) == {Provenance.ANALYTIC}) is not measured
+    assert (set(tally.shares()) == {Provenance.ANALYTIC}) is not bool(measured)
+    assert (Provenance.ANALYTIC in tally.shares()) is (measured != "layers and links")
+
+
+def every_link() -> Iterator[dict[str, Any]]:
+    """Yield rows of all messages between 2, 4 and 8 devices of any stride, on one host and on two;
+    slow ones, so that they count."""
+    kinds = ("all_reduce", "reduce_scatter", "all_gather", "send_recv")
+    for name, size, hosts, stride in product(kinds, (2, 4, 8), (1, 2), (1, 2, 4)):
+        if name != "send_recv" or size == 2:
+            record = "point_to_point" if name == "send_recv" else "collective"
+            for count in (2**10, 2**20, 2**30):
+                yield {
+                    "record": record, "name": name, "group_size": size, "hosts": hosts,
+                    "stride": stride, "groups": 1, "bytes": count, "time_s": 1e-3 + count / 1e9,
+                }  # fmt: skip

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ilp_planner.errors import UsageError
+from ilp_planner.costs.amp import AmpCosts
+from ilp_planner.errors import InfeasibleError, UsageError
+from ilp_planner.mixed.amp.placement import place
 from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 from ilp_planner.mixed.build import build_group_problem
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.heuristic import find_group_plan, path_of_choices
-from ilp_planner.mixed.placed_moves import neighbours
-from ilp_planner.mixed.planner_space import PlannerPart
+from ilp_planner.mixed.planner.parts import PlannerPart
+from ilp_planner.mixed.planner.placed_moves import neighbours
+from ilp_planner.mixed.problem import GroupProblem
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.mixed.spaces import parts_of
 from ilp_planner.profiles.amp import read_amp
@@ -29,8 +34,6 @@ from tests.mixed_cases import room_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ilp_planner.mixed.problem import GroupProblem
 
 FEW = Limits(starts=8, workers=1, seconds=60.0)
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
@@ -81,7 +84,70 @@ def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, problem: Grou
     assert best.objective * (1 - 1e-9) <= result.objective <= 1.1 * best.objective
     assert (result.status is Status.OPTIMAL) == (result.gap == 0)
     assert any(note.startswith(f"{solver}: a heuristic from 8 starts") for note in result.notes)
-    assert check_group_certificate(problem, result.certificate, result.plan).holds
+    assert check_group_certificate(problem, result.certificate).holds
+
+
+@every_heuristic
+@settings(max_examples=10)
+@given(st.data())
+def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
+    solver: str, data: st.DataObject
+) -> None:
+    cluster = data.draw(amp_cases.clusters())
+    costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
+    problem = GroupProblem(
+        model="drawn",
+        cluster=cluster,
+        costs=costs,
+        global_batch=4,
+        micro_batches=(1, 2, 4),
+        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
+        max_stages=9,
+        max_tp=2,
+        space="amp",
+        placement="free",
+    )
+    try:
+        optimum = place(costs, cluster, 4, max_tp=2).plan.cost
+    except InfeasibleError:
+        return
+    found = find_group_plan(problem, Limits(starts=1, workers=1), solver)
+    assert found.bound <= optimum * (1 + 1e-9)
+    assert optimum * (1 - 1e-9) <= found.objective <= 1.1 * optimum
+
+
+@pytest.mark.parametrize("memory", [2.6, 80.0])
+@every_heuristic
+def test_one_start_is_enough_for_small_degrees(solver: str, memory: float) -> None:
+    problem = small_problem(batch=8, memory_limit=memory * GIB)
+    found = find_group_plan(problem, Limits(starts=1, workers=1), solver)
+    assert found.objective <= 1.02 * solve_groups(problem).objective
+
+
+@every_heuristic
+def test_ctrl_c_between_tables_of_candidates_is_the_users(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def interrupted(*columns: object) -> None:
+        calls.append(columns)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ilp_planner.mixed.planner.candidates.drop_dominated", interrupted)
+    result = solve_groups(room_problem(), limits=FEW, solver=solver)
+    assert len(calls) == 9
+    assert result.stopped_by is Stop.USER
+    assert result.status is Status.UNKNOWN
+
+
+def test_groups_of_one_type_are_looked_at_first() -> None:
+    problem = room_problem()
+    alone, every = PlannerPart(problem, 4, alone=True), PlannerPart(problem, 4)
+    options = [o for o in every.catalogue.options if sum(n > 0 for n in o.replicas) == 1]
+    assert list(alone.catalogue.options) == options
+    assert len(options) < len(every.catalogue.options)
 
 
 @every_heuristic
@@ -164,9 +230,10 @@ class Valley:
         return math.inf if choice % 7 == 3 else 1.0 + abs(choice - 123) / 100
 
 
-def test_annealing_finds_the_lowest_and_looks_once_at_each() -> None:
+@pytest.mark.parametrize("starts", [1, 3, 16])
+def test_annealing_finds_the_lowest_and_looks_once_at_each(starts: int) -> None:
     valley = Valley()
-    best = ChoiceAnnealing(valley, Limits(starts=16), lambda: True).run()
+    best = ChoiceAnnealing(valley, Limits(starts=starts), lambda: True).run()
     assert best == 123
     assert len(valley.looked) == len(set(valley.looked))
 
@@ -196,13 +263,13 @@ def test_neighbours_of_a_plan_cover_all_layers_with_the_same_devices() -> None:
     assert isinstance(part, PlannerPart)
     opened = part.explicit(part.graph(np.inf, None))
     assert opened is not None
-    candidates = part.everything()
+    candidates = part.catalogue.stages
     for path in ([0], list(ChainDP().solve(opened.graph, Limits()).path)):
         choices = opened.choice[path].tolist()
-        used = part.use[candidates.option[choices]].sum(axis=0)
+        used = part.catalogue.use[candidates.option[choices]].sum(axis=0)
         first, last = int(candidates.start[choices[0]]), int(candidates.stop[choices[-1]])
         for near in neighbours(part, choices):
             rows = list(near)
             assert candidates.start[rows].tolist() == [first, *candidates.stop[rows[:-1]].tolist()]
             assert candidates.stop[rows[-1]] == last
-            assert (part.use[candidates.option[rows]].sum(axis=0) == used).all()
+            assert (part.catalogue.use[candidates.option[rows]].sum(axis=0) == used).all()

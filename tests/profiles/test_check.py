@@ -436,7 +436,7 @@ def test_what_alpa_measured_passes():
 
 def test_what_metis_measured_passes():
     from ilp_planner.profiles.convert.metis import metis_table
-    from ilp_planner.profiles.metis import read_metis_profile
+    from ilp_planner.profiles.metis_files import read_metis_profile
     from tests.metis_cases import SAMPLES
 
     if not SAMPLES.exists():

@@ -11,7 +11,8 @@ from ilp_planner.profiles.convert.metis import metis_table
 from ilp_planner.profiles.layer_table import check_layers, covering_line, layer_profile
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.measurements import Measurements, Record, join, measurements_of
-from ilp_planner.profiles.metis import metis_layer_profile, read_metis_profile
+from ilp_planner.profiles.metis_files import read_metis_profile
+from ilp_planner.profiles.metis_layers import metis_layer_profile
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.profiles.table_rows import Wanted, layer_rows, rows_of_model
 from ilp_planner.profiles.work import Exchange, exchange_time

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,13 +15,12 @@ from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.report.groups import (
     describe_samples,
     describe_stages,
-    group_certificate_table,
     group_evaluation_lines,
     group_result_lines,
     group_table,
     ranking_table,
 )
-from ilp_planner.report.groups_json import group_certificate_object, group_result_object
+from ilp_planner.report.groups_json import group_result_object
 from ilp_planner.result import Ranked, Status
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.test_tables import text_of
@@ -163,16 +161,3 @@ def test_json_has_what_the_tables_have(problem: GroupProblem) -> None:
     assert sum(stage["memory_terms_bytes"].values()) == pytest.approx(stage["memory_bytes"])
     assert stage["replicas"][0]["types"] == ["A100"]
     assert [replica["nodes"] for replica in stage["replicas"]] == [[1], [1], [2], [2]]
-
-
-def test_a_certificate_part_by_part() -> None:
-    parts = [
-        SimpleNamespace(name="4 micro-batches", claimed=1.0, rederived=r, by="dp", holds=r >= 1)
-        for r in (1.0, 0.5)
-    ]
-    check = SimpleNamespace(parts=parts, bound=0.5, holds=False)
-    rows = text_of(group_certificate_table(check)).splitlines()
-    assert rows[1].rstrip().endswith("yes")
-    assert rows[2].rstrip().endswith("NO")
-    value = group_certificate_object(check, 1.0)
-    assert (value["gap"], value["parts"][1]["holds"]) == (0.5, False)

@@ -53,6 +53,11 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
     return make_graph(len(times), arcs, micro_batches)
 
 
+FORK = make_graph(
+    2, [(0, 1, 0, 1, 5.0), (1, 2, 1, 1, 0.5), (0, 1, 0, 2, 3.0), (1, 2, 2, 1, 3.0)], 8
+)
+
+
 def paths_of(graph: StageGraph) -> list[tuple[int, ...]]:
     """Return every path from a source to the sink, the slowest way."""
     found = []

@@ -207,3 +207,12 @@ def test_groups_in_a_row_are_cut_as_well_as_they_can_be() -> None:
         least = min(graph.time[list(p)].sum() for p in paths)
         assert graph.time[path].sum() == pytest.approx(least)
     assert keys.size > 2
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_one_start_shares_out_devices_well(seed: int) -> None:
+    graph = two_types(seed=seed, shared=True)
+    best = Anneal().solve(graph, Limits(starts=64)).objective
+    for draw in range(4):
+        found = Anneal().solve(graph, Limits(starts=1, workers=1, seed=draw))
+        assert found.objective <= 1.05 * best

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from ilp_planner.errors import SolverError, UsageError
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.solvers import registry
-from ilp_planner.solvers.arc_flow import incumbent, reduced
+from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.cpsat import CpSat
+from ilp_planner.solvers.incumbent import incumbent
 from ilp_planner.solvers.milp import Milp
 from ilp_planner.solvers.pulp_backend import Pulp
 from tests.solvers.graphs import (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers import registry
-from ilp_planner.solvers.arc_flow import reduced
+from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.chain_dp import ChainDP

@@ -48,6 +48,30 @@ def names(operators: tuple[str, ...]) -> list[str]:
     return [segment.name for segment in segments(operators)]
 
 
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (
+            T5(
+                layers=1,
+                hidden=8,
+                heads=2,
+                kv_channels=4,
+                encoder_sequence=8,
+                decoder_sequence=4,
+                vocab=16,
+            ),
+            ["embedding", "enc 1", "decoder-embedding", "dec 1", "head"],
+        ),
+        (Gpt(layers=1, hidden=8, heads=2, sequence=8, vocab=16), ["embedding", "layer 1", "head"]),
+        (WideResNet(blocks=(1,), in_channels=2, width_factor=1), ["stem", "block 1", "head"]),
+    ],
+)
+def test_a_single_layer_ends_where_it_ends(model, names) -> None:
+    """There is no other to be as long as."""
+    assert [part.name for part in segments(model.operators)] == names
+
+
 def test_segments_are_the_layers_and_what_is_around_them() -> None:
     assert names(GPT) == ["embedding", "layer 1", "layer 2", "layer 3", "head"]
     assert names(RESNET) == ["stem", "block 1", "block 2", "block 3", "head"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import (
+    divisors,
     expert_misfits,
     job_misfits,
     nearest_divisor,
@@ -28,17 +29,22 @@ def make_job(**changes: object) -> TrainingJob:
     return TrainingJob(**{"model": MODEL} | values)  # type: ignore[arg-type]
 
 
-@given(st.integers(1, 5000), st.integers(1, 5000))
-def test_nearest_divisor(whole: int, wanted: int) -> None:
-    found = nearest_divisor(whole, wanted)
-    assert whole % found == 0
-    others = [d for d in range(1, whole + 1) if whole % d == 0]
+@given(st.integers(1, 2000))
+def test_divisors(number: int) -> None:
+    assert divisors(number) == tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
+@given(st.integers(1, 5000), st.lists(st.integers(1, 5000), min_size=1, max_size=3))
+def test_nearest_divisor(wanted: int, wholes: list[int]) -> None:
+    found = nearest_divisor(wanted, *wholes)
+    others = [d for d in range(1, max(wholes) + 1) if all(whole % d == 0 for whole in wholes)]
+    assert found in others
     assert abs(found - wanted) == min(abs(d - wanted) for d in others)
 
 
 @given(st.integers(1, 100), st.integers(1, 5000))
 def test_nearest_multiple(unit: int, wanted: int) -> None:
-    found = nearest_multiple(unit, wanted)
+    found = nearest_multiple(wanted, unit)
     assert found > 0
     assert found % unit == 0
     assert abs(found - wanted) <= max(unit / 2, unit - wanted)

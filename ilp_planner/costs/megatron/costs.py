@@ -14,7 +14,7 @@ from ilp_planner.costs.groups import GroupStageCost, PlanCost
 from ilp_planner.costs.megatron.job import job_of_groups, rank_devices
 from ilp_planner.costs.megatron.network import Network
 from ilp_planner.costs.megatron.ranks import RankCosts
-from ilp_planner.costs.megatron.shares import megatron_tally
+from ilp_planner.costs.megatron.shares import AGAIN, COMPUTE, SENDING, megatron_tally
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.profiles.analytic_decoder import chain_names
 
@@ -103,7 +103,7 @@ class MegatronCosts:
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""
         cost = self.plan_cost(plan, cluster)
-        return megatron_tally(self.ranks(plan, cluster), plan, cost, SYNC, TIED).shares()
+        return megatron_tally(self.ranks(plan, cluster), plan, cost).shares()
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
         """Judge a plan on the devices that it names.
@@ -136,10 +136,10 @@ class MegatronCosts:
         )  # fmt: skip
         last = number == len(plan.stages) - 1
         terms = {
-            "compute": sum(element.compute for element in elements),
+            COMPUTE: sum(element.compute for element in elements),
             "messages within layers": sum(element.messages for element in elements),
-            "recomputation": again,
-            "sending to the next stage": 0.0 if last else ranks.transfers[rank],
+            AGAIN: again,
+            SENDING: 0.0 if last else ranks.transfers[rank],
         }
         memory = rank_memory(ranks.job, rank)
         return GroupStageCost(

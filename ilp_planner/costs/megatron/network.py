@@ -8,18 +8,22 @@ bandwidth, and every step takes a latency, as in `group_network`:
     seconds = steps * latency + bytes that a rank sends * (rings on the fullest card / bandwidth)
 
 In an all-to-all every rank sends to the other nodes by itself. Between pipeline ranks all pairs
-send at the same time: the bytes of a node pass its card together.
+send at the same time: the bytes of a node pass its card together. Where a profile has measured
+such a send (`profiles.link_times`), it is what that says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ilp_planner.anatomy.groups import grid, spanned
+from ilp_planner.profiles.link_times import SEND, LinkGroup
+from ilp_planner.profiles.shares import LINKS
 from ilp_planner.specs.cluster import Link
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.anatomy.groups import Axis
     from ilp_planner.anatomy.modules import Message
+    from ilp_planner.profiles.link_times import LinkTimes
+    from ilp_planner.profiles.table import Origin
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -40,7 +46,8 @@ class Route(NamedTuple):
     """How fast a kind of group communicates.
 
     size: ranks. latency: seconds of a step. ring, direct: seconds per byte that a rank sends around
-    a ring, or to every other one. crosses: the group is on several nodes.
+    a ring, or to every other one. crosses: the group is on several nodes. group: as links are
+    measured; None: unevenly many on its nodes, or alone.
     """
 
     size: int
@@ -48,6 +55,7 @@ class Route(NamedTuple):
     ring: float
     direct: float
     crosses: bool
+    group: LinkGroup | None = None
 
     def seconds(self, collective: str, size: float) -> float:
         """Return the seconds of one message.
@@ -67,7 +75,7 @@ class Route(NamedTuple):
         n = self.size
         if n == 1:
             return 0.0, 0.0
-        if collective == "send_recv":
+        if collective == SEND:
             return self.latency, self.ring
         times = SHARES[collective]
         steps = times * (n - 1) if self.crosses else 1
@@ -91,7 +99,7 @@ class Network:
         return {}
 
     @cached_property
-    def transfers(self) -> dict[object, _Transfer]:
+    def transfers(self) -> dict[object, Transfer]:
         """What `transfer` has found."""
         return {}
 
@@ -174,17 +182,24 @@ class Network:
         nodes = (first + _offsets(others)[:, None] + offsets[None, :]) // self.per_node
         crossing = nodes.min(axis=1) != nodes.max(axis=1)
         inside = 1 / link.collective_bandwidth(size)
+        device, stride = self.profiled(types), next(a.stride for a in members if a.size > 1)
         if not crossing.any():
-            return Route(size, link.latency, inside, (size - 1) / size * inside, False)
+            group = LinkGroup(size, 1, stride, device) if _single(members) else None
+            return Route(size, link.latency, inside, (size - 1) / size * inside, False, group)
         groups = np.flatnonzero(crossing)
-        pairs = np.unique(groups[:, None] * (int(nodes.max()) + 1) + nodes[groups])
+        pairs, members_there = np.unique(
+            groups[:, None] * (int(nodes.max()) + 1) + nodes[groups], return_counts=True
+        )
         rings = int(np.bincount(pairs % (int(nodes.max()) + 1)).max())
         senders = int(np.bincount(nodes[groups].ravel()).max())
         here = max(1, senders // rings)  # members of one group on one node
         card = self.outside(types)
         ring = max(rings / card.bandwidth, inside if here > 1 else 0.0)
         direct = senders * (size - here) / size / card.bandwidth
-        return Route(size, card.latency, ring, direct, True)
+        hosts = int(np.unique(nodes[groups[0]]).size)
+        even = here * hosts == size and bool((members_there == here).all())
+        group = LinkGroup(size, hosts, stride, device, rings) if even else None
+        return Route(size, card.latency, ring, direct, True, group)
 
     def message_seconds(self, job: TrainingJob, messages: Iterable[Message], pp_rank: int) -> float:
         """Return the seconds of messages, one after the other."""
@@ -193,16 +208,16 @@ class Network:
             for m in messages
         )
 
-    def transfer_seconds(self, job: TrainingJob, pp_rank: int, size: float) -> float:
-        """Return the seconds of sending from a pipeline rank to the next (from the last to the
-        first), one way.
+    def profiled(self, types: Iterable[str]) -> str | None:
+        """Return what profiles call the one type that there is; None of several."""
+        names = set(types)
+        return self.cluster.device_types[names.pop()].profile if len(names) == 1 else None
 
-        Parameters
-        ----------
-        size: bytes that every device sends.
-        """
+    def transfer(self, job: TrainingJob, pp_rank: int) -> Transfer:
+        """Return the links from a pipeline rank to the next (from the last to the first), one
+        way."""
         if job.pp == 1:
-            return 0.0
+            return Transfer(())
         following = (pp_rank + 1) % job.pp
         axes = grid(job)
         stride = axes["pp"].stride
@@ -212,7 +227,7 @@ class Network:
         key = (shape, (following - pp_rank) * stride, first, types)
         if key not in self.transfers:
             self.transfers[key] = self._transfer(job, pp_rank, following, types)
-        return self.transfers[key].seconds(size)
+        return self.transfers[key]
 
     def _transfer(
         self,
@@ -220,33 +235,57 @@ class Network:
         pp_rank: int,
         following: int,
         types: tuple[tuple[str, ...], tuple[str, ...]],
-    ) -> _Transfer:
+    ) -> Transfer:
         from_node = stage_ranks(job, pp_rank) // self.per_node
         to_node = stage_ranks(job, following) // self.per_node
         crossing = from_node != to_node
-        inside = None if crossing.all() else self.within(types[0])
-        if not crossing.any():
-            return _Transfer(inside, None, 0)
-        card = self.outside((*types[0], *types[1]))
-        load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
-        return _Transfer(inside, card, load)
-
-
-class _Transfer(NamedTuple):
-    """Links that pipeline pairs use, and the devices that share a card."""
-
-    inside: Link | None
-    card: Link | None
-    load: int
-
-    def seconds(self, size: float) -> float:
-        """Return the seconds of so many bytes from each device."""
+        stride = abs(following - pp_rank) * grid(job)["pp"].stride
+        device = self.profiled((*types[0], *types[1]))
         ways = []
-        if self.inside is not None:
-            ways.append(self.inside.latency + size / self.inside.bandwidth)
-        if self.card is not None:
-            ways.append(self.card.latency + self.load * size / self.card.bandwidth)
-        return max(ways)
+        if not crossing.all():
+            ways.append(Way(self.within(types[0]), 1, LinkGroup(2, 1, stride, device)))
+        if crossing.any():
+            card = self.outside((*types[0], *types[1]))
+            load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
+            ways.append(Way(card, load, LinkGroup(2, 2, stride, device, load)))
+        return Transfer(tuple(ways))
+
+
+class Way(NamedTuple):
+    """A link that pairs of pipeline ranks use, load: so many of them at once; group: of a pair."""
+
+    link: Link
+    load: int
+    group: LinkGroup
+
+    def seconds(self, size: float, links: LinkTimes | None) -> float:
+        """Return the seconds of so many bytes from each device."""
+        if links is not None and links.knows(SEND, self.group):
+            return links.seconds(SEND, size, self.group)
+        return self.link.latency + self.load * size / self.link.bandwidth
+
+
+class Transfer(NamedTuple):
+    """Links that pipeline pairs use at the same time; none within a single rank."""
+
+    ways: tuple[Way, ...]
+
+    def seconds(self, size: float, links: LinkTimes | None = None) -> float:
+        """Return the seconds of sending one way.
+
+        Parameters
+        ----------
+        size: bytes that every device sends. links: that were measured.
+        """
+        return max((way.seconds(size, links) for way in self.ways), default=0.0)
+
+    def origin(self, size: float, links: LinkTimes | None = None) -> Origin:
+        """Return where these seconds come from."""
+        if links is None or not self.ways:
+            return LINKS
+        way = max(self.ways, key=lambda way: way.seconds(size, links))
+        known = links.knows(SEND, way.group)
+        return links.origin(SEND, size, way.group) if known else LINKS
 
 
 def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
@@ -258,6 +297,11 @@ def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
 
 def _sizes(axes: tuple[Axis, ...]) -> tuple[tuple[int, int], ...]:
     return tuple((axis.size, axis.stride) for axis in axes)
+
+
+def _single(axes: tuple[Axis, ...]) -> bool:
+    """Tell whether ranks of a group are equally far apart."""
+    return all(b.stride == a.size * a.stride for a, b in pairwise(a for a in axes if a.size > 1))
 
 
 def _offsets(axes: tuple[Axis, ...]) -> NDArray[np.int64]:

@@ -30,6 +30,7 @@ from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
+from ilp_planner.costs.megatron.sync import Ring, ring
 from ilp_planner.costs.megatron.times import ElementTime, JobTimes, job_times
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.specs.data_sheets import memory_rates
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.anatomy.modules import Module
-    from ilp_planner.costs.megatron.network import Network, Route
+    from ilp_planner.costs.megatron.network import Network
     from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.link_times import LinkTimes
+    from ilp_planner.profiles.table import Origin
     from ilp_planner.specs.training import TrainingJob
 
 FORWARD_SHARE = 3  # a backward pass has twice the arithmetic of the forward pass
@@ -64,7 +67,8 @@ class RankCosts:
 
     profile: measured times of whole layers, tensor-parallel messages included, instead of kernels'
     and messages'; a forward pass is then the profile's own, or a third of both, as its arithmetic
-    is, and attention's core the share of it that the estimate has.
+    is, and attention's core the share of it that the estimate has. Where it has steps of the
+    optimiser, or links, these count as well.
     """
 
     job: TrainingJob
@@ -150,15 +154,29 @@ class RankCosts:
         )[0]
         return found
 
+    @property
+    def links(self) -> LinkTimes | None:
+        """The links that the profile has measured."""
+        return None if self.profile is None else self.profile.links
+
+    @cached_property
+    def boundary(self) -> float:
+        """Bytes that each device sends to the next rank, per micro-batch."""
+        job = self.job
+        tokens, samples, hidden = tokens_shape(job, job.model.hidden)
+        parts = job.tp if job.settings.sequence_parallel else 1
+        return tokens * samples * hidden * job.settings.width / parts
+
     @cached_property
     def transfers(self) -> tuple[float, ...]:
         """Seconds that each rank sends to the next and back, the last one to the first, per
         micro-batch and virtual stage."""
-        job = self.job
-        tokens, samples, hidden = tokens_shape(job, job.model.hidden)
-        parts = job.tp if job.settings.sequence_parallel else 1
-        size = tokens * samples * hidden * job.settings.width / parts
-        return tuple(2 * self.network.transfer_seconds(job, rank, size) for rank in range(job.pp))
+        ways = (self.network.transfer(self.job, rank) for rank in range(self.job.pp))
+        return tuple(2 * way.seconds(self.boundary, self.links) for way in ways)
+
+    def transfer_origin(self, rank: int) -> Origin:
+        """Return where these seconds of a rank come from."""
+        return self.network.transfer(self.job, rank).origin(self.boundary, self.links)
 
     @cached_property
     def held(self) -> tuple[Held, ...]:
@@ -178,53 +196,80 @@ class RankCosts:
 
     def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
         """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""
+        rings = self.rings(kind)
+        terms = [one.per_byte * one.sizes for one in rings]
+        return sum(one.latency for one in rings), np.sum([self.step(kind), *terms], axis=0)
+
+    @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """Parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
+        return np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
+
+    def rings(self, kind: int) -> list[Ring]:
+        """Return what reduces gradients and gathers parameters on a kind of rank."""
+        job, net, links = self.job, self.network, self.links
+        gradient, width = job.settings.optimizer.gradient, job.settings.width
+        sent = {"all_reduce": gradient}
+        if job.settings.optimizer.sharding != "none":
+            sent = {"reduce_scatter": gradient, "all_gather": width}
+        dense, expert, unsplit = self.counts.T
+        found = [
+            ring(name, net.route(job, group, kind), size * count, links)
+            for group, count in zip(SYNC_GROUPS, (dense, expert), strict=True)
+            if count.any()
+            for name, size in sent.items()
+        ]
+        if unsplit.any():
+            found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
+        return found
+
+    def step(self, kind: int) -> NDArray[np.float64]:
+        """Return the seconds of the optimiser's step of each element, of a rank's slowest device.
+
+        A profile's where it has them: of a device that steps all of a shard's parameters itself.
+        Otherwise the memory traffic of Adam's states. Both are in proportion to the parameters, of
+        which the distributed optimizer leaves each replica its share.
+        """
         job, net = self.job, self.network
-        settings = job.settings.optimizer
-        sharded = settings.sharding != "none"
-        rate = min(net.cluster.device_types[name].streaming for name in net.stage_types(job, kind))
-        step = step_traffic(job.settings)
-        fixed, per_dense, per_expert = 0.0, 0.0, 0.0
-        for group in SYNC_GROUPS:
-            if group == "edp" and not any(job.model.expert_layers):
-                continue
-            route = net.route(job, group, kind)
-            latency, per_parameter = _reduction(route, job, sharded=sharded)
-            shards = group_size(job, group) if sharded else 1
-            per_parameter += step / shards / rate
-            fixed += latency
-            if group == "edp":
-                per_expert = per_parameter
-            else:
-                per_dense = per_parameter
-        latency, per_byte = net.route(job, "tp", kind).line("all_reduce")
-        counts = np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
-        if counts[:, 2].any():
-            fixed += latency
-        weights = np.array([per_dense, per_expert, settings.gradient * per_byte])
-        return fixed, counts @ weights
+        sharded = job.settings.optimizer.sharding != "none"
+        shards = [group_size(job, group) if sharded else 1 for group in SYNC_GROUPS]
+        dense, expert, _ = self.counts.T
+        # Element by element: equal layers must not differ in the last digit.
+        own, every = dense / shards[0] + expert / shards[1], dense + expert
+        measured = {} if self.profile is None else self.profile.optimizer
+        found = []
+        for name in net.stage_types(job, kind):
+            whole = measured.get((name, job.tp))
+            if whole is None:
+                rate = net.cluster.device_types[name].streaming
+                whole = every * (step_traffic(job.settings) / rate)
+            found.append(whole)
+        share = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
+        return np.asarray(share * np.max(found, axis=0), np.float64)
+
+    @cached_property
+    def tied(self) -> float:
+        """Bytes of the gradient of a tied word embedding that two ranks sum; 0 for none."""
+        job = self.job
+        if not job.model.tied or job.pp == 1:
+            return 0.0
+        return job.padded_vocab * job.model.hidden / job.tp * job.settings.optimizer.gradient
 
     @cached_property
     def constant(self) -> float:
         """Seconds per iteration of every layout."""
-        job = self.job
-        if not job.model.tied or job.pp == 1:
+        if not self.tied:
             return 0.0
-        rows = job.padded_vocab * job.model.hidden / job.tp
-        size = rows * job.settings.optimizer.gradient
         # Two ranks reduce as one sends half to the other and back, from the last to the first.
-        return 2 * self.network.transfer_seconds(job, job.pp - 1, size / 2)
+        way = self.network.transfer(self.job, self.job.pp - 1)
+        return 2 * way.seconds(self.tied / 2, self.links)
+
+    def constant_origin(self) -> Origin:
+        """Return where these seconds come from."""
+        way = self.network.transfer(self.job, self.job.pp - 1)
+        return way.origin(self.tied / 2, self.links)
 
 
 def _held(module: Module, unsplit: int = 0) -> Held:
     experts = module.expert_parameters
     return Held(float(module.parameters - experts), float(experts), float(unsplit))
-
-
-def _reduction(route: Route, job: TrainingJob, *, sharded: bool) -> tuple[float, float]:
-    """Return (seconds, seconds per parameter) of reducing gradients and gathering parameters."""
-    gradient, width = job.settings.optimizer.gradient, job.settings.width
-    if not sharded:
-        latency, per_byte = route.line("all_reduce")
-        return latency, gradient * per_byte
-    scatter, gather = route.line("reduce_scatter"), route.line("all_gather")
-    return scatter[0] + gather[0], gradient * scatter[1] + width * gather[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 # Where: Megatron's own checks before anything is built, in their order, and what comes after.
@@ -43,15 +42,3 @@ class Finding:
         if self.fix and self.fix not in self.expected:
             line += f"; {self.fix} would do"
         return line if self.rejected else f"{line} ({LATE[self.stage]})"
-
-
-def nearest_multiple(value: int, step: int) -> int:
-    """Return the positive multiple of a step that is nearest to a value."""
-    return max(1, math.floor(value / step + 0.5)) * step
-
-
-def nearest_divisor(value: int, *wholes: int) -> int:
-    """Return the divisor of all the wholes that is nearest to a value, the smaller of two."""
-    whole = math.gcd(*wholes)
-    divisors = [d for d in range(1, whole + 1) if whole % d == 0]
-    return min(divisors, key=lambda d: (abs(d - value), d))

@@ -8,13 +8,12 @@ from ilp_planner.formats.megatron.findings import (
     BUILD,
     RUN,
     Finding,
-    nearest_divisor,
-    nearest_multiple,
 )
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import CP, EP, PP, TP, model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
+from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

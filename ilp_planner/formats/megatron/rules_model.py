@@ -8,12 +8,11 @@ from ilp_planner.formats.megatron.findings import (
     BUILD,
     CONFIG,
     Finding,
-    nearest_divisor,
-    nearest_multiple,
 )
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import CP, PP, TP
+from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import BUILD, RUN, Finding, nearest_multiple
+from ilp_planner.formats.megatron.findings import BUILD, RUN, Finding
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
+from ilp_planner.specs.degrees import nearest_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

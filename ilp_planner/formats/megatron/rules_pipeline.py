@@ -11,13 +11,12 @@ from ilp_planner.formats.megatron.findings import (
     NEVER,
     RUN,
     Finding,
-    nearest_divisor,
-    nearest_multiple,
 )
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
 from ilp_planner.formats.megatron.rules_parallel import PP, model_size
 from ilp_planner.formats.megatron.settings import granularity_of
+from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
 
 if TYPE_CHECKING:

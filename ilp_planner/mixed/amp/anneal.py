@@ -18,9 +18,11 @@ from ilp_planner.mixed.amp.space import AmpPlan, amp_space, default_routes
 from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.costs.amp import AmpDegrees, AmpTables
     from ilp_planner.mixed.amp.routes import Counts
-    from ilp_planner.mixed.solve import GroupSearch
+    from ilp_planner.mixed.search import GroupSearch
 
 DEGREES = 0.3  # of the moves change degrees, the others the placement
 
@@ -35,6 +37,16 @@ class Placement(NamedTuple):
 def anneal_amp(search: GroupSearch) -> None:
     """Look for the best degrees and placement; the plan goes to the search."""
     ChoiceAnnealing(PlacementChoices(search), search.limits, search.goon).run()
+
+
+def anneal_placements(search: GroupSearch, numbers: Sequence[int]) -> None:
+    """Look for better placements, and degrees near by, from AMP's own placement of these degrees;
+    numbers: of the parts of the search."""
+    choices = PlacementChoices(search)
+    annealing = ChoiceAnnealing(choices, search.limits, search.goon)
+    for number in numbers:
+        own = in_order(choices.hosts_of(number), choices.degrees[number])
+        annealing.heat_again(Placement(number, own), 0)
 
 
 class PlacementChoices:

@@ -13,20 +13,19 @@ from ilp_planner.mixed.amp.space import (
     configuration_graph,
     default_routes,
 )
-from ilp_planner.mixed.space import FixedPlacement, OpenGraph
+from ilp_planner.mixed.space import FixedGraph
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from numpy.typing import NDArray
-
     from ilp_planner.costs.amp import AmpCosts, AmpDegrees
     from ilp_planner.graph import StageGraph
+    from ilp_planner.mixed.space import OpenGraph
     from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-class AmpPart(FixedPlacement):
+class AmpPart(FixedGraph):
     """One choice of degrees under AMP's placement (`SpacePart`)."""
 
     def __init__(
@@ -41,11 +40,10 @@ class AmpPart(FixedPlacement):
         self.global_batch, self.model = global_batch, model
         self.micro_batches = degrees.micro_batches(global_batch)
         self.constant = 0.0
-        tp, dp, pp, samples = degrees
-        self.name = f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
+        self.name = part_name(degrees)
 
     @cached_property
-    def whole(self) -> StageGraph:
+    def stage_graph(self) -> StageGraph:
         """Every partition."""
         tables = self.costs.tables(self.cluster, self.degrees, self.global_batch)
         return configuration_graph(tables, default_routes(self.costs, self.cluster, self.degrees))
@@ -54,24 +52,10 @@ class AmpPart(FixedPlacement):
         """Return nothing: the space is searched as a whole first (`amp.space.rank_plans`)."""
         return None
 
-    def outline(self, cutoff: float) -> OpenGraph | None:
-        """Return nothing: the graph is small."""
-        return None
-
-    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the whole graph, or some of its arcs."""
-        if choices is None:
-            return OpenGraph(graph=self.whole, choice=np.arange(self.whole.arcs))
-        return OpenGraph(graph=self.whole.only(choices), choice=choices)
-
-    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
-        """Return the graph as it is."""
-        return opened
-
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path."""
         arcs = np.asarray(choices, dtype=np.int64)
-        partition = (self.whole.stop[arcs] - self.whole.start[arcs]).tolist()
+        partition = (self.stage_graph.stop[arcs] - self.stage_graph.start[arcs]).tolist()
         devices = tuple(range(self.degrees.tp * self.degrees.dp * self.degrees.pp))
         plan = AmpPlan(
             degrees=self.degrees, partition=tuple(partition), devices=devices, cost=0.0, bound=0.0
@@ -81,6 +65,12 @@ class AmpPart(FixedPlacement):
     def family(self, choice: int) -> Hashable:
         """Return the degrees: plans of one part differ in cuts only."""
         return self.degrees
+
+
+def part_name(degrees: AmpDegrees) -> str:
+    """Return what certificates call a choice of degrees."""
+    tp, dp, pp, samples = degrees
+    return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
 
 
 def amp_parts(

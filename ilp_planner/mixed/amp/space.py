@@ -26,6 +26,7 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.amp.partition import best_cut, fixed_routes
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,12 +78,6 @@ class AmpSpace:
 
     degrees: tuple[AmpDegrees, ...]
     notes: tuple[str, ...]
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of a number, ascending."""
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def amp_space(

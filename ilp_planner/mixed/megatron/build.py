@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.costs.megatron.costs import MegatronCosts
 from ilp_planner.costs.megatron.job import base_settings
 from ilp_planner.errors import ProfileError, SpecError, UsageError
-from ilp_planner.mixed.build import micro_batch_counts
+from ilp_planner.mixed.build import checked_limits, micro_batch_counts
 from ilp_planner.mixed.megatron.space import check_cluster, default_max_cp, megatron_space
 from ilp_planner.mixed.problem import GroupProblem
 from ilp_planner.profiles.device_names import for_cluster
@@ -52,23 +52,16 @@ def build_megatron_problem(
     """
     decoder = decoder_of(model)
     check_cluster(cluster)
-    if global_batch < 1:
-        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
-    if memory_limit is not None and not memory_limit > 0:
-        raise SpecError(f"memory limit: must be positive, found {memory_limit:.0f} bytes")
+    limits = checked_limits(cluster, global_batch, memory_limit)
     for option, value in (("--max-stages", max_stages), ("--max-tp", max_tp), ("--max-cp", max_cp)):
         if value is not None and value < 1:
             raise UsageError(f"{option}: must be at least 1, found {value}")
-    for name in cluster.type_names:
-        try:
-            cluster.device_types[name].arithmetic(model.precision)
-            _ = cluster.device_types[name].streaming
-        except SpecError as error:
-            raise SpecError(f"cluster {cluster.name!r}: {error}") from None
+    cluster.check_figures(model.precision)
     if profile is not None:
         profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
         max_cp = 1
     batches, notes = micro_batch_counts(global_batch, micro_batch_sizes)
+    notes += () if profile is None else profile.notes
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
     costs = MegatronCosts(
@@ -83,10 +76,7 @@ def build_megatron_problem(
         costs=costs,
         global_batch=global_batch,
         micro_batches=batches,
-        memory_limits={
-            name: min(float(cluster.device_types[name].memory), memory_limit or float("inf"))
-            for name in cluster.type_names
-        },
+        memory_limits=limits,
         max_stages=min(max_stages or cluster.device_count, decoder.layers + 2),
         max_tp=max_tp or cluster.nodes[0].devices,
         space=SPACE,

@@ -1,35 +1,32 @@
 """Heuristics on Megatron's space: the chain is cut by the heuristic, variant by variant.
 
-`gradient` takes the variants with the least bounds first, and stops when so many as there are
-starts brought nothing better. `anneal` moves degrees, virtual stages and recomputation; as in AMP's
+`gradient` takes the variants with the least bounds first, and stops when many in a row brought
+nothing better. `anneal` moves degrees, virtual stages and recomputation; as in AMP's
 search, a dynamic program cuts the chain for each.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 from ilp_planner.mixed.heuristic import FEWER, solve_graph
 from ilp_planner.mixed.megatron.layouts import best_layout
 from ilp_planner.mixed.megatron.partition import Cut, CutSearch, CutTables, best_cut
-from ilp_planner.mixed.megatron.parts import FULL, MegatronPart, Variant
-from ilp_planner.mixed.megatron.search import MegatronSearch, cut_graph
-from ilp_planner.mixed.space import NEVER
+from ilp_planner.mixed.megatron.search import MegatronSearch, cut_graph, parts_of
+from ilp_planner.mixed.megatron.variants import FULL, Variant
+from ilp_planner.search_state import NEVER
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ilp_planner.mixed.solve import GroupSearch
+    from ilp_planner.mixed.search import GroupSearch
 
+PATIENCE = 64  # variants without a better plan
 LEAN = 0.5  # of the first choices compute everything again: memory is least there
 OTHER_PART = 0.5  # of the moves change degrees, the others the variant
-
-
-def parts_of(search: GroupSearch) -> list[MegatronPart]:
-    """Return the parts of Megatron's space."""
-    return cast("list[MegatronPart]", [state.part for state in search.states])
+ANY_VARIANT = 0.3  # of the moves to other degrees take any variant
 
 
 def cut_by_heuristic(
@@ -67,7 +64,7 @@ def hunt_megatron(search: GroupSearch) -> None:
 
     engine = MegatronSearch(
         parts_of(search),
-        goon=lambda: search.goon() and (search.plan is None or failed < starts),
+        goon=lambda: search.goon() and (search.plan is None or failed < PATIENCE),
         solve=solve,
         accept=search.accept,
         raised=raised,
@@ -126,10 +123,12 @@ class MegatronChoices:
         return variants[int(random.integers(len(variants)))]
 
     def near(self, choice: MegatronChoice, random: np.random.Generator) -> MegatronChoice:
-        """Return other degrees with the same variant, where they have it, or another variant that
-        has as many virtual stages or the same recomputation."""
+        """Return other degrees, mostly with the same variant where they have it, or another variant
+        that has as many virtual stages or the same recomputation."""
         if random.random() < OTHER_PART:
             part = self.nearness.draw(choice.part, random)
+            if random.random() < ANY_VARIANT:
+                return MegatronChoice(part, self.any_variant(part, random))
             for variant in (choice.variant, Variant(1, choice.variant.recompute)):
                 if variant in self.variants(part):
                     return MegatronChoice(part, variant)

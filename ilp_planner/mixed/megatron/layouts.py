@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.mixed.megatron.parts import MegatronPart, Variant
+    from ilp_planner.mixed.megatron.parts import MegatronPart
+    from ilp_planner.mixed.megatron.variants import Variant
 
 
 def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:

@@ -16,7 +16,8 @@ from ilp_planner.errors import PlannerError
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.megatron.build import build_megatron_problem
 from ilp_planner.mixed.megatron.partition import best_cut
-from ilp_planner.mixed.megatron.parts import FULL, NOTHING, SELECTIVE, Variant, megatron_parts
+from ilp_planner.mixed.megatron.parts import megatron_parts
+from ilp_planner.mixed.megatron.variants import FULL, NOTHING, SELECTIVE, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,15 +17,17 @@ from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.megatron.layouts import best_layout
 from ilp_planner.mixed.megatron.partition import Cut, CutSearch, CutTables, best_cut
-from ilp_planner.mixed.megatron.parts import FULL, MegatronPart, Variant
-from ilp_planner.mixed.space import NEVER
+from ilp_planner.mixed.megatron.variant_bound import hopeless
+from ilp_planner.mixed.megatron.variants import FULL, Variant
 from ilp_planner.result import Ranked, Stop
+from ilp_planner.search_state import NEVER
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ilp_planner.mixed.solve import GroupSearch
+    from ilp_planner.mixed.megatron.parts import MegatronPart
+    from ilp_planner.mixed.search import GroupSearch
     from ilp_planner.plan import GroupPlan
 
 ARITHMETIC, PARTITION = "arithmetic", "partition dp"
@@ -108,7 +110,7 @@ class MegatronSearch:
         left = [v for v in part.variants() if (number, v) not in self.done]
         bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
         near = [v for v in left if bounds[v] < min(cutoff, NEVER)]
-        bounds |= dict.fromkeys(part.hopeless(near), NEVER)
+        bounds |= dict.fromkeys(hopeless(part, near), NEVER)
         self.open[number] = bounds
         self.opened.add(number)
         self.settle(number)
@@ -231,11 +233,14 @@ def solver_of(search: GroupSearch) -> Callable[[CutTables, float], CutSearch]:
     return solve
 
 
+def parts_of(search: GroupSearch) -> list[MegatronPart]:
+    """Return the parts of Megatron's space."""
+    return cast("list[MegatronPart]", [state.part for state in search.states])
+
+
 def run_megatron(search: GroupSearch) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     states = search.states
-    parts = [state.part for state in states]
-    assert all(isinstance(part, MegatronPart) for part in parts)
 
     def raised(number: int) -> None:
         states[number].raise_bound(engine.bounds[number], engine.sources[number])
@@ -247,7 +252,7 @@ def run_megatron(search: GroupSearch) -> Stop:
         return search.goon() and not (search.limits.gap > 0 and search.gap_reached())
 
     engine = MegatronSearch(
-        cast("list[MegatronPart]", parts),
+        parts_of(search),
         goon=goon,
         solve=solver_of(search),
         accept=search.accept,
@@ -265,10 +270,7 @@ def rank_megatron(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
     """
     assert search.plan is not None
     assert search.evaluation is not None
-    parts = [state.part for state in search.states]
-    engine = MegatronSearch(
-        cast("list[MegatronPart]", parts), goon=search.goon, top=top, solve=solver_of(search)
-    )
+    engine = MegatronSearch(parts_of(search), goon=search.goon, top=top, solve=solver_of(search))
     ended = engine.run()
     first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
     found = []

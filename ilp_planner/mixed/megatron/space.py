@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import InfeasibleError, SpecError
-from ilp_planner.mixed.options import divisors
+from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ilp_planner.profiles.checks.rows import RUN
 from ilp_planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pandas
 
@@ -41,9 +41,9 @@ STALL = (4.0, 1.05)  # so many more samples that take less than so many times as
 class Pair:
     """Two rows of the same thing, the second with the next larger tp or micro_batch.
 
-    row: the second's place. few, many: values of the first and the second. before: the first's tp
-    or micro_batch. share_few, share_many: what one unit of each is of its whole run. noise: by what
-    part they may differ by chance.
+    row: the second's place. few, many: values of the first and the second. before, after: their tp
+    or micro_batch. share: what one unit is of a whole run, the one with fewer samples or more
+    devices. noise: by what part they may differ by chance.
     """
 
     row: int
@@ -51,54 +51,78 @@ class Pair:
     many: float
     before: float
     after: float
-    share_few: float
-    share_many: float
+    share: float
     noise: float
+
+    @property
+    def even(self) -> float:
+        """The second value if the first were split evenly over the second's devices."""
+        return self.few * self.before / self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What two rows of the same thing must be to each other.
+
+    along: the column that grows between them. wrong: seconds or bytes that are beyond it, and as
+    many that are let be. found: the two values in words. severe: whether it cannot be, where it is
+    much of a run.
+    """
+
+    along: str
+    wrong: Callable[[Pair], tuple[float, float]]
+    expected: str
+    found: str = "{many}, by {along} {before:.0f} {few}"
+    severe: Callable[[Pair], bool] = lambda pair: False
+
+
+# Slow links make it slower with more devices, so that is an error only where no link could.
+SLOWER = Rule(
+    along="tp",
+    wrong=lambda pair: (pair.many - pair.few, pair.noise * pair.few),
+    expected="no slower with more devices: slow links, or another unit or machine",
+    severe=lambda pair: pair.many > FAR * pair.few,
+)
+FASTER = Rule(
+    along="micro_batch",
+    wrong=lambda pair: (pair.few - pair.many, pair.noise * pair.few),
+    found="{many}, micro_batch {before:.0f} takes {few}",
+    expected="at least as long with more samples",
+    severe=lambda pair: 2 * pair.many < pair.few,
+)
+SHRINKING = Rule(
+    along="micro_batch",
+    wrong=lambda pair: (pair.few - pair.many, SLACK * pair.few),
+    expected="at least as much with more samples",
+    severe=lambda pair: pair.few > 2 * pair.many,
+)
+GROWING = Rule(
+    along="tp",
+    wrong=lambda pair: (pair.many - pair.few, SLACK * pair.many),
+    expected="at most as much with more devices",
+    severe=lambda pair: pair.many > 2 * pair.few,
+)
+CHANGING = Rule(
+    along="micro_batch",
+    wrong=lambda pair: (abs(pair.many - pair.few), SHARE * pair.few),
+    found="{many}, of micro_batch {before:.0f} {few}",
+    expected="the same whatever the samples",
+)
+LOST = Rule(
+    along="tp",
+    wrong=lambda pair: (pair.even - pair.many, SLACK * pair.even),
+    expected="at least {even}, what splitting it evenly leaves",
+)
 
 
 def tensor_parallelism(table: pandas.DataFrame) -> list[Finding]:
-    """Slower with more tensor parallelism, beyond the spread, and much of the whole.
-
-    Slow links do that, so it is an error only where no link could.
-    """
-    suspects = []
-    for pair in _pairs(*_timed(table), "tp"):
-        slower = pair.many - pair.few
-        weight = slower * pair.share_many
-        if slower <= pair.noise * pair.few or weight < SHARE:
-            continue
-        suspects.append(
-            Suspect(
-                row=pair.row,
-                badness=weight,
-                found=f"{format_seconds(pair.many)}, by tp {pair.before:.0f} "
-                f"{format_seconds(pair.few)}",
-                expected="no slower with more devices: slow links, or another unit or machine",
-                severity=_severe(pair.many > FAR * pair.few and weight >= MUCH),
-            )
-        )
-    return gather("tensor parallelism", suspects)
+    """Slower with more tensor parallelism, beyond the spread, and much of the whole."""
+    return gather("tensor parallelism", list(_suspects(SLOWER, *_timed(table))))
 
 
 def samples(table: pandas.DataFrame) -> list[Finding]:
     """Faster with more samples."""
-    suspects = []
-    for pair in _pairs(*_timed(table), "micro_batch"):
-        faster = pair.few - pair.many
-        weight = faster * pair.share_few
-        if faster <= pair.noise * pair.few or weight < SHARE:
-            continue
-        suspects.append(
-            Suspect(
-                row=pair.row,
-                badness=weight,
-                found=f"{format_seconds(pair.many)}, micro_batch {pair.before:.0f} takes "
-                f"{format_seconds(pair.few)}",
-                expected="at least as long with more samples",
-                severity=_severe(2 * pair.many < pair.few and weight >= MUCH),
-            )
-        )
-    return gather("samples", suspects)
+    return gather("samples", list(_suspects(FASTER, *_timed(table))))
 
 
 def stalls(table: pandas.DataFrame) -> list[Finding]:
@@ -130,69 +154,47 @@ def memory(table: pandas.DataFrame) -> list[Finding]:
     """Less memory with more samples, or more of it with more devices."""
     suspects: list[Suspect] = []
     for column in ("activation_bytes", "memory_bytes"):
-        suspects += _memory(table, column, "micro_batch")
+        suspects += _suspects(SHRINKING, *_held(table, column), column)
     for column in ("activation_bytes", "memory_bytes", "state_bytes", "weight_bytes"):
-        suspects += _memory(table, column, "tp")
+        suspects += _suspects(GROWING, *_held(table, column), column)
     return gather("memory", suspects)
-
-
-def _memory(table: pandas.DataFrame, column: str, along: str) -> Iterator[Suspect]:
-    rises = along == "micro_batch"
-    rows = table[table["record"].isin(MODEL) & table[column].notna()]
-    for pair in _pairs(rows, numbers(rows, column), along):
-        # More samples hold at least as much; more devices at most as much each.
-        least, held = (pair.few, pair.many) if rises else (pair.many, pair.few)
-        share = pair.share_few if rises else pair.share_many
-        lacking = least - held
-        if lacking <= SLACK * least or lacking * share < SHARE:
-            continue
-        yield Suspect(
-            row=pair.row,
-            badness=lacking * share,
-            found=f"{column} {format_bytes(pair.many)}, by {along} {pair.before:.0f} "
-            f"{format_bytes(pair.few)}",
-            expected="at least as much with more samples"
-            if rises
-            else "at most as much with more devices",
-            severity=_severe(least > 2 * held and lacking * share >= MUCH),
-        )
 
 
 def states(table: pandas.DataFrame) -> list[Finding]:
     """Weights and states that change with the samples, or are less than a device's share."""
-    suspects = []
+    suspects: list[Suspect] = []
     for column in ("weight_bytes", "state_bytes"):
-        rows = table[table["record"].isin(MODEL) & (table[column] > 0)]
-        for pair in _pairs(rows, numbers(rows, column), "micro_batch"):
-            apart = abs(pair.many - pair.few)
-            if apart > SHARE * pair.few and apart * pair.share_few >= SHARE:
-                suspects.append(
-                    Suspect(
-                        row=pair.row,
-                        badness=apart * pair.share_few,
-                        found=f"{column} {format_bytes(pair.many)}, of micro_batch "
-                        f"{pair.before:.0f} {format_bytes(pair.few)}",
-                        expected="the same whatever the samples",
-                    )
-                )
-        for pair in _pairs(rows, numbers(rows, column), "tp"):
-            least = pair.few * pair.before / pair.after
-            lacking = least - pair.many
-            if lacking > SLACK * least and lacking * pair.share_many >= SHARE:
-                suspects.append(
-                    Suspect(
-                        row=pair.row,
-                        badness=lacking * pair.share_many,
-                        found=f"{column} {format_bytes(pair.many)}, by tp {pair.before:.0f} "
-                        f"{format_bytes(pair.few)}",
-                        expected=f"at least {format_bytes(least)}, what splitting it evenly leaves",
-                    )
-                )
+        positive = table[table[column] > 0]
+        for rule in (CHANGING, LOST):
+            suspects += _suspects(rule, *_held(positive, column), column)
     return gather("states", suspects)
 
 
-def _severe(wrong: bool) -> Severity:
-    return Severity.ERROR if wrong else Severity.WARNING
+def _suspects(
+    rule: Rule, rows: pandas.DataFrame, values: Floats, column: str = ""
+) -> Iterator[Suspect]:
+    """Yield what breaks a rule and matters. column: of bytes; empty: values are seconds."""
+    for pair in _pairs(rows, values, rule.along):
+        beyond, slack = rule.wrong(pair)
+        weight = beyond * pair.share
+        if beyond <= slack or weight < SHARE:
+            continue
+        write = format_bytes if column else format_seconds
+        words = {name: write(getattr(pair, name)) for name in ("few", "many", "even")}
+        said = rule.found.format(along=rule.along, before=pair.before, **words)
+        yield Suspect(
+            row=pair.row,
+            badness=weight,
+            found=f"{column} {said}".lstrip(),
+            expected=rule.expected.format(**words),
+            severity=Severity.ERROR if weight >= MUCH and rule.severe(pair) else Severity.WARNING,
+        )
+
+
+def _held(table: pandas.DataFrame, column: str) -> tuple[pandas.DataFrame, Floats]:
+    """Return rows of models that have a number of bytes, and these."""
+    rows = table[table["record"].isin(MODEL) & table[column].notna()]
+    return rows, numbers(rows, column)
 
 
 def _timed(table: pandas.DataFrame) -> tuple[pandas.DataFrame, Floats]:
@@ -222,8 +224,7 @@ def _pairs(rows: pandas.DataFrame, values: Floats, along: str) -> list[Pair]:
             many=float(values[j]),
             before=float(at[i]),
             after=float(at[j]),
-            share_few=float(share[i]),
-            share_many=float(share[j]),
+            share=float(share[i if along == "micro_batch" else j]),
             noise=max(NOISE, float(spread[i] + spread[j])),
         )
         for i, j in zip(few[rising], many[rising], strict=True)

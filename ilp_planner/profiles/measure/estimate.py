@@ -6,27 +6,28 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.overheads import handles, workspace
 from ilp_planner.profiles.analytic_decoder import decoder_rows
+from ilp_planner.profiles.measure.chain_job import ChainJob
 from ilp_planner.profiles.measure.shard import EMBEDDING, HEAD, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.profiles.measure.chain_stack import Job
 
 # Unfused kernels keep more than those that the estimate is of, and an allocator needs room.
 SAFETY = 1.5
 SINGLE = 4  # bytes of an accumulated gradient
 
 
-def layers_need(
-    kinds: Sequence[str], job: TrainingJob, copies: int, *, stepped: bool = False
-) -> float:
+def layers_need(kinds: Sequence[str], job: Job, copies: int, *, stepped: bool = False) -> float:
     """Return bytes of parts that run in one stack.
 
     Parameters
     ----------
     copies: of each kind of layer. stepped: of the optimiser's step instead of the passes.
     """
+    if isinstance(job, ChainJob):
+        return job.need(kinds, copies, stepped=stepped)
     rows = decoder_rows(job.model, job.micro_batch, job.tp, job.settings.precision, flash=True)
     width = job.settings.width
     held, kept, moment = 0.0, 0.0, 0.0

@@ -17,22 +17,30 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.anatomy.messages import embedding_messages, layer_messages, output_messages
-from ilp_planner.anatomy.work import embedding_work, layer_work, output_work
+from ilp_planner.anatomy.messages import (
+    embedding_messages,
+    layer_messages,
+    output_messages,
+    prediction_messages,
+)
+from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.profiles.measure.chain_job import ChainJob
 from ilp_planner.profiles.measure.memory import MemoryTrace
-from ilp_planner.profiles.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, layer_kinds
+from ilp_planner.profiles.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, layer_kinds, runs_of
 from ilp_planner.profiles.measure.spread import median_spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.profiles.measure.chain_stack import Job
+    from ilp_planner.profiles.measure.shard import Run
     from ilp_planner.profiles.measure.target import Target
-    from ilp_planner.specs.training import TrainingJob
 
 WARM_UP = 2  # passes before those that count
 WARM = 5.0  # seconds after which one of them is enough
 LEAD = 1  # passes before those that count of every chain: the host gets ahead of a GPU
 CHAIN = 3  # passes that count, from one waiting to the next
+ALL_REDUCES = {"all_reduce": 1.0, "all_gather": 0.5}  # bytes moved, of an all-reduce's
 
 
 @dataclass(kw_only=True)
@@ -65,17 +73,12 @@ class LayerBench:
     kinds: parts to measure. copies: of each kind of layer.
     """
 
-    def __init__(
-        self, kinds: Sequence[str], job: TrainingJob, target: Target, *, copies: int
-    ) -> None:
-        from ilp_planner.profiles.measure.stack import Stack
+    def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
+        from ilp_planner.profiles.measure.chain_stack import stack_of
 
-        layers = [kind for kind in kinds if kind not in (EMBEDDING, HEAD)]
-        chain = [EMBEDDING] * (EMBEDDING in kinds)
-        chain += [kind for kind in layers for _ in range(copies)]
-        chain += [HEAD] * (HEAD in kinds)
+        chain = [kind for kind in kinds for _ in range(copies if repeats(kind, job) else 1)]
         self.job, self.target = job, target
-        self.stack = Stack(chain, job, target)
+        self.stack = stack_of(chain, job, target)
         self.chain = chain
         self.times = {kind: PartTimes() for kind in chain}
         self.passes = 0
@@ -123,19 +126,21 @@ class LayerBench:
             self.stack.run(self.batch, trace.mark)
         count = len(self.chain)
         levels = trace.levels
-        wide = self._hidden_bytes()
+        # What the first part gets was there before.
+        there = self._allocated(handed(self.chain[0], self.job)[0])
         kept = 0.0  # by this part and those before it
         found: dict[str, PartMemory] = {}
         for place, kind in enumerate(self.chain):
-            entered = 0.0 if place == 0 else wide  # its input, made by the part before
-            left = 0.0 if place == count - 1 else wide
+            # Its input, made by the part before, and its output.
+            entered, left = (self._allocated(size) for size in handed(kind, self.job))
             grown = levels[place + 1].held - levels[place].held
             before = kept
             kept = before + grown + entered - left
+            above = passing(kind, self.job) + there - kept
             memory = PartMemory(
                 activation=max(kept - before, 0.0),
-                forward_workspace=max(levels[place + 1].peak - kept, 0.0),
-                backward_workspace=max(levels[2 * count - place].peak - kept, 0.0),
+                forward_workspace=max(levels[place + 1].peak + above, 0.0),
+                backward_workspace=max(levels[2 * count - place].peak + above, 0.0),
             )
             other = found.get(kind, memory)
             found[kind] = PartMemory(
@@ -145,11 +150,9 @@ class LayerBench:
             )
         return found
 
-    def _hidden_bytes(self) -> float:
-        job = self.job
-        size = job.micro_batch * job.model.sequence * job.model.hidden * job.settings.width
+    def _allocated(self, size: float) -> float:
         if self.target.kind == "cuda":  # blocks of 512 bytes (`CUDACachingAllocator.cpp`)
-            size = -(-size // 512) * 512
+            return float(-(-size // 512) * 512)
         return float(size)
 
     def parameters(self, kind: str) -> int:
@@ -176,17 +179,17 @@ def _append(marks: list[Any], target: Target) -> None:
 
 
 def optimizer_seconds(
-    kinds: Sequence[str], job: TrainingJob, target: Target, repeats: int
+    kinds: Sequence[str], job: Job, target: Target, repeats: int
 ) -> dict[str, float]:
     """Measure the optimiser's step of each kind of part.
 
     A step of all parts together is measured as well, and shared out: many small steps cost more
     than one.
     """
-    from ilp_planner.profiles.measure.modules import build
+    from ilp_planner.profiles.measure.chain_stack import build_part
     from ilp_planner.profiles.measure.training import MixedAdam
 
-    parts = {k: build(k, job, device=target.device, dtype=target.number) for k in kinds}
+    parts = {k: build_part(k, job, device=target.device, dtype=target.number) for k in kinds}
     alone = {}
     for kind, part in parts.items():
         optimizer = MixedAdam(part.parameters())
@@ -239,13 +242,15 @@ def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[st
     return rows
 
 
-def known_values(kind: str, job: TrainingJob) -> dict[str, Any]:
+def known_values(kind: str, job: Job) -> dict[str, Any]:
     """Return the columns that need no measuring: arithmetic, traffic, what crosses a cut."""
+    if isinstance(job, ChainJob):
+        return job.known_values(kind)
     work = {
         EMBEDDING: lambda: embedding_work(job),
         DENSE: lambda: layer_work(job, experts=False),
         EXPERTS: lambda: layer_work(job, experts=True),
-        HEAD: lambda: output_work(job),
+        HEAD: lambda: output_work(job) + job.model.prediction_layers * prediction_work(job),
     }[kind]()
     kernels = [kernel for module in work for kernel in module.forward]
     wide = job.micro_batch * job.model.sequence * job.model.hidden * job.settings.width
@@ -257,23 +262,63 @@ def known_values(kind: str, job: TrainingJob) -> dict[str, Any]:
     }
 
 
-def sent(kind: str, job: TrainingJob) -> tuple[list[float], list[float]]:
-    """Return the bytes of every tensor-parallel all-reduce of the forward and the backward pass."""
+def sent(kind: str, job: Job) -> tuple[list[float], list[float]]:
+    """Return the bytes of every tensor-parallel all-reduce of the forward and the backward pass.
+
+    An all-gather, of which multi-token prediction has one, moves half of what an all-reduce of its
+    tensor does, and counts as one of half the bytes.
+    """
+    if isinstance(job, ChainJob):
+        return job.sent(kind)
     if kind == EMBEDDING:
         pairs = [embedding_messages(job)]
     elif kind == HEAD:
         pairs = list(output_messages(job).values())
-    else:  # experts divided like an MLP send what that sends
+        # experts divided like an MLP send what that sends, here and in layers
+        pairs += job.model.prediction_layers * list(prediction_messages(job, False).values())
+    else:
         pairs = list(layer_messages(job, experts=False).values())
     ways: tuple[list[float], list[float]] = ([], [])
     for pair in pairs:
         for way, messages in zip(ways, pair, strict=True):
             for message in messages:
-                if message.group == "tp" and message.collective == "all_reduce":
-                    way += [float(message.size)] * message.times
+                if message.group == "tp" and message.collective in ALL_REDUCES:
+                    way += [ALL_REDUCES[message.collective] * message.size] * message.times
     return ways
 
 
-def all_kinds(job: TrainingJob) -> tuple[str, ...]:
+def all_kinds(job: Job) -> tuple[str, ...]:
     """Return the kinds of parts of a model along its chain."""
+    if isinstance(job, ChainJob):
+        return job.kinds
     return (EMBEDDING, *layer_kinds(job.model), HEAD)
+
+
+def repeats(kind: str, job: Job) -> bool:
+    """Tell whether a stack may have copies of a part, one after the other."""
+    return job.repeats(kind) if isinstance(job, ChainJob) else kind not in (EMBEDDING, HEAD)
+
+
+def handed(kind: str, job: Job) -> tuple[float, float]:
+    """Return the bytes that a part takes over from the one before, and leaves to the next."""
+    if isinstance(job, ChainJob):
+        return job.handed(kind)
+    known = known_values(kind, job)
+    return known["input_bytes"], known["output_bytes"]
+
+
+def passing(kind: str, job: Job) -> float:
+    """Return the bytes that travel through a part, made by one far before it."""
+    return job.passing(kind) if isinstance(job, ChainJob) else 0.0
+
+
+def runs(job: Job) -> tuple[Run, ...]:
+    """Return the chain of parts, what is alike and neighbours together."""
+    return job.runs if isinstance(job, ChainJob) else runs_of(job.model)
+
+
+def sizes(job: Job) -> dict[str, int]:
+    """Return the columns that say what a sample is."""
+    if isinstance(job, ChainJob):
+        return job.sizes
+    return {"sequence": job.model.sequence, "hidden": job.model.hidden}

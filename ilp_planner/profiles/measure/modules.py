@@ -1,45 +1,52 @@
 """A decoder's parts as PyTorch modules with the shapes that one tensor-parallel rank holds.
 
-Plain PyTorch: each step a kernel of its own, attention by `scaled_dot_product_attention`. The
-split is that of Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053, section 3): heads, columns of
-the MLP and rows of the word embedding are divided, norms and the biases after a sum are whole on
-every rank. What ranks would send each other is left out. Hidden states are [batch, tokens, width].
+Plain PyTorch: each step a kernel of its own, attention in `attention`. The split is that of
+Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053, section 3): heads, columns of the MLP and rows
+of the word embedding are divided, norms and the biases after a sum are whole on every rank. What
+ranks would send each other is left out. Hidden states are [batch, tokens, width].
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from ilp_planner.profiles.measure.attention import attention_of, norm_of
 from ilp_planner.profiles.measure.shard import EMBEDDING, EXPERTS, HEAD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ilp_planner.specs.decoder import Decoder, Experts
     from ilp_planner.specs.training import TrainingJob
 
 DEVIATION = 0.02  # of weights; zeros would make a GPU faster than training does
-ROTARY_BASE = 10000.0
+PREDICTION_WEIGHT = 0.1  # of the losses of tokens further ahead, Megatron's default
 
 
 def build(kind: str, job: TrainingJob, *, device: Any, dtype: Any) -> Any:
     """Return one part: `embedding`, `layer`, `layer with experts` or `head`."""
-    with torch.device("meta"):  # without the library's own initial values, which take long
-        made: Any
+
+    def make() -> Any:
         if kind == EMBEDDING:
-            made = Embedding(job)
-        elif kind == HEAD:
-            made = Head(job)
-        else:
-            made = Layer(job, experts=kind == EXPERTS)
-    made = made.to(dtype).to_empty(device=device)
+            return Embedding(job)
+        return Head(job) if kind == HEAD else Layer(job, experts=kind == EXPERTS)
+
+    return made(make, device=device, dtype=dtype)
+
+
+def made(make: Callable[[], Any], *, device: Any, dtype: Any) -> Any:
+    """Return a module on a device, its products' weights random."""
+    with torch.device("meta"):  # without the library's own initial values, which take long
+        found = make()
+    found = found.to(dtype).to_empty(device=device)
     with torch.no_grad():
-        for module in made.modules():
-            if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        for module in found.modules():
+            if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.BatchNorm2d):
                 module.reset_parameters()
                 continue
             for parameter in module.parameters(recurse=False):
@@ -47,11 +54,7 @@ def build(kind: str, job: TrainingJob, *, device: Any, dtype: Any) -> Any:
                     parameter.normal_(0.0, DEVIATION)
                 else:
                     parameter.zero_()
-    return made.train()
-
-
-def _norm(model: Decoder, width: int) -> Any:
-    return nn.LayerNorm(width) if model.norm == "layernorm" else nn.RMSNorm(width, eps=1e-5)
+    return found.train()
 
 
 class Sum(nn.Module):  # type: ignore[misc]
@@ -100,67 +103,6 @@ class Embedding(nn.Module):  # type: ignore[misc]
         elsewhere = tokens >= words.shape[0]
         hidden = functional.embedding(tokens.masked_fill(elsewhere, 0), words)
         return hidden.masked_fill(elsewhere.unsqueeze(-1), 0.0)
-
-
-class Attention(nn.Module):  # type: ignore[misc]
-    """Projects, attends causally over this rank's heads, projects back."""
-
-    def __init__(self, job: TrainingJob) -> None:
-        super().__init__()
-        model = job.model
-        self.heads, self.groups = model.heads // job.tp, model.kv_heads // job.tp
-        self.channels = model.head
-        self.sizes = [self.heads * self.channels] + [self.groups * self.channels] * 2
-        self.qkv = nn.Linear(model.hidden, sum(self.sizes), bias=model.bias or model.qkv_bias)
-        self.dense = nn.Linear(self.sizes[0], model.hidden, bias=False)
-        self.norms: Any = None
-        if model.qk_norm:
-            self.norms = nn.ModuleList(_norm(model, self.channels) for _ in range(2))
-        self.rotary = model.positions == "rope"
-        self.dropout = model.dropout
-
-    def forward(self, hidden: Any) -> Any:
-        """Return what the rank adds to the sum over ranks."""
-        batch, tokens, _ = hidden.shape
-        parts = self.qkv(hidden).split(self.sizes, dim=-1)
-        heads = (self.heads, self.groups, self.groups)
-        query, key, value = (
-            part.view(batch, tokens, count, self.channels).transpose(1, 2)
-            for part, count in zip(parts, heads, strict=True)
-        )
-        if self.norms is not None:
-            query, key = self.norms[0](query), self.norms[1](key)
-        if self.rotary:
-            query, key = turned(query), turned(key)
-        found = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            # A CPU's fused attention cannot drop out; a GPU's keeps no mask of it.
-            dropout_p=self.dropout if hidden.is_cuda else 0.0,
-            is_causal=True,
-            enable_gqa=self.groups != self.heads,
-        )
-        return self.dense(found.transpose(1, 2).reshape(batch, tokens, self.sizes[0]))
-
-
-def turned(states: Any) -> Any:
-    """Return queries or keys with rotary position embedding (Su et al. 2021, arXiv 2104.09864)."""
-    tokens, channels = states.shape[-2:]
-    cosines, sines = rotary_tables(tokens, channels, states.device, states.dtype)
-    first, second = states.chunk(2, dim=-1)
-    return states * cosines + torch.cat((-second, first), dim=-1) * sines
-
-
-@lru_cache(maxsize=2)
-def rotary_tables(tokens: int, channels: int, device: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the cosines and sines of every position and channel, which all layers share."""
-    half = channels // 2
-    powers = torch.arange(half, dtype=torch.float32, device=device) / half
-    places = torch.arange(tokens, dtype=torch.float32, device=device)
-    angles = places[:, None] * ROTARY_BASE ** (-powers)
-    both = torch.cat((angles, angles), dim=-1)
-    return both.cos().to(dtype), both.sin().to(dtype)
 
 
 class Mlp(nn.Module):  # type: ignore[misc]
@@ -237,10 +179,10 @@ class Layer(nn.Module):  # type: ignore[misc]
     def __init__(self, job: TrainingJob, *, experts: bool) -> None:
         super().__init__()
         model = job.model
-        self.input_norm = _norm(model, model.hidden)
-        self.attention = Attention(job)
+        self.input_norm = norm_of(model, model.hidden)
+        self.attention = attention_of(job)
         self.attention_sum = Sum(model)
-        self.mlp_norm = _norm(model, model.hidden)
+        self.mlp_norm = norm_of(model, model.hidden)
         if experts:
             assert model.experts is not None
             self.mlp = RoutedExperts(job, model.experts)
@@ -256,18 +198,60 @@ class Layer(nn.Module):  # type: ignore[misc]
         return self.mlp_sum(self.mlp(self.mlp_norm(hidden)), hidden)
 
 
-class Head(nn.Module):  # type: ignore[misc]
-    """The last norm, the logits of this rank's words, and their loss."""
+class PredictionLayer(nn.Module):  # type: ignore[misc]
+    """One layer of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2; Megatron
+    core's `multi_token_prediction.py`): the state before, joined with the word to come, through a
+    transformer layer like the last one."""
 
     def __init__(self, job: TrainingJob) -> None:
         super().__init__()
         model = job.model
-        self.norm = _norm(model, model.hidden)
-        self.words = nn.Parameter(torch.empty(job.padded_vocab // job.tp, model.hidden))
+        self.ranks = job.tp
+        self.norms = nn.ModuleList(norm_of(model, model.hidden) for _ in range(2))
+        self.join = nn.Linear(2 * model.hidden, model.hidden // job.tp, bias=False)
+        self.layer = Layer(job, experts=model.expert_layers[-1])
+        self.norm = norm_of(model, model.hidden)
+
+    def forward(self, words: Any, hidden: Any) -> Any:
+        """Return the next state, normed."""
+        joined = self.join(torch.cat((self.norms[0](words), self.norms[1](hidden)), dim=-1))
+        if self.ranks > 1:  # the columns of the other ranks would be gathered
+            joined = joined.repeat(1, 1, self.ranks)
+        return self.norm(self.layer(joined))
+
+
+class Head(nn.Module):  # type: ignore[misc]
+    """The last norm, layers of multi-token prediction, the logits of this rank's words, and their
+    loss.
+
+    What predicts further tokens looks their words up here: in a copy of the first stage's.
+    """
+
+    def __init__(self, job: TrainingJob) -> None:
+        super().__init__()
+        model = job.model
+        shape = (job.padded_vocab // job.tp, model.hidden)
+        self.whole = job.tp == 1
+        self.norm = norm_of(model, model.hidden)
+        self.words = nn.Parameter(torch.empty(shape))
+        layers = range(model.prediction_layers)
+        self.predictions = nn.ModuleList(PredictionLayer(job) for _ in layers)
+        self.copied = nn.Parameter(torch.empty(shape)) if layers else None
 
     def forward(self, hidden: Any, labels: Any) -> Any:
-        """Return the mean loss of labels [batch, tokens]."""
-        logits = functional.linear(self.norm(hidden), self.words)
+        """Return the mean loss of labels [batch, tokens], and a share of that of later ones."""
+        states, later = [self.norm(hidden)], [labels]
+        for layer in self.predictions:
+            words = Embedding.look_up(later[-1], self.copied, whole=self.whole)
+            states.append(layer(words, states[-1]))
+            later.append(later[-1].roll(-1, dims=1))
+        if self.predictions:  # the output reads one tensor of all, as Megatron's does
+            states = torch.cat(states).chunk(len(states))
+        loss, *further = map(self._loss, states, later)
+        return loss + PREDICTION_WEIGHT / len(further) * sum(further) if further else loss
+
+    def _loss(self, hidden: Any, labels: Any) -> Any:
+        logits = functional.linear(hidden, self.words)
         return WordLoss.apply(logits.float(), labels).mean()
 
 
@@ -300,29 +284,6 @@ class WordLoss(torch.autograd.Function):  # type: ignore[misc]
         share.scatter_add_(-1, labels.unsqueeze(-1), -hit)
         share.mul_(gradients[0].unsqueeze(-1))
         return share, None
-
-
-def attention_kernel(job: TrainingJob, *, device: Any, dtype: Any) -> str:
-    """Return which of PyTorch's kernels computes the attention of a shard."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    seen: list[str] = []
-
-    class Listen(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            name = str(getattr(func, "__name__", func))
-            if "scaled_dot_product" in name or "softmax" in name:
-                seen.append(name.split(".")[0].strip("_"))
-            return func(*args, **(kwargs or {}))
-
-    with torch.device(device):
-        model = Attention(job).to(dtype)
-        hidden = torch.zeros(1, min(64, job.model.sequence), job.model.hidden, dtype=dtype)
-    with Listen():
-        model(hidden)
-    return next((name for name in seen if "product" in name), seen[0] if seen else "unknown")
 
 
 def parameter_count(module: Any) -> int:

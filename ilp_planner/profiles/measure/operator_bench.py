@@ -17,9 +17,9 @@ from ilp_planner.profiles.measure.training import MixedAdam, state_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.profiles.measure.operators import Operator
+    from ilp_planner.profiles.measure.chain_stack import Job
+    from ilp_planner.profiles.measure.operator import Operator
     from ilp_planner.profiles.measure.target import Target
-    from ilp_planner.specs.training import TrainingJob
 
 WARM_UP = 2
 LEAD = 1  # passes that the host is ahead of a GPU before those that count
@@ -29,7 +29,7 @@ CHAIN = 10  # passes that count, from one waiting to the next
 class OperatorBench:
     """One operator that is measured pass by pass."""
 
-    def __init__(self, operator: Operator, job: TrainingJob, target: Target) -> None:
+    def __init__(self, operator: Operator, job: Job, target: Target) -> None:
         like: dict[str, Any] = {"device": target.device, "dtype": target.number}
         self.operator, self.job, self.target = operator, job, target
         self.inputs = [torch.randn(s, **like).requires_grad_() for s in operator.inputs]

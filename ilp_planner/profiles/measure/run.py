@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.profiles.measure.chain_job import ChainJob
 from ilp_planner.profiles.measure.journal import Journal
 from ilp_planner.profiles.measure.resume import begun
-from ilp_planner.profiles.measure.shard import decoder_of
 from ilp_planner.profiles.measure.sweep import Sweep
 from ilp_planner.profiles.measure.target import open_target
-from ilp_planner.profiles.measure.wish import Summary, Wish
+from ilp_planner.profiles.measure.wish import Summary, Wish, has_operators
 from ilp_planner.profiles.measurements import Record
-from ilp_planner.specs.gpt import Gpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.profiles.measure.chain_stack import Job
     from ilp_planner.profiles.measure.target import Target
     from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -62,27 +61,26 @@ def measure_model(
     MeasureError: no such device, or it does not answer any more.
     ProfileError: the table to go on with is another one's, or `links` has no all-reduces.
     """
-    tokens = sequences or (decoder_of(model).sequence,)
     wish = Wish(
         model=model,
         degrees=degrees,
         micro_batches=micro_batches,
-        sequences=tokens,
+        sequences=sequences,
         copies=copies,
         repeats=repeats,
         records=records,
     )
-    if Record.LAYER not in records and not isinstance(model.architecture, Gpt):
+    if Record.LAYER not in records and not has_operators(model):
         raise UsageError(
-            f"model {model.name!r}: found family {model.family!r}, expected gpt: of others only "
-            "whole layers are measured"
+            f"model {model.name!r}: found family {model.family!r}, expected gpt, t5 or resnet: of "
+            "others only whole layers are measured"
         )
     target = open_target(device, dtype, precision=model.precision, name=device_name)
     jobs = wish.jobs(target.dtype)  # refuses what cannot be measured before anything is
     if links is not None:
         _check_links(links)
     try:
-        attention = _attention(wish, target, jobs[0])
+        kernels = _kernels(wish, target, jobs[0])
     except RuntimeError as error:
         text = " ".join(str(error).split())
         raise MeasureError(
@@ -90,12 +88,12 @@ def measure_model(
         ) from None
     machine = target.describe() | {
         "model": model.name,
-        "architecture": _architecture(decoder_of(model)),
+        "architecture": _architecture(jobs[0].model),
         "links": "not in the times"
         if links is None
         else f"in the times, of {Path(links.source).name}",
         "implementation": IMPLEMENTATION,
-        "attention": attention,
+        **kernels,
     }
     known = begun(output, machine) if resume else {}
     journal = Journal(output, machine, append=bool(known))
@@ -105,24 +103,34 @@ def measure_model(
         journal.close()
 
 
-def _architecture(decoder: Decoder) -> str:
+def _architecture(model: Any) -> str:
     """Return what a model's name does not tell of it; the tokens of a sample are in every row."""
     known = ("sequence", "max_position_embeddings")
     return ", ".join(
-        f"{one.name} {getattr(decoder, one.name)}"
-        for one in dataclasses.fields(decoder)
-        if one.name not in known and getattr(decoder, one.name) != one.default
+        f"{one.name} {getattr(model, one.name)}"
+        for one in dataclasses.fields(model)
+        if one.name not in known and getattr(model, one.name) != one.default
     )
 
 
-def _attention(wish: Wish, target: Target, job: TrainingJob) -> str:
-    """Return which kernels compute attention, in words."""
-    from ilp_planner.profiles.measure.modules import attention_kernel
+def _kernels(wish: Wish, target: Target, job: Job) -> dict[str, str]:
+    """Return which kernels compute attention or convolutions, in words."""
+    found = (
+        job.describe(target.device, target.number)
+        if isinstance(job, ChainJob)
+        else {"attention": _attention(target, job)}
+    )
+    if wish.operators and "attention" in found:
+        found["attention"] += "; operators: unfused"
+    return found
+
+
+def _attention(target: Target, job: TrainingJob) -> str:
+    from ilp_planner.profiles.measure.attention import attention_kernel
 
     kernel = attention_kernel(job, device=target.device, dtype=target.number)
     drops = job.model.dropout and target.kind == "cuda"
-    text = f"layers: {kernel}{', dropout' if drops else ', no dropout of scores'}"
-    return text + "; operators: unfused" if wish.operators else text
+    return f"layers: {kernel}{', dropout' if drops else ', no dropout of scores'}"
 
 
 def _check_links(links: Measurements) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ilp_planner.specs.model import ModelSpec
 
 EMBEDDING, HEAD = "embedding", "head"
+STEM, BETWEEN = "stem", "decoder-embedding"  # of a Wide ResNet; of a T5, between its sides
+AROUND = (EMBEDDING, STEM, BETWEEN, HEAD)  # what is around layers, and never recomputed
 DENSE, EXPERTS = "layer", "layer with experts"
 SINGLE = 4  # bytes of a number in fp32
 
@@ -37,18 +40,19 @@ def decoder_of(model: ModelSpec, sequence: int | None = None) -> Decoder:
 
     Raises
     ------
-    UsageError: it is none, or has parts that are not measured.
+    UsageError: it is none, or cannot turn its queries.
     """
     decoder = as_decoder(model.architecture)
     if decoder is None:
         raise UsageError(
-            f"model {model.name!r}: found family {model.family!r}, expected gpt or decoder: of "
-            "others neither layers nor operators are measured"
+            f"model {model.name!r}: found family {model.family!r}, expected gpt or decoder"
         )
-    if decoder.latent is not None or decoder.prediction_layers:
-        part = "latent attention" if decoder.latent else "layers of multi-token prediction"
+    latent = decoder.latent
+    name, turned = ("head", decoder.head) if latent is None else ("latent.rotary", latent.rotary)
+    if turned % 2 and (latent is not None or decoder.positions == "rope"):
         raise UsageError(
-            f"model {model.name!r}: has {part}, which is not measured: expected a decoder without"
+            f"model {model.name!r}: {name}: found {turned} channels, expected an even number: "
+            "rotary positions turn them in pairs"
         )
     if sequence is None or sequence == decoder.sequence:
         return decoder
@@ -64,6 +68,8 @@ def job_of(decoder: Decoder, *, tp: int, micro_batch: int, dtype: str) -> Traini
     UsageError: tp does not divide heads, columns and experts.
     """
     parts = decoder.tensor_parts
+    if decoder.prediction_layers:
+        parts = math.gcd(parts, decoder.hidden)  # columns of the product that joins
     if parts % tp:
         possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
         raise UsageError(f"--tp: found {tp}, expected a divisor of {parts}: {possible}")

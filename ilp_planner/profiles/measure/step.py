@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.profiles.measure.layers import runs
 from ilp_planner.profiles.measure.memory import MemoryTrace
-from ilp_planner.profiles.measure.shard import EMBEDDING, HEAD, runs_of
+from ilp_planner.profiles.measure.shard import AROUND, EMBEDDING, HEAD
 from ilp_planner.profiles.measure.spread import median_spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.profiles.measure.chain_stack import Job
     from ilp_planner.profiles.measure.target import Target
-    from ilp_planner.specs.training import TrainingJob
 
 WARM_UP = 2  # steps
 
@@ -41,18 +42,17 @@ class StepBench:
 
     Parameters
     ----------
-    job: of one rank; all of its layers are built. micro_batches: of a step. recompute: layers keep
+    job: of one rank; all of its parts are built. micro_batches: of a step. recompute: layers keep
         their input only.
     """
 
     def __init__(
-        self, job: TrainingJob, target: Target, *, micro_batches: int, recompute: bool = False
+        self, job: Job, target: Target, *, micro_batches: int, recompute: bool = False
     ) -> None:
-        from ilp_planner.profiles.measure.stack import Stack
+        from ilp_planner.profiles.measure.chain_stack import stack_of
 
         self.target, self.micro_batches = target, micro_batches
-        kinds = [run.kind for run in runs_of(job.model) for _ in range(run.first, run.last + 1)]
-        self.stack = Stack(kinds, job, target, stepped=True, recompute=recompute)
+        self.stack = stack_of(chain_of(job), job, target, stepped=True, recompute=recompute)
         self.seconds: list[float] = []
         for _ in range(WARM_UP):
             self._step()
@@ -105,7 +105,7 @@ def _resident(target: Target, stack: Any) -> float:
 def predict_step(
     rows: Sequence[Mapping[str, Any]],
     *,
-    layers: int,
+    layers: int | Sequence[str],
     micro_batches: int,
     recompute: bool = False,
     generator: float = 0.0,
@@ -120,8 +120,10 @@ def predict_step(
     Parameters
     ----------
     rows: of one shard and micro-batch: embedding, layers, head, with `layers` ranges that may be
-        longer than the model is here. layers: of the model. generator: seconds until a micro-batch
-        is on the device. resident: bytes that are held besides states.
+        longer than the model is here; `input_bytes` and `output_bytes` are what a part takes over
+        and leaves (`layers.handed`). layers: of a model with one kind of them, or the kinds of all
+        parts of any (`chain_of`). generator: seconds until a micro-batch is on the device.
+        resident: bytes that are held besides states.
 
     Raises
     ------
@@ -132,22 +134,31 @@ def predict_step(
     states = resident
     for row in chain:
         passes = row["forward_s"] + row["backward_s"]
-        again = row["forward_s"] if recompute and row["name"] not in (EMBEDDING, HEAD) else 0.0
+        again = row["forward_s"] if recompute and row["name"] not in AROUND else 0.0
         seconds += micro_batches * (passes + again) + row["optimizer_s"]
         states += row["state_bytes"]
     return StepFigures(seconds=seconds, peak=states + _peak(chain, recompute))
 
 
-def _chain(rows: Sequence[Mapping[str, Any]], layers: int) -> list[Mapping[str, Any]]:
-    """Return the row of every layer of a chain; the last kind of layer is repeated."""
+def chain_of(job: Job) -> list[str]:
+    """Return the kind of every part of a model, in order."""
+    return [run.kind for run in runs(job) for _ in range(run.first, run.last + 1)]
+
+
+def _chain(
+    rows: Sequence[Mapping[str, Any]], layers: int | Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """Return the row of every part of a chain; the one kind of layer is repeated."""
     by_name = {row["name"]: row for row in rows}
-    inner = [row for row in rows if row["name"] not in (EMBEDDING, HEAD)]
-    for name in (EMBEDDING, HEAD):
+    if isinstance(layers, int):
+        inner = [name for name in by_name if name not in (EMBEDDING, HEAD)]
+        if len(inner) != 1 and EMBEDDING in by_name and HEAD in by_name:
+            raise ProfileError("rows of a step: expected one kind of layer")
+        layers = (EMBEDDING, *inner * layers, HEAD)
+    for name in layers:
         if name not in by_name:
             raise ProfileError(f"rows of a step: expected one of {name!r}, found none")
-    if len({row["name"] for row in inner}) != 1:
-        raise ProfileError("rows of a step: expected one kind of layer")
-    return [by_name[EMBEDDING], *[inner[0]] * layers, by_name[HEAD]]
+    return [by_name[name] for name in layers]
 
 
 def _peak(chain: Sequence[Mapping[str, Any]], recompute: bool) -> float:
@@ -155,7 +166,7 @@ def _peak(chain: Sequence[Mapping[str, Any]], recompute: bool) -> float:
     kept, worst = 0.0, 0.0
     for row in chain:
         full = row["activation_bytes"]
-        forgets = recompute and row["name"] not in (EMBEDDING, HEAD)
+        forgets = recompute and row["name"] not in AROUND
         before = kept
         kept += row["input_bytes"] if forgets else full
         forward, backward = row["forward_workspace_bytes"], row["backward_workspace_bytes"]

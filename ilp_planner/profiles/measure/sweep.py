@@ -18,10 +18,11 @@ from ilp_planner.profiles.measure.layers import (
     known_values,
     layer_values,
     optimizer_seconds,
+    runs,
     sent,
+    sizes,
 )
 from ilp_planner.profiles.measure.resume import RowKey, row_key
-from ilp_planner.profiles.measure.shard import runs_of
 from ilp_planner.profiles.measure.target import is_lost, ran_out
 from ilp_planner.profiles.measure.wish import Failure, Summary, Wish
 from ilp_planner.profiles.measurements import Record, RowStatus
@@ -29,11 +30,11 @@ from ilp_planner.profiles.measurements import Record, RowStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ilp_planner.profiles.measure.chain_stack import Job
     from ilp_planner.profiles.measure.journal import Journal
-    from ilp_planner.profiles.measure.operators import Operator
+    from ilp_planner.profiles.measure.operator import Operator
     from ilp_planner.profiles.measure.target import Target
     from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.specs.training import TrainingJob
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them
@@ -91,7 +92,7 @@ class Sweep:
 
     # ---- one shard ------------------------------------------------------------------------------
 
-    def _layers(self, job: TrainingJob) -> None:
+    def _layers(self, job: Job) -> None:
         kinds = all_kinds(job)
         rows = self._layer_rows(job)
         batch = {"record": Record.STEP, "name": BATCH_GENERATOR, **self._common(job)}
@@ -106,7 +107,7 @@ class Sweep:
                 self._write(batch | found[BATCH_GENERATOR])
         self.done += self._weight(job, operators=False)
 
-    def _layer_parts(self, kinds: Sequence[str], job: TrainingJob) -> dict[str, dict[str, Any]]:
+    def _layer_parts(self, kinds: Sequence[str], job: Job) -> dict[str, dict[str, Any]]:
         """Return the columns of every kind of part: in one stack, or, when that does not fit, each
         by itself."""
         free = [kind for kind in kinds if not self._is_exhausted(kind, job)]
@@ -130,9 +131,7 @@ class Sweep:
                 self._exhaust(kind, job)
         return self._with_steps(kinds, job, found)
 
-    def _stack(
-        self, kinds: Sequence[str], job: TrainingJob, copies: int
-    ) -> dict[str, dict[str, Any]]:
+    def _stack(self, kinds: Sequence[str], job: Job, copies: int) -> dict[str, dict[str, Any]]:
         self._check_memory(layers_need(kinds, job, copies), ", ".join(kinds))
         bench = LayerBench(kinds, job, self.target, copies=copies)
         bench.sample(FEWEST if self.wish.repeats is None else self.wish.repeats)
@@ -146,11 +145,11 @@ class Sweep:
         return found
 
     def _with_steps(
-        self, kinds: Sequence[str], job: TrainingJob, found: dict[str, dict[str, Any]]
+        self, kinds: Sequence[str], job: Job, found: dict[str, dict[str, Any]]
     ) -> dict[str, dict[str, Any]]:
         """Return the columns with the optimiser's step, which no micro-batch changes, and with the
         messages."""
-        key = (job.tp, job.model.sequence)
+        key = (job.tp, _tokens(job))
         if key not in self.steps:
             self.steps[key] = self._optimizer(kinds, job)
         for kind in kinds:
@@ -161,7 +160,7 @@ class Sweep:
                 self._add_messages(values, job, sent(kind, job))
         return found
 
-    def _optimizer(self, kinds: Sequence[str], job: TrainingJob) -> dict[str, float]:
+    def _optimizer(self, kinds: Sequence[str], job: Job) -> dict[str, float]:
         def measure(some: Sequence[str]) -> dict[str, float]:
             self.target.tidy()
             self._check_memory(layers_need(some, job, 1, stepped=True), "optimiser")
@@ -177,37 +176,35 @@ class Sweep:
                 found |= alone
         return found
 
-    def _operators(self, job: TrainingJob) -> None:
-        from ilp_planner.profiles.measure.operators import SPLITS, operators_of
+    def _operators(self, job: Job) -> None:
+        from ilp_planner.profiles.measure.operator import known_sizes
+        from ilp_planner.profiles.measure.operators import operators_of, splits_of
 
-        first = operators_of(job, 0)
-        share = self._weight(job, layers=False) / (len(SPLITS) * len(first))
-        again: dict[str, dict[str, Any]] = {}
-        for split in SPLITS:
+        splits = splits_of(job)
+        share = self._weight(job, layers=False) / (len(splits) * len(operators_of(job, 0)))
+        again: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for split in splits:
             for name, operator in operators_of(job, split).items():
                 row = {
                     "record": Record.OPERATOR, "name": name, "split": split, **self._common(job)
                 }  # fmt: skip
-                same = split > 0 and not _depends_on_split(first[name], operator)
+                what = (operator.step or name, operator.inputs, operator.weights)
                 if row_key(row) in self.known:
                     self._skip(1)
-                elif same and name in again:
-                    # The same computation: one measurement for both.
-                    self._write(row | again[name])
                 else:
-                    self._show(f"{_describe(job)}: {name}")
-                    again[name] = self._operator(name, operator, job)
-                    self._write(row | again[name])
+                    if what not in again:  # else the same computation: one measurement for both
+                        self._show(f"{_describe(job)}: {name}")
+                        again[what] = self._operator(name, operator, job)
+                    self._write(row | known_sizes(operator, job) | again[what])
                 self.done += share
 
-    def _operator(self, name: str, operator: Operator, job: TrainingJob) -> dict[str, Any]:
+    def _operator(self, name: str, operator: Operator, job: Job) -> dict[str, Any]:
+        from ilp_planner.profiles.measure.operator import needed, sent_bytes
         from ilp_planner.profiles.measure.operator_bench import OperatorBench
-        from ilp_planner.profiles.measure.operators import known_sizes, needed, sent_bytes
         from ilp_planner.profiles.measure.work_of_operators import operator_traffic
 
-        known = known_sizes(operator, job)
         if self._is_exhausted(name, job):
-            return known | self._not_tried(name, job)
+            return self._not_tried(name, job)
 
         def measure() -> dict[str, Any]:
             self._check_memory(needed(operator, job), name)
@@ -220,9 +217,9 @@ class Sweep:
         if not isinstance(found, dict):
             if found.status is RowStatus.OUT_OF_MEMORY:
                 self._exhaust(name, job)
-            return known | found.columns
+            return found.columns
         self._add_messages(found, job, sent_bytes(operator, job))
-        return known | operator_traffic(self.wish.model, name, job) | found
+        return operator_traffic(self.wish.model, name, job) | found
 
     # ---- what can go wrong ----------------------------------------------------------------------
 
@@ -269,46 +266,45 @@ class Sweep:
                 f"{what} would need about {need / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
             )
 
-    def _is_exhausted(self, what: str, job: TrainingJob) -> bool:
-        least = self.exhausted.get((what, job.tp, job.model.sequence))
+    def _is_exhausted(self, what: str, job: Job) -> bool:
+        least = self.exhausted.get((what, job.tp, _tokens(job)))
         if least is None:
             for (_, name, _, tp, _, size, tokens), status in self.known.items():
-                if (name, tp, tokens) == (what, job.tp, job.model.sequence) and (
+                if (name, tp, tokens) == (what, job.tp, _tokens(job)) and (
                     status is RowStatus.OUT_OF_MEMORY and size <= job.micro_batch
                 ):
                     return True
             return False
         return job.micro_batch >= least
 
-    def _exhaust(self, what: str, job: TrainingJob) -> None:
-        self.exhausted[what, job.tp, job.model.sequence] = job.micro_batch
+    def _exhaust(self, what: str, job: Job) -> None:
+        self.exhausted[what, job.tp, _tokens(job)] = job.micro_batch
 
-    def _not_tried(self, what: str, job: TrainingJob) -> dict[str, Any]:
-        least = self.exhausted.get((what, job.tp, job.model.sequence))
+    def _not_tried(self, what: str, job: Job) -> dict[str, Any]:
+        least = self.exhausted.get((what, job.tp, _tokens(job)))
         at = "a smaller micro-batch" if least is None else f"micro-batch {least}"
         return {"status": RowStatus.OUT_OF_MEMORY, "source": f"not tried: {at} did not fit"}
 
     # ---- rows -----------------------------------------------------------------------------------
 
-    def _layer_rows(self, job: TrainingJob) -> list[dict[str, Any]]:
+    def _layer_rows(self, job: Job) -> list[dict[str, Any]]:
         common = self._common(job)
         return [
             {"record": Record.LAYER, "name": run.kind, "layers": run.layers, **common}
-            for run in runs_of(job.model)
+            for run in runs(job)
         ]
 
-    def _common(self, job: TrainingJob) -> dict[str, Any]:
+    def _common(self, job: Job) -> dict[str, Any]:
         return {
             "device": self.target.name,
             "dtype": self.target.dtype,
             "tp": job.tp,
             "micro_batch": job.micro_batch,
-            "sequence": job.model.sequence,
-            "hidden": job.model.hidden,
+            **sizes(job),
         }
 
     def _add_messages(
-        self, values: dict[str, Any], job: TrainingJob, ways: tuple[list[float], list[float]]
+        self, values: dict[str, Any], job: Job, ways: tuple[list[float], list[float]]
     ) -> None:
         if job.tp == 1:
             return
@@ -347,7 +343,7 @@ class Sweep:
     def _show(self, what: str) -> None:
         self.progress(min(self.done / self.total, 1.0), what)
 
-    def _weight(self, job: TrainingJob, *, layers: bool = True, operators: bool = True) -> float:
+    def _weight(self, job: Job, *, layers: bool = True, operators: bool = True) -> float:
         """Return about how much work a shard is, in FLOP of its passes."""
         passes = 3.0 * (MOST if self.wish.repeats is None else self.wish.repeats)
         flops = sum(known_values(kind, job)["flop"] for kind in all_kinds(job))
@@ -359,10 +355,12 @@ class Sweep:
         return total
 
 
-def _describe(job: TrainingJob) -> str:
-    return f"tp {job.tp}, {job.micro_batch} x {job.model.sequence}"
+def _describe(job: Job) -> str:
+    tokens = _tokens(job)
+    each = f" x {tokens}" if tokens > 0 else " samples" if job.micro_batch > 1 else " sample"
+    return f"tp {job.tp}, {job.micro_batch}{each}"
 
 
-def _depends_on_split(first: Operator, second: Operator) -> bool:
-    """Tell whether an operator computes something else when another dimension is divided."""
-    return (first.inputs, first.weights) != (second.inputs, second.weights)
+def _tokens(job: Job) -> int:
+    """Return the tokens of a sample; -1, as in keys of rows, where there are none."""
+    return sizes(job).get("sequence", -1)

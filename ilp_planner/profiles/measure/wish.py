@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.errors import UsageError
+from ilp_planner.profiles.measure.chain_job import chain_job
 from ilp_planner.profiles.measure.shard import decoder_of, job_of
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.resnet import WideResNet
+from ilp_planner.specs.t5 import T5
 
 if TYPE_CHECKING:
+    from ilp_planner.profiles.measure.chain_stack import Job
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What to measure. sequences: tokens of a sample; copies: of each kind of layer in the stack;
-    repeats: None: as many as fit in a few seconds; records: `layer`, `operator`."""
+    """What to measure. sequences: tokens of a sample, none: the model's; copies: of each kind of
+    layer in the stack; repeats: None: as many as fit in a few seconds; records: `layer`,
+    `operator`."""
 
     model: ModelSpec
     degrees: tuple[int, ...]
@@ -30,21 +35,38 @@ class Wish:
     @property
     def operators(self) -> bool:
         """Tell whether there are operators to measure."""
-        return Record.OPERATOR in self.records and isinstance(self.model.architecture, Gpt)
+        return Record.OPERATOR in self.records and has_operators(self.model)
 
-    def jobs(self, dtype: str) -> list[TrainingJob]:
+    def jobs(self, dtype: str) -> list[Job]:
         """Return every shard, those that differ in the micro-batch only next to each other.
 
         Raises
         ------
-        UsageError: the model is not measured, or a degree does not divide it.
+        UsageError: the model is not measured, a degree does not divide it, or it has no tokens to
+            choose.
         """
         return [
-            job_of(decoder_of(self.model, tokens), tp=tp, micro_batch=size, dtype=dtype)
-            for tokens in self.sequences
+            self._job(tokens, {"tp": tp, "micro_batch": size, "dtype": dtype})
+            for tokens in self.sequences or (None,)
             for tp in self.degrees
             for size in sorted(self.micro_batches)
         ]
+
+    def _job(self, tokens: int | None, shard: dict[str, Any]) -> Job:
+        chain = chain_job(self.model.architecture, **shard)
+        if chain is None:
+            return job_of(decoder_of(self.model, tokens), **shard)
+        if tokens is not None:
+            why = "has two sequences of its own" if chain.sizes else "has no tokens"
+            raise UsageError(
+                f"--sequence-length: found {tokens}, expected none: model {self.model.name!r} {why}"
+            )
+        return chain
+
+
+def has_operators(model: ModelSpec) -> bool:
+    """Tell whether operators of a model are measured."""
+    return isinstance(model.architecture, Gpt | T5 | WideResNet)
 
 
 @dataclass(kw_only=True)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.profiles.analytic import operator_work
+from ilp_planner.profiles.measure.chain_job import ChainJob
 
 if TYPE_CHECKING:
+    from ilp_planner.profiles.measure.chain_stack import Job
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
 
 
-def operator_traffic(model: ModelSpec, name: str, job: TrainingJob) -> dict[str, Any]:
+def operator_traffic(model: ModelSpec, name: str, job: Job) -> dict[str, Any]:
     """Return `flop` and `traffic_bytes` of the forward pass of one rank."""
+    if isinstance(job, ChainJob):
+        return job.operator_values(name)
     from dataclasses import replace
 
     from ilp_planner.specs.gpt import Gpt

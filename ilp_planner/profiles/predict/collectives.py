@@ -13,7 +13,7 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.device_names import rows_of_device
 from ilp_planner.profiles.measurements import Record
-from ilp_planner.profiles.predict.curve import Curve, curve_of, end_error, left_out_error
+from ilp_planner.profiles.predict.curve import STEP, Curve, curve_of, end_error, left_out_error
 from ilp_planner.profiles.predict.groups import Setting
 from ilp_planner.profiles.predict.prediction import Prediction
 from ilp_planner.profiles.predict.unseen_groups import Stretched, held_out, stretched
@@ -78,6 +78,7 @@ class CollectivePredictor:
         hosts: int = 1,
         stride: int = 1,
         groups: int | None = None,
+        sharing: int | None = None,
         device: str = "",
         dtype: str = "",
     ) -> Prediction:
@@ -89,6 +90,8 @@ class CollectivePredictor:
         size: bytes of the whole tensor.
         group_size, hosts, stride: as in the table.
         groups: that do the same at once; None: as many as the hosts have room for, as in training.
+        sharing: of several hosts, those that share a host's network, instead: the hosts of the
+            table may have room for fewer.
         device, dtype: rows of these only, where there are any; '': of all. Rows of another device
             type, or of several together, are no measurements of the one that is asked for.
         """
@@ -100,7 +103,7 @@ class CollectivePredictor:
                 basis="a device by itself sends nothing",
             )
         source = self._of(device)
-        setting = source.setting(group_size, hosts, stride, groups)
+        setting = source.setting(group_size, hosts, stride, groups, sharing)
         found = source.predict(name, setting, dtype, _checked(size))
         whose = self._foreign(device)
         if whose:
@@ -121,6 +124,7 @@ class CollectivePredictor:
         hosts: int = 1,
         stride: int = 1,
         groups: int | None = None,
+        sharing: int | None = None,
         device: str = "",
         dtype: str = "",
     ) -> Numbers:
@@ -134,7 +138,7 @@ class CollectivePredictor:
         if group_size <= 1:
             return np.zeros(wanted.shape)
         source = self._of(device)
-        setting = source.setting(group_size, hosts, stride, groups)
+        setting = source.setting(group_size, hosts, stride, groups, sharing)
         return source.curve(name, setting, dtype)(wanted)
 
     def _of(self, device: str) -> _OfDevice:
@@ -182,7 +186,14 @@ class _OfDevice:
         self._group_errors: dict[tuple[str, bool], float | None] = {}
         self._size_errors: dict[tuple[tuple[str, Setting, str], int], float | None] = {}
 
-    def setting(self, group_size: int, hosts: int, stride: int, groups: int | None) -> Setting:
+    def setting(
+        self,
+        group_size: int,
+        hosts: int,
+        stride: int,
+        groups: int | None,
+        sharing: int | None = None,
+    ) -> Setting:
         """Return what matters of a group."""
         if hosts < 1 or stride < 1 or (groups is not None and groups < 1) or group_size < hosts:
             raise ValueError(
@@ -190,20 +201,16 @@ class _OfDevice:
                 "expected numbers of at least 1, and a device on each host"
             )
         if hosts == 1:
-            sharing = groups
             if groups is None:
                 # As busy as it was measured: the most groups at once.
                 family = (group_size, hosts, stride)
                 found = [s.sharing for _, s in self._dtypes if s.family == family]
-                sharing = max(found, default=max(self._per_host // group_size, 1))
-            return Setting(group_size=group_size, hosts=1, stride=stride, sharing=sharing or 1)
+                groups = max(found, default=max(self._per_host // group_size, 1))
+            return Setting(group_size=group_size, hosts=1, stride=stride, sharing=groups)
         room = max(self._per_host // max(group_size // hosts, 1), 1)
-        return Setting(
-            group_size=group_size,
-            hosts=hosts,
-            stride=0,
-            sharing=room if groups is None else min(groups, room),
-        )
+        if sharing is None:
+            sharing = room if groups is None else min(groups, room)
+        return Setting(group_size=group_size, hosts=hosts, stride=0, sharing=sharing)
 
     def place(self, name: str, setting: Setting, dtype: str) -> tuple[str, Setting, str] | None:
         """Return the key of the rows of a setting, of a number type where there are such."""
@@ -222,7 +229,9 @@ class _OfDevice:
                 self._curves[wanted] = made
             else:
                 rows = self._series[found]
-                self._curves[wanted] = curve_of(rows.sizes, rows.times, self._siblings(found))
+                self._curves[wanted] = curve_of(
+                    rows.sizes, rows.times, self._siblings(found), self._alike(found)
+                )
         return self._curves[wanted]
 
     def _siblings(self, place: tuple[str, Setting, str]) -> list[Curve]:
@@ -233,6 +242,14 @@ class _OfDevice:
             for (n, s, d), rows in self._series.items()
             if n == name and s.family == setting.family and bool(d) == bool(dtype)
             if (n, s, d) != place
+        ]
+
+    def _alike(self, place: tuple[str, Setting, str]) -> list[Curve]:
+        """Return the curves of the same setting with other numbers."""
+        others = [d for d in self._dtypes[place[:2]] if d and place[2] and d != place[2]]
+        return [
+            curve_of(rows.sizes, rows.times)
+            for rows in (self._series[*place[:2], dtype] for dtype in others)
         ]
 
     @functools.cached_property
@@ -276,8 +293,8 @@ class _OfDevice:
                 error=self._size_error(place, 0),
                 basis="between two sizes",
             )
-        # In steps of 4, so that few are worked out; a message of no bytes is as far as it goes.
-        steps = math.log(max(size, 1.0) / (most if size > most else least), 4)
+        # A message of no bytes is as far as it goes.
+        steps = math.log(max(size, 1.0) / (most if size > most else least), STEP)
         reach = math.ceil(steps) if steps > 0 else math.floor(steps)
         return Prediction(
             value=value,
@@ -287,13 +304,13 @@ class _OfDevice:
         )
 
     def _size_error(self, place: tuple[str, Setting, str], reach: int) -> float | None:
-        """Return the error of sizes within the rows (reach 0), or 4 ** reach times beyond them."""
+        """Return the error of sizes within the rows (0), or so many steps beyond them."""
         if (place, reach) not in self._size_errors:
             rows = self._series[place]
             self._size_errors[place, reach] = (
-                end_error(rows.sizes, rows.times, 4.0**reach)
+                end_error(rows.sizes, rows.times, reach)
                 if reach
-                else left_out_error(rows.sizes, rows.times)
+                else left_out_error(rows.sizes, rows.times, self._alike(place))
             )
         return self._size_errors[place, reach]
 

@@ -8,26 +8,29 @@ step outside what was measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from ilp_planner.profiles.predict.features import TP
 from ilp_planner.profiles.predict.law import fit_law
 from ilp_planner.profiles.predict.region import is_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from ilp_planner.profiles.predict.law import Law
 
+T = TypeVar("T")
 ENOUGH = 3  # rows of a kind whose mean says something by itself
 MOST = 64  # rows of a law that are left out one by one, evenly spread over them
-FEWEST_VALUES = 3  # of a dimension: its effect is fitted on two at least when one is left out
+FEWEST_VALUES = 3  # of a dimension, to judge a table by: two are left to fit its effect on
+PEERS = 12  # other series at most that help to tell the error of one
 ENDS = (-1, 1)  # below the least value, above the largest
 
 
@@ -65,7 +68,7 @@ class Trials:
 
     def __init__(self, law: Law) -> None:
         self.law = law
-        self._beyond: dict[tuple[int, int], LeftOut | None] = {}
+        self._beyond: dict[tuple[int, int, bool], LeftOut | None] = {}
 
     @property
     def between(self) -> LeftOut:
@@ -77,18 +80,26 @@ class Trials:
         """Rows that others do not surround, no further out than all of them."""
         return self._one_by_one[1]
 
-    def beyond(self, dimension: int, end: int) -> LeftOut | None:
-        """Return all rows at the upper end (1) or lower end (-1) of a dimension; None where it has
-        too few values."""
-        key = (dimension, end)
+    def beyond(self, dimension: int, end: int, *, alone: bool = False) -> LeftOut | None:
+        """Return all rows at the upper end (1) or lower end (-1) of a dimension, from the others.
+
+        None where it has one value.
+
+        Parameters
+        ----------
+        alone: instead, those of the second value from the first, as if no other had been measured.
+        """
+        key = (dimension, end, alone)
         if key not in self._beyond:
-            self._beyond[key] = _outermost(self.law, *key)
+            self._beyond[key] = _further(self.law, *key)
         return self._beyond[key]
 
     @property
     def parts(self) -> tuple[LeftOut, ...]:
-        """All of it."""
-        ends = [self.beyond(d, end) for d in range(self.law.points.shape[1]) for end in ENDS]
+        """All of it that judges a table."""
+        points = self.law.points
+        varied = [d for d, column in enumerate(points.T) if np.unique(column).size >= FEWEST_VALUES]
+        ends = [self.beyond(dimension, end) for dimension in varied for end in ENDS]
         return (self.between, self.edge, *(part for part in ends if part is not None))
 
     @cached_property
@@ -116,23 +127,17 @@ def _one_by_one(law: Law) -> tuple[LeftOut, LeftOut]:
     )
 
 
-def _outermost(law: Law, dimension: int, end: int) -> LeftOut | None:
-    """Predict the rows with the outermost value of a dimension; None where it has too few."""
-    values = np.unique(law.points[:, dimension])
-    if values.size < FEWEST_VALUES:
+def _further(law: Law, dimension: int, end: int, alone: bool) -> LeftOut | None:
+    """Predict the rows with the outermost value of a dimension; None where it has one."""
+    values = np.unique(law.points[:, dimension])[::end]
+    if values.size < 2:
         return None
-    last, before = (values[-1], values[-2]) if end > 0 else (values[0], values[1])
-    out = law.points[:, dimension] == last
-    rest = fit_law(law.points[~out], law.values[~out], law.quantity, law.work)
+    place = 1 if alone else values.size - 1
+    out = law.points[:, dimension] == values[place]
+    used = np.isin(law.points[:, dimension], values[:place])
+    rest = fit_law(law.points[used], law.values[used], law.quantity, law.work)
     found = _chosen(law, np.flatnonzero(out), rest.at(law.points[out]), Protocol.BEYOND)
-    step = abs(float(np.log2(last / before)))
-    return LeftOut(
-        points=found.points,
-        measured=found.measured,
-        predicted=found.predicted,
-        protocol=Protocol.BEYOND,
-        step=step,
-    )
+    return replace(found, step=abs(float(np.log2(values[place] / values[place - 1]))))
 
 
 def _chosen(
@@ -146,18 +151,23 @@ def _chosen(
     )
 
 
+def peers_of(own: T, alike: Sequence[T]) -> list[T]:
+    """Return which of the series help to tell the error of one: a few, evenly spread over them."""
+    places = np.linspace(0, len(alike) - 1, min(len(alike), PEERS + 1)).round().astype(int)
+    return [alike[place] for place in places if alike[place] is not own][:PEERS]
+
+
 def expected_error(
     own: Trials, others: Iterable[Trials], law: Law, point: NDArray[np.float64]
 ) -> float | None:
     """Return the mean absolute relative error of such predictions; None if nothing tells.
 
-    Inside the rows' box: of rows between others, or at the edge of them. Outside: of going one step
-    further in each dimension that the point is outside in, more in proportion where it is further
-    out than a step, all of these added up.
+    Inside the rows' box: of rows between others, or at the edge of them. Outside: of going further
+    in each dimension that the point is outside in, as independent errors add up.
 
     Parameters
     ----------
-    others: of other series, for where this one has too few rows of a kind.
+    others: of other series of the same kind.
     """
     logs, asked = np.log2(law.points), np.log2(point)
     over = np.maximum(asked - logs.max(axis=0), 0.0) - np.maximum(logs.min(axis=0) - asked, 0.0)
@@ -165,25 +175,45 @@ def expected_error(
         if is_inside(law.points, point):
             return _mean(own.between, (test.between for test in others))
         return _mean(own.edge, (test.edge for test in others))
-    total = 0.0
-    others = iter(others)
-    looked: list[Trials] = []
-    for dimension in np.flatnonzero(over):
-        key = (int(dimension), 1 if over[dimension] > 0 else -1)
-        # Its own rows say it best; others' only where it has none.
-        first = own.beyond(*key)
-        if first is None:
-            looked += others
-        parts = [first] if first is not None else [other.beyond(*key) for other in looked]
-        used = [part for part in parts if part is not None]
-        if not used:
-            return None
-        errors = np.concatenate([left.errors for left in used])
-        if not errors.size:
-            return None
-        step = float(np.mean([left.step for left in used]))
-        total += float(errors.mean()) * max(1.0, abs(float(over[dimension])) / step)
-    return total
+    over[TP] -= point[TP] == 1 and over[TP] < 0  # not to be split at all is a step of its own
+    peers = list(others)
+    parts = [
+        _error_beyond(own, peers, int(dimension), float(over[dimension]))
+        for dimension in np.flatnonzero(over)
+    ]
+    known = [part for part in parts if part is not None]
+    return float(np.linalg.norm(known)) if len(known) == len(parts) else None
+
+
+def _error_beyond(own: Trials, peers: list[Trials], dimension: int, octaves: float) -> float | None:
+    """Return the error of going some octaves further in a dimension; None if nothing tells.
+
+    The rows left out show it from one value less than there is, so too large; rows at the edge of
+    the others from one value more, so too small: the mean of both. Few rows of one series tell
+    little of how large its next error is, so those of its peers count as much as its own; of the
+    two their quadratic mean, which is nearer to the larger. Where its own rows have one value of
+    the dimension, its peers' rows with one value tell.
+    """
+    end = 1 if octaves > 0 else -1
+    mine = own.beyond(dimension, end)
+    tests = [(test, test.beyond(dimension, end, alone=mine is None)) for test in peers]
+    theirs = [(test, left) for test, left in tests if left is not None and left.errors.size]
+    levels, steps = [], []
+    for group in ([(own, mine)] if mine is not None and mine.errors.size else [], theirs):
+        if group:
+            kinds = [left.errors for _, left in group]
+            edges = [test.edge.errors for test, _ in group if test.edge.errors.size]
+            levels.append(_mean_of_means(kinds))
+            if edges and mine is not None:
+                levels[-1] = (levels[-1] + _mean_of_means(edges)) / 2
+            steps.append(float(np.mean([left.step for _, left in group])))
+    if not levels:
+        return None
+    return float(np.sqrt(np.mean(np.square(levels)))) * max(1.0, abs(octaves) / steps[0])
+
+
+def _mean_of_means(parts: list[NDArray[np.float64]]) -> float:
+    return float(np.mean([part.mean() for part in parts]))
 
 
 def _mean(own: LeftOut, others: Iterable[LeftOut]) -> float | None:

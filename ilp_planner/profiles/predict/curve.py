@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # leave no latency, but there always is some.
 LEAST_LATENCY = 0.1
 REACHES = np.array([2.0, 4.0])  # from an end to the rows that its slope is taken over
+STEP = 4.0  # in size: how finely it is told apart how far beyond the rows a size is
 ROWS_LEFT_OUT = 64  # at most, when a curve is tested against its own rows
+SHAPE = 2 / 3  # how far others say how the time rises between two rows; the rest is straight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +49,12 @@ class Curve:
         return float(self.sizes[0]), float(self.sizes[-1])
 
 
-def curve_of(sizes: ArrayLike, times: ArrayLike, siblings: Iterable[Curve] = ()) -> Curve:
+def curve_of(
+    sizes: ArrayLike,
+    times: ArrayLike,
+    siblings: Iterable[Curve] = (),
+    alike: Sequence[Curve] = (),
+) -> Curve:
     """Return the curve through rows, of any order, noisy or repeated.
 
     Between the cleaned rows it is linear in bytes, as a latency and a bandwidth make it; the
@@ -59,10 +66,13 @@ def curve_of(sizes: ArrayLike, times: ArrayLike, siblings: Iterable[Curve] = ())
     ----------
     sizes: bytes, positive, N >= 1. times: seconds, positive, [N].
     siblings: curves of the same collective in other runs, for the last slope.
+    alike: curves that should be the same, of other numbers: where they have rows between two of
+        these, they say how the time rises in between.
     """
     x, y = _distinct(np.asarray(sizes, np.float64), np.asarray(times, np.float64))
     y = monotone(y)
-    return Curve(x, y, _latency(x, y), _last_slope(x, y, siblings))
+    latency, slope = _latency(x, y), _last_slope(x, y, siblings)
+    return Curve(*_shaped(x, y, alike), latency, slope)
 
 
 def monotone(times: Numbers) -> Numbers:
@@ -84,7 +94,7 @@ def monotone(times: Numbers) -> Numbers:
     return np.asarray(np.exp(np.repeat(middles, [len(block) for block in blocks])), np.float64)
 
 
-def left_out_error(sizes: ArrayLike, times: ArrayLike) -> float | None:
+def left_out_error(sizes: ArrayLike, times: ArrayLike, alike: Sequence[Curve] = ()) -> float | None:
     """Return the mean relative error of each row predicted from the others, the ends excepted.
 
     None with fewer than three rows.
@@ -95,32 +105,37 @@ def left_out_error(sizes: ArrayLike, times: ArrayLike) -> float | None:
     step = -(-(len(x) - 2) // ROWS_LEFT_OUT)
     errors = []
     for place in range(1, len(x) - 1, step):
-        curve = curve_of(np.delete(x, place), np.delete(y, place))
+        curve = curve_of(np.delete(x, place), np.delete(y, place), alike=alike)
         errors.append(abs(float(curve(x[place])) / y[place] - 1))
     return float(np.mean(errors))
 
 
-def end_error(sizes: ArrayLike, times: ArrayLike, reach: float) -> float | None:
-    """Return the mean relative error beyond an end, `reach` times as far as the last row used.
+def end_error(sizes: ArrayLike, times: ArrayLike, steps: int) -> float | None:
+    """Return the mean relative error beyond an end, in so many steps of STEP times the size.
+
+    From so much fewer of the rows the others are predicted; half of them at least are used. That
+    leaves messages of another kind the further it goes, so all distances up to it count alike.
 
     Parameters
     ----------
-    reach: above 1: beyond the upper end; below 1: beyond the lower one. Where the rows do not reach
-        that far, half of them are predicted from the other half.
+    steps: above 0: beyond the upper end; below 0: beyond the lower one.
 
     None with fewer than four rows.
     """
     x, y = _distinct(np.asarray(sizes, np.float64), np.asarray(times, np.float64))
     if len(x) < 4:
         return None
-    if reach > 1:
-        used = x <= max(x[-1] / reach, x[len(x) // 2 - 1])
-    else:
-        used = x >= min(x[0] / reach, x[-(len(x) // 2)])
-    if used.all():
-        used[-1 if reach > 1 else 0] = False
-    curve = curve_of(x[used], y[used])
-    return float(np.mean(np.abs(curve(x[~used]) / y[~used] - 1)))
+    found = []
+    for reach in STEP ** np.arange(1.0, abs(steps) + 1):
+        if steps > 0:
+            used = x <= max(x[-1] / reach, x[len(x) // 2 - 1])
+        else:
+            used = x >= min(x[0] * reach, x[-(len(x) // 2)])
+        if used.all():
+            used[-1 if steps > 0 else 0] = False
+        curve = curve_of(x[used], y[used])
+        found.append(float(np.mean(np.abs(curve(x[~used]) / y[~used] - 1))))
+    return float(np.mean(found))
 
 
 def _distinct(sizes: Numbers, times: Numbers) -> tuple[Numbers, Numbers]:
@@ -131,6 +146,28 @@ def _distinct(sizes: Numbers, times: Numbers) -> tuple[Numbers, Numbers]:
     if len(distinct) == len(sizes):
         return sizes, times
     return distinct, np.array([float(np.median(part)) for part in np.split(times, first[1:])])
+
+
+def _shaped(x: Numbers, y: Numbers, alike: Sequence[Curve]) -> tuple[Numbers, Numbers]:
+    """Return the rows with those between them that the curves of others add."""
+    more = np.setdiff1d(np.concatenate([x[:0], *(curve.sizes for curve in alike)]), x)
+    more = more[(more > x[0]) & (more < x[-1])]
+    if not more.size:
+        return x, y
+    after = np.searchsorted(x, more)
+    low, high = x[after - 1], x[after]
+    straight = (more - low) / (high - low)
+    shares = []
+    for curve in alike:
+        least, most = curve(low), curve(high)
+        rise = most - least
+        shares.append(
+            np.where(rise > 0, (curve(more) - least) / np.where(rise > 0, rise, 1), straight)
+        )
+    share = np.clip(SHAPE * np.mean(shares, axis=0) + (1 - SHAPE) * straight, 0.0, 1.0)
+    order = np.argsort(np.append(x, more))
+    times = y[after - 1] + (y[after] - y[after - 1]) * share
+    return np.append(x, more)[order], np.append(y, times)[order]
 
 
 def _latency(x: Numbers, y: Numbers) -> float:

@@ -47,14 +47,22 @@ class Setting:
         return text + (f", {self.sharing} groups at once" if self.sharing > 1 else "")
 
 
-def volume(name: str, setting: Setting) -> float:
+def volume(name: str, setting: Setting, *, tree: bool = False) -> float:
     """Return the bytes that pass the narrowest place, per byte of the whole tensor.
 
     On several hosts that is the network of one of them, in one direction: what each of the sharing
     groups sends through it. On one host it is a device's own link.
+
+    Parameters
+    ----------
+    tree: an all-reduce by NCCL's two trees over the hosts, each with half of the tensor, instead of
+        around the ring. Of two hosts each sends the whole once. Of more, a host inside one tree and
+        a leaf of the other sends it twice.
     """
     g, r = setting.group_size, setting.per_host
     if setting.hosts > 1:
+        if tree and name == ALL_REDUCE:
+            return (1.0 if setting.hosts == 2 else 2.0) * setting.sharing
         passes = {ALL_TO_ALL: r / g * (g - r) / g}.get(name, _ring(name, g))
         return passes * setting.sharing
     return (g - 1) / g**2 if name == ALL_TO_ALL else _ring(name, g)

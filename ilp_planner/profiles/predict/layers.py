@@ -14,7 +14,7 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import Record
-from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error
+from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, Quantity
 from ilp_planner.profiles.predict.law import Law, fit_law
 from ilp_planner.profiles.predict.prediction import Prediction
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 WORK = ("flop", "traffic_bytes")
 NO_ROWS = np.empty((0, len(DIMENSIONS)))
 NAMED = 8  # series that a message lists
-POOLED = 24  # other series at most that tell the error of one with too few rows
 DIMENSION_NAMES = {
     "tp": "tensor-parallel degree",
     "micro_batch": "micro-batch",
@@ -184,10 +183,8 @@ class LayerPredictor:
         inside = is_inside(law.points, point)
         beyond = octaves_beyond(law.points, point)
         unseen = never_varied(law.points, point)
-        error = None
-        if not unseen.any():
-            own = self.tested(series, column)
-            error = expected_error(own, self._others(series, column), law, point)
+        own = self.tested(series, column)
+        error = expected_error(own, self._others(series, column), law, point)
         kind = Provenance.INTERPOLATED if inside else Provenance.EXTRAPOLATED
         return Prediction(
             value=float(law.at(point[None, :])[0]),
@@ -233,14 +230,10 @@ class LayerPredictor:
 
     def _others(self, series: Series, column: str) -> Iterator[Trials]:
         """Yield what other series of the same kind and device say of the column's errors."""
-        count = 0
-        for other in self.series:
-            same = (other.key.record, other.key.device) == (series.key.record, series.key.device)
-            if other is not series and same and other.has(column):
-                yield self.tested(other, column)
-                count += 1
-            if count == POOLED:
-                return
+        kind = (series.key.record, series.key.device)
+        alike = [s for s in self.series if (s.key.record, s.key.device) == kind and s.has(column)]
+        for other in peers_of(series, alike):
+            yield self.tested(other, column)
 
 
 def _lost_before(series: Series, point: NDArray[np.float64]) -> str:

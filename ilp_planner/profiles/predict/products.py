@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,15 +22,25 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.curve import Curve
 
+    Growth = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    """Time of more FLOP than in the last row, over that of the last row."""
+    Law = Callable[[Curve], Growth]
+
 FEWEST = 4  # rows that tell the error of going beyond them
+EDGES = 8.0  # of FLOP: edges of twice the length
+SPANS = (2.0, EDGES / 2, EDGES)  # how far beyond rows the laws are tested, of FLOP
+APART = 1.01  # of FLOP: rows that show how the rate rises
+LEAST_ERROR = 0.02  # what no law is believed to be better than
 
 
 class ProductPredictor:
     """Predicts the time of a matrix product from its FLOP.
 
-    Linear between rows, which a rate and a launch make it. Beyond the last row as a roofline of all
-    rows goes on: launch, FLOP, and the edges of the matrices, which grow as FLOP^(2/3) where these
-    are about square. Below the first towards the launch alone.
+    Linear between rows, which a rate and a launch make it; below the first towards the launch
+    alone. Beyond the last as two laws go on, of matrices that are about square: a roofline of all
+    rows (launch, FLOP, and edges, which grow as FLOP^(2/3)), and the rate that the last rows are
+    on their way to. Each counts by how well it goes on from fewer of the rows, as forecasts are
+    combined by Bates and Granger (1969, Operational Research Quarterly 20).
     """
 
     def __init__(self, table: Measurements) -> None:
@@ -83,7 +94,7 @@ class ProductPredictor:
             value=value,
             provenance=Provenance.EXTRAPOLATED,
             error=beyond_error(sizes, times, flop),
-            basis=f"roofline above {count}" if above else f"launch below {count}",
+            basis=f"roofline and rate above {count}" if above else f"launch below {count}",
         )
 
     def _chosen(self, device: str, dtype: str) -> pandas.DataFrame:
@@ -121,12 +132,30 @@ def product_seconds(
     sizes: FLOP of the rows, positive, float64 [n]. times: their seconds. asked: FLOP, float64 [m].
     """
     curve = curve_of(sizes, times)
-    last = curve.sizes[-1:]
-    law = _roofline(curve)
-    return np.asarray(curve(np.minimum(asked, last)) * law(np.maximum(asked, last)) / law(last))
+    last = curve.sizes[-1]
+    found = curve(np.minimum(asked, last))
+    above = asked > last
+    if above.any():
+        tested = [_tests(curve, law) for law in LAWS]
+        weights = 1 / (np.array(tested) + LEAST_ERROR) ** 2
+        growth = [np.log(law(curve)(asked[above])) for law in LAWS]
+        found[above] *= np.exp(np.average(growth, axis=0, weights=weights))
+    return np.asarray(found)
 
 
-def _roofline(curve: Curve) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def _tests(curve: Curve, law: Law) -> float:
+    """Return the mean error of a law, by its logarithm, that goes on from fewer of the rows."""
+    sizes, times = curve.sizes, curve.times
+    errors = []
+    for span in SPANS if sizes.size >= FEWEST else ():
+        count = max(int(np.searchsorted(sizes, sizes[-1] / span, side="right")), sizes.size // 2)
+        count = min(count, sizes.size - 1)
+        found = law(curve_of(sizes[:count], times[:count]))(sizes[count:])
+        errors.append(float(np.mean(np.abs(np.log(found * times[count - 1] / times[count:])))))
+    return float(np.mean(errors)) if errors else 0.0
+
+
+def _roofline(curve: Curve) -> Growth:
     """Return launch + a FLOP^(2/3) + b FLOP, fitted with the least relative residuals."""
     from scipy.optimize import nnls
 
@@ -139,7 +168,28 @@ def _roofline(curve: Curve) -> Callable[[NDArray[np.float64]], NDArray[np.float6
     if len(design) == 1:
         return lambda flop: terms(flop)[:, 0]
     coefficients, _ = nnls(design, np.ones(len(design)))
-    return lambda flop: np.asarray(terms(flop) @ coefficients)
+    return lambda flop: np.asarray(terms(flop) @ coefficients / coefficients.sum())
+
+
+def _rate(curve: Curve) -> Growth:
+    """Return what a rate makes that comes nearer to a limit the longer the edges are.
+
+    What lacks of the limit, in the logarithm, is taken to be as the inverse of the edge, as where
+    it is lost at the edges (half-performance length of Hockney and Jesshope 1981, Parallel
+    Computers): as much again as the rate rose since edges of half the length.
+    """
+    last = curve.sizes[-1]
+    since = max(last / EDGES, curve.sizes[0])
+    if last < APART * since:
+        return lambda flop: np.asarray(flop / last)
+    rise = math.log(last / since * float(curve(since)) / curve.times[-1])
+    lacks = min(max(rise, 0.0), math.log(last / since)) / ((last / since) ** (1 / 3) - 1)
+    return lambda flop: np.asarray(
+        flop / last * np.exp(lacks * (np.cbrt(last / flop) - 1)), np.float64
+    )
+
+
+LAWS: tuple[Law, ...] = (_roofline, _rate)
 
 
 def beyond_error(

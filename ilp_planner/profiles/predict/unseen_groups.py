@@ -83,13 +83,15 @@ def stretched(known: Known, name: str, target: Setting) -> Stretched | None:
         factor = _ring_ratio(name, target, kind, source)
         return Stretched(curve, 1.0, factor, (), basis + "no rows of these links")
     latency = _latency_ratio(known[kind], name, target, kind, source)
-    factor = volume(name, target) / volume(kind, source)
     if target.hosts == 1:
+        factor = volume(name, target) / volume(kind, source)
         source, factor = _within_host(known[kind], name, target, kind, source, factor)
         curve = known[kind][source]
         latency = _latency_ratio(known[kind], name, target, kind, source)
         return Stretched(curve, latency, factor, (), f"{kind} among {source}, hops and bandwidth")
     parts = _ring_parts(known, target) if kind == name == ALL_REDUCE and source.hosts <= 2 else ()
+    tree = not parts and kind == name == ALL_REDUCE and _by_trees(known[kind])
+    factor = volume(name, target, tree=tree) / volume(kind, source, tree=tree)
     return Stretched(curve, latency, factor, parts, basis + "hops and bytes per host's network")
 
 
@@ -127,9 +129,9 @@ def _ring_ratio(name: str, target: Setting, kind: str, source: Setting) -> float
 def _ring_parts(known: Known, target: Setting) -> tuple[Stretched, ...]:
     """Return the two halves of a ring all-reduce among more than two hosts.
 
-    Between two hosts NCCL's trees send half of what a ring does; with more its rings are the faster
-    ones again for large sizes (tuning.cc counts the speed within a host for up to two), and a ring
-    all-reduce is a reduce-scatter and an all-gather.
+    Between two hosts NCCL's trees send half of what a ring does; with more they send no less, and
+    its rings are the faster ones again for large sizes (tuning.cc counts the speed within a host
+    for up to two). A ring all-reduce is a reduce-scatter and an all-gather.
     """
     halves = []
     for name in HALF_RINGS if target.hosts > 2 else ():
@@ -143,6 +145,20 @@ def _ring_parts(known: Known, target: Setting) -> tuple[Stretched, ...]:
             return ()
         halves.append(made)
     return tuple(halves)
+
+
+def _by_trees(curves: Mapping[Setting, Curve]) -> bool:
+    """Tell whether trees explain the all-reduces between two hosts, not rings.
+
+    Whichever has their largest messages pass the networks at the more even speed.
+    """
+    ends = [(s, float(c.times[-1]) / c.range[1]) for s, c in curves.items() if s.hosts == 2]
+    spread = {
+        tree: float(np.ptp([math.log(volume(ALL_REDUCE, s, tree=tree) / t) for s, t in ends]))
+        for tree in (False, True)
+        if ends
+    }
+    return bool(ends) and spread[True] < spread[False]
 
 
 def _within_host(

@@ -15,7 +15,8 @@ from ilp_planner.costs.megatron.job import layout_of, spread, virtual_sizes
 from ilp_planner.costs.megatron.memory import fits, most_layers
 from ilp_planner.costs.megatron.network import Network
 from ilp_planner.costs.megatron.ranks import RankCosts
-from ilp_planner.mixed.megatron.parts import Variant, megatron_parts
+from ilp_planner.mixed.megatron.parts import megatron_parts
+from ilp_planner.mixed.megatron.variants import Variant
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
@@ -70,13 +71,13 @@ def test_an_all_to_all_sends_directly():
 
 
 def test_pipeline_pairs_pass_the_card_together():
-    inside = network().transfer_seconds(job(pp=2, dp=2, order=ORDERS[1]), 0, 1e6)
+    inside = network().transfer(job(pp=2, dp=2, order=ORDERS[1]), 0).seconds(1e6)
     assert inside == pytest.approx(5e-6 + 1e6 / 200e9)
-    across = network().transfer_seconds(job(pp=2, dp=2), 0, 1e6)
+    across = network().transfer(job(pp=2, dp=2), 0).seconds(1e6)
     assert across == pytest.approx(15e-6 + 2 * 1e6 / 20e9)
-    back = network().transfer_seconds(job(pp=4), 3, 1e6)
+    back = network().transfer(job(pp=4), 3).seconds(1e6)
     assert back == pytest.approx(15e-6 + 1e6 / 20e9)
-    assert network().transfer_seconds(job(dp=4), 0, 1e6) == 0
+    assert network().transfer(job(dp=4), 0).seconds(1e6) == 0
 
 
 def test_the_schedule_of_equal_ranks_is_the_published_one():

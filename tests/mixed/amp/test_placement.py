@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.mixed.amp.test_space import partitions
 
 from ilp_planner.costs.amp import AmpCosts, AmpDegrees, slowness
 from ilp_planner.errors import InfeasibleError
@@ -19,6 +18,7 @@ from ilp_planner.mixed.amp.placement import best_links, cpsat_counts, in_order, 
 from ilp_planner.mixed.amp.routes import Hosts, pipelines, placements, transport
 from ilp_planner.mixed.amp.space import amp_space, rank_plans
 from tests.amp_cases import clusters, experiment, profiles, published
+from tests.mixed.amp.test_space import partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,6 @@ from ilp_planner.mixed.amp.space import (
     best_partition,
     configuration_graph,
     default_routes,
-    divisors,
     rank_plans,
 )
 from ilp_planner.profiles.amp import read_amp
@@ -194,12 +193,7 @@ def test_a_published_configuration_through_a_backend(name: str) -> None:
     assert plan is not None
     cost = costs.plan_cost(plan, found.cluster)
     assert cost.iteration_time == pytest.approx(solution.objective, rel=1e-12)
-    assert len({part.family(arc) for arc in range(part.whole.arcs)}) == 1
-
-
-@pytest.mark.parametrize("number", [1, 2, 12, 49, 97, 360])
-def test_divisors(number: int) -> None:
-    assert divisors(number) == tuple(d for d in range(1, number + 1) if number % d == 0)
+    assert len({part.family(arc) for arc in range(part.stage_graph.arcs)}) == 1
 
 
 # ---- what is left out

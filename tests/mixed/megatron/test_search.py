@@ -22,6 +22,8 @@ from ilp_planner.mixed.megatron.partition import best_cut
 from ilp_planner.mixed.megatron.parts import megatron_parts
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.profiles.analytic_layers import analytic_layers
+from ilp_planner.profiles.link_times import SEND, link_times
+from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers.base import Limits
 from ilp_planner.specs.cluster import NodeGroup
@@ -193,12 +195,12 @@ def test_other_solvers_find_the_same(solver):
 def test_certificates_are_derived_again_and_false_ones_refuted():
     problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
     found = solve_groups(problem)
-    check = check_group_certificate(problem, found.certificate, found.plan)
+    check = check_group_certificate(problem, found.certificate)
     assert check.holds
     assert check.bound == pytest.approx(found.objective)
     best = min(found.certificate["parts"], key=lambda part: part["bound_s"] or math.inf)
     best["bound_s"] *= 1.01
-    assert not check_group_certificate(problem, found.certificate, found.plan).holds
+    assert not check_group_certificate(problem, found.certificate).holds
 
 
 def test_a_stop_at_once_keeps_a_bound():
@@ -254,11 +256,15 @@ def test_measured_times_of_layers_are_used(degrees):
     assert found.objective > 100 * solve_groups(problem(1.0)).objective
 
 
-@pytest.mark.parametrize("seed", [10, 15])
-def test_measured_layers_may_differ(seed):
-    """Then no range of layers stands for the others, and a rank's time depends on its layout."""
+@pytest.mark.parametrize(
+    ("seed", "cluster"),
+    [(10, small_cluster(1, 1, slow=1)), (15, small_cluster(1, 2)), (16, small_cluster(2, 1))],
+    ids=["two types", "a node", "two nodes"],
+)
+def test_measured_layers_may_differ(seed, cluster):
+    """Then no range of layers stands for the others, and a rank's time depends on its layout; with
+    optimiser steps and links that were measured as well."""
     rng = random.Random(seed)
-    cluster = small_cluster(1, 2, slow=rng.choice([0, 1]))
     model = small_model(**{**SHORT, "layers": 4})
     estimate = analytic_layers(model, cluster, [1, 2])
     time = {
@@ -266,9 +272,34 @@ def test_measured_layers_may_differ(seed):
         for key, row in estimate.time.items()
         if key.samples <= 2 and key.tp <= 2
     }
-    profile = dataclasses.replace(estimate, source="metis:somewhere", time=time)
+    steps = {
+        pair: 20 * row * np.array([rng.choice([1, 1, 3]) for _ in row])
+        for pair, row in estimate.optimizer.items()
+    }
+    profile = dataclasses.replace(
+        estimate, source="metis:somewhere", time=time, optimizer=steps, links=measured_links(rng)
+    )
     problem = build_megatron_problem(cluster, model, global_batch=4, profile=profile)
     assert_optimal(problem)
+    found = solve_groups(problem)
+    assert check_group_certificate(problem, found.certificate).holds
+
+
+def measured_links(rng):
+    """Return some collectives and messages of the small clusters, none of them a straight line."""
+    groups = [("all_gather", 2, 1), ("reduce_scatter", 2, 1), ("all_reduce", 2, 2), (SEND, 2, 1)]
+    groups += [("reduce_scatter", 2, 2), ("all_gather", 2, 2), (SEND, 2, 2)]
+    rows = [
+        {
+            "record": "point_to_point" if name == SEND else "collective",
+            "name": name, "group_size": size, "hosts": hosts, "stride": hosts, "groups": 1,
+            "bytes": count, "time_s": 1e-4 + (count / 1e9) ** 1.2 * hosts * factor,
+        }
+        for name, size, hosts in rng.sample(groups, 5)
+        for factor in [rng.choice([0.1, 1, 5])]
+        for count in (2**12, 2**18, 2**24, 2**28)
+    ]  # fmt: skip
+    return link_times(measurements_of(rows, "links.csv"))
 
 
 @pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])

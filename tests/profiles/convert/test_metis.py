@@ -17,12 +17,8 @@ from ilp_planner.profiles.measurements import (
     read_measurements,
     write_measurements,
 )
-from ilp_planner.profiles.metis import (
-    MetisProfile,
-    MetisRow,
-    read_metis_profile,
-    write_metis_profile,
-)
+from ilp_planner.profiles.metis import MetisProfile, MetisRow
+from ilp_planner.profiles.metis_files import read_metis_profile, write_metis_profile
 from tests.metis_cases import SAMPLES, needs_data
 
 TIME = st.floats(min_value=1e-6, max_value=1e7, allow_nan=False)

@@ -11,6 +11,7 @@ from ilp_planner.profiles.measure import layers as module
 from ilp_planner.profiles.measure.run import measure_model
 from ilp_planner.profiles.measure.target import Target
 from ilp_planner.profiles.measurements import Record, read_measurements, rows_of
+from tests.profiles.measure.small_chains import CHAINS
 from tests.profiles.measure.small_decoders import GPT, LLAMA, spec
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
@@ -95,6 +96,17 @@ def test_operators_are_measured_with_events(gpu, tmp_path):
         assert row["forward_s"] == pytest.approx(STEP_MS / 1e3)
 
 
+@pytest.mark.parametrize("name", ["resnet", pytest.param("t5", marks=pytest.mark.slow)])
+def test_other_models_are_measured_with_events(gpu, tmp_path, name):
+    path = tmp_path / "h100.csv"
+    records = (Record.LAYER,)
+    summary = measure_model(spec(CHAINS[name], "bf16"), output=path, records=records, repeats=1)
+    assert (summary.measured, summary.failed, summary.exhausted) == (6, [], [])
+    table = read_measurements(path)
+    for row in rows_of(table.of(Record.LAYER)):
+        assert row["forward_s"] == pytest.approx(STEP_MS / 1e3)
+
+
 def test_memory_that_does_not_suffice_while_gradients_are_made(gpu, tmp_path, monkeypatch):
     """The error comes out of the backward pass, and the next shard is measured all the same."""
     path = tmp_path / "h100.csv"
@@ -127,6 +139,6 @@ def test_a_gpu_that_cannot_be_used_at_all(gpu, tmp_path, monkeypatch):
     def refuse(*args, **options):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
 
-    monkeypatch.setattr("ilp_planner.profiles.measure.modules.Attention.forward", refuse)
+    monkeypatch.setattr("ilp_planner.profiles.measure.attention.Attention.forward", refuse)
     with pytest.raises(MeasureError, match="NVIDIA H100 80GB HBM3 cannot be used in bf16: CUDA"):
         measure_model(spec(LLAMA, "bf16"), output=tmp_path / "h100.csv")

@@ -52,10 +52,16 @@ def test_a_degree_that_does_not_divide_is_refused_with_those_that_do():
 
 
 def test_what_is_not_measured_is_named():
-    latent = LatentAttention(key_value_rank=8, key=8, rotary=4, value=8)
-    with pytest.raises(UsageError, match="latent attention"):
-        decoder_of(spec(replace(LLAMA, latent=latent)))
-    with pytest.raises(UsageError, match="multi-token prediction"):
-        decoder_of(spec(replace(LLAMA, prediction_layers=1)))
     with pytest.raises(UsageError, match="found family 't5', expected gpt or decoder"):
         decoder_of(read_model(ROOT / "models" / "t5-770m.toml"))
+
+
+def test_channels_that_are_turned_are_pairs():
+    latent = LatentAttention(key_value_rank=12, key=8, rotary=3, value=8)
+    odd = replace(spec(), architecture=replace(LLAMA, latent=latent))
+    with pytest.raises(UsageError, match=r"latent.rotary: found 3 channels, expected an even"):
+        decoder_of(odd)
+    with pytest.raises(UsageError, match="head: found 5 channels, expected an even number"):
+        decoder_of(replace(odd, architecture=replace(LLAMA, head=5)))
+    learned = replace(PLAIN, head=5)
+    assert decoder_of(replace(odd, architecture=learned)) == learned

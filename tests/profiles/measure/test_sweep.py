@@ -255,7 +255,7 @@ def test_links_are_in_the_times(tmp_path):
     links = measurements_of(
         [
             {"record": "collective", "name": "all_reduce", "group_size": 2, "hosts": 1}
-            | {"stride": 1, "groups": 1, "bytes": size, "time_s": 1.0 + size * 1e-6}
+            | {"stride": 1, "groups": 1, "bytes": size, "time_s": 1000.0 + size * 1e-6}
             for size in (64, 4096, 2**20)
         ],
         "links.csv",
@@ -263,10 +263,10 @@ def test_links_are_in_the_times(tmp_path):
     measure(path, degrees=(1, 2), micro_batches=(1,), links=links)
     (row,) = rows_at(path, name="layer", tp=2)
     assert "messages" not in row
-    assert 4.0 < row["time_s"] < 5.0, "two all-reduces each way, of a second"
-    assert 2.0 < row["forward_s"] < 2.5
+    assert 4000 < row["time_s"] < 4500, "two all-reduces each way, of a thousand seconds"
+    assert 2000 < row["forward_s"] < 2250
     (alone,) = rows_at(path, name="layer", tp=1)
-    assert alone["time_s"] < 1.0
+    assert alone["time_s"] < 500
     with pytest.raises(ProfileError, match="expected rows of all_reduce"):
         measure(path, links=measurements_of([], "none.csv"))
 
@@ -291,6 +291,6 @@ def test_nothing_is_begun_that_cannot_be_done(tmp_path):
     path = tmp_path / "profile.csv"
     with pytest.raises(UsageError, match="expected a divisor of 2"):
         measure(path, degrees=(1, 4))
-    with pytest.raises(UsageError, match="expected gpt: of others only whole layers"):
+    with pytest.raises(UsageError, match="expected gpt, t5 or resnet: of others"):
         measure(path, records=(Record.OPERATOR,))
     assert not path.exists()

@@ -170,6 +170,28 @@ def test_an_all_reduce_over_more_hosts_is_a_ring_again() -> None:
     assert found.value == pytest.approx(ring("all_reduce", 2.0**30, 32, 4), rel=0.05)
 
 
+def trees(hosts, per_host):
+    """An ideal all-reduce by NCCL's two trees, each with half of the tensor."""
+    passes = 1 if hosts == 2 else 2
+    return 8e-5 + passes * SIZES * (PER_HOST / per_host) / NIC
+
+
+@pytest.mark.parametrize("per_host", [1, 2, 4])
+def test_trees_are_known_by_the_all_reduces_alone(per_host: int) -> None:
+    """Between two hosts they send the whole once, whatever the group; among more, twice."""
+    rows = [
+        row(size, time, "all_reduce", 2 * r, 2, PER_HOST // r, PER_HOST // r)
+        for r in (1, 2, 4, 8)
+        if r != per_host
+        for size, time in zip(SIZES, trees(2, r), strict=True)
+    ]
+    predictor = CollectivePredictor(measurements_of(rows, "trees"))
+    for hosts in (2, 4):
+        group = {"group_size": hosts * per_host, "hosts": hosts, "stride": PER_HOST // per_host}
+        found = predictor.predict("all_reduce", float(SIZES[-1]), **group).value
+        assert found == pytest.approx(trees(hosts, per_host)[-1], rel=0.02)
+
+
 def test_sizes_of_groups_within_a_host() -> None:
     table = cluster(hosts=(1,))
     kept = table.frame[table.frame["group_size"] != 8]

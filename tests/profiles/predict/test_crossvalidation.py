@@ -69,5 +69,46 @@ def test_other_series_tell_where_a_series_has_too_few_rows():
     assert own == pytest.approx(0, abs=1e-3)
     assert helped is not None
     assert helped > 0.005
-    two = fit_law(GRID[:2], exact()[:2], Quantity.TIME)
-    assert expected_error(Trials(two), (), two, np.array([1.0, 8.0, 1.0, 1.0])) is None
+    one = fit_law(GRID[:1], exact()[:1], Quantity.TIME)
+    beyond = np.array([1.0, 2.0, 1.0, 1.0])
+    assert expected_error(Trials(one), (), one, beyond) is None
+    told = expected_error(Trials(one), [Trials(rich)], one, beyond)
+    alone = Trials(rich).beyond(1, 1, alone=True)
+    assert alone is not None
+    assert told == pytest.approx(alone.errors.mean())
+
+
+def test_errors_beyond_hold_on_tables_of_any_noise():
+    """They are neither much too small nor too large, for steps in one dimension and in both."""
+    rng = np.random.default_rng(4)
+    points = np.array([[8.0, 4.0, 1, 1], [2.0, 16.0, 1, 1], [8.0, 16.0, 1, 1]])
+    truth = 1e-3 + 5e-3 * points[:, 1] / points[:, 0]
+    for noise in (0.02, 0.1):
+        laws = [law_of(exact() * np.exp(rng.normal(0, noise, len(GRID)))) for _ in range(12)]
+        tests = [Trials(law) for law in laws]
+        errors = np.array([np.abs(law.at(points) / truth - 1) for law in laws])
+        claims = np.array(
+            [
+                [
+                    expected_error(own, [t for t in tests if t is not own], own.law, point)
+                    for point in points
+                ]
+                for own in tests
+            ]
+        )
+        assert (errors <= 2 * claims).mean() > 0.85
+        assert errors.mean() / 1.5 < claims.mean() < 4 * errors.mean()
+
+
+def test_not_to_be_split_is_a_step_of_its_own():
+    rng = np.random.default_rng(5)
+    split = GRID[:, 0] > 1
+    law = fit_law(GRID[split], exact()[split] * rng.uniform(0.9, 1.1, split.sum()), Quantity.TIME)
+    whole, less = (np.array([tp, 4.0, 1.0, 1.0]) for tp in (1.0, 8.0))
+    own = Trials(law)
+    back = own.beyond(0, -1)
+    assert back is not None
+    assert expected_error(own, (), law, whole) == pytest.approx(
+        2 * (back.errors.mean() + own.edge.errors.mean()) / 2
+    )
+    assert expected_error(own, (), law, less) > 0

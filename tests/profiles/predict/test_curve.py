@@ -21,7 +21,7 @@ row = st.tuples(st.floats(1, 1e12), st.floats(1e-9, 1e6))
 @given(st.lists(row, min_size=1, max_size=20), st.lists(row, min_size=1, max_size=5))
 def test_monotone_and_positive_whatever_the_rows(rows, others) -> None:
     sibling = curve_of(*zip(*others, strict=True))
-    curve = curve_of(*zip(*rows, strict=True), [sibling])
+    curve = curve_of(*zip(*rows, strict=True), [sibling], alike=[sibling])
     asked = np.sort(np.concatenate([[0.0], curve.sizes, np.geomspace(1e-3, 1e16, 200)]))
     found = curve(asked)
     assert np.isfinite(found).all()
@@ -34,8 +34,8 @@ def test_a_latency_and_a_bandwidth_are_found_exactly() -> None:
     asked = np.array([0, 1, 100, 3e5, 2e9, 1e12])
     assert curve(asked) == pytest.approx(exact(asked), rel=1e-9)
     assert left_out_error(SIZES, exact(SIZES)) == pytest.approx(0, abs=1e-9)
-    assert end_error(SIZES, exact(SIZES), 64.0) == pytest.approx(0, abs=1e-9)
-    assert end_error(SIZES, exact(SIZES), 1 / 64) == pytest.approx(0, abs=1e-9)
+    assert end_error(SIZES, exact(SIZES), 3) == pytest.approx(0, abs=1e-9)
+    assert end_error(SIZES, exact(SIZES), -3) == pytest.approx(0, abs=1e-9)
 
 
 def test_rows_that_rise_are_kept_as_they_are() -> None:
@@ -52,6 +52,22 @@ def test_one_row_far_off_moves_nothing_else() -> None:
     assert curve(SIZES[-2:]) == pytest.approx(times[-2:])
 
 
+def test_rows_of_other_numbers_say_how_it_rises_between_two_rows() -> None:
+    def bent(sizes):
+        return np.maximum(2e-5, np.asarray(sizes) / 3e9)
+
+    rows = SIZES[::4]
+    alone = curve_of(rows, bent(rows))
+    helped = curve_of(rows, bent(rows), alike=[curve_of(SIZES, 3 * bent(SIZES))])
+    assert helped(rows) == pytest.approx(bent(rows))
+    off, less = (np.abs(c(SIZES) / bent(SIZES) - 1).max() for c in (alone, helped))
+    assert less < off / 2
+    # None of it says anything beyond the rows, or where it has none between them.
+    assert helped(4 * rows[-1]) == pytest.approx(alone(4 * rows[-1]))
+    same = curve_of(rows, bent(rows), alike=[curve_of(rows, bent(rows))])
+    assert same(SIZES) == pytest.approx(alone(SIZES))
+
+
 def test_repeated_sizes_count_once() -> None:
     curve = curve_of([8, 64, 64, 64, 512], [1.0, 2.0, 2.2, 90.0, 3.0])
     assert curve.sizes.tolist() == [8, 64, 512]
@@ -65,7 +81,7 @@ def test_one_row_and_two_rows() -> None:
     two = curve_of([1000, 3000], [2e-3, 4e-3])
     assert two([0, 2000, 7000]) == pytest.approx([1e-3, 3e-3, 8e-3])
     assert left_out_error([1000, 3000], [2e-3, 4e-3]) is None
-    assert end_error([1000, 2000, 3000], [1, 2, 3], 4.0) is None
+    assert end_error([1000, 2000, 3000], [1, 2, 3], 1) is None
 
 
 def test_rows_in_proportion_leave_some_latency() -> None:

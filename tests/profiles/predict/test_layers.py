@@ -193,9 +193,10 @@ def test_few_rows(count):
     found = time_at(measurements_of(rows, "lab.csv"), 1, 16)
     assert found.value > law(1, SAMPLES[count - 1])
     assert found.provenance is Provenance.EXTRAPOLATED
-    assert found.error is None
+    assert (found.error is None) == (count == 1)
     if count == 2:
         assert found.value == pytest.approx(law(1, 16), rel=1e-6)
+        assert found.error > 0
 
 
 def test_what_was_never_varied_is_said():
@@ -204,6 +205,16 @@ def test_what_was_never_varied_is_said():
     assert found.error is None
     assert "no row varies the tensor-parallel degree" in found.basis
     assert found.value < time_at(made, 1, 2).value
+
+
+def test_what_was_never_varied_has_the_error_of_other_layers_that_were():
+    rows = [row(1, n, law(1, n)) for n in SAMPLES]
+    split = [row(tp, n, law(tp, n)) | {"name": "other"} for tp in (1, 2, 4) for n in SAMPLES]
+    found = LayerPredictor(measurements_of([*rows, *split], "lab.csv")).predict(
+        "time_s", name=rows[0].get("name", ""), tp=4, micro_batch=2
+    )
+    assert "no row varies the tensor-parallel degree" in found.basis
+    assert found.error > 0.01
 
 
 def test_out_of_memory_is_never_a_value():

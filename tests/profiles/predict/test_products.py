@@ -31,8 +31,8 @@ def test_rows_and_between_and_beyond():
     assert row.provenance is Provenance.MEASURED
     assert between.provenance is Provenance.INTERPOLATED
     assert between.value == pytest.approx(seconds(2.0 * 768**3), rel=0.1)
-    assert above.value == pytest.approx(seconds(2.0 * 4096**3), rel=1e-3)
-    assert above.error == pytest.approx(0, abs=1e-3)
+    assert above.value == pytest.approx(seconds(2.0 * 4096**3), rel=5e-3)
+    assert above.error == pytest.approx(0, abs=5e-3)
     assert above.provenance is below.provenance is Provenance.EXTRAPOLATED
     assert 0 < below.value <= row.value
 
@@ -49,7 +49,7 @@ def test_a_row_that_was_carried_is_not_measured():
 @settings(max_examples=40)
 @given(
     times=st.lists(st.floats(1e-6, 1e2), min_size=1, max_size=6),
-    asked=st.lists(st.floats(1.0, 1e16), min_size=2, max_size=10),
+    asked=st.lists(st.floats(1.0, 1e16), min_size=2, max_size=5),
 )
 def test_more_work_never_takes_less(times, asked):
     made = products(dict(zip(SIZES, itertools.cycle(times), strict=False)).__getitem__)
@@ -58,6 +58,24 @@ def test_more_work_never_takes_less(times, asked):
     guessed = [p.value for p in found if p.provenance is not Provenance.MEASURED]
     assert all(value > 0 for value in guessed)
     assert all(a <= b * (1 + 1e-9) for a, b in itertools.pairwise(guessed))
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    [lambda n: 1 / (1 + 600 / n), lambda n: np.exp(-600 / n), lambda n: 1 - np.exp(-n / 1500)],
+)
+def test_a_rate_that_rises_goes_on_rising(lacks):
+    """Neither the last rate goes on, nor does it grow without limit, whichever way it saturates."""
+    predictor = ProductPredictor(
+        products(lambda f: 1e-5 + f / (1e14 * lacks(np.cbrt(f / 2)))),
+    )
+    last = SIZES[-1] / predictor.predict(SIZES[-1]).value
+    for n in (4096, 8192):
+        flop = 2.0 * n**3
+        expected = 1e-5 + flop / (1e14 * lacks(n))
+        found = predictor.predict(flop).value
+        assert found == pytest.approx(expected, rel=0.16)
+        assert abs(found - expected) < abs(flop / last - expected)
 
 
 def test_one_row_makes_a_rate():

@@ -53,10 +53,6 @@ class MetisGraph:
     groups: dict[tuple[int, int, int], MetisGroup]
     model: str = ""
 
-    def path_cost(self, path: Sequence[int]) -> float:
-        """Return seconds per iteration of a path."""
-        return self.graph.path_time(path) + self.constant
-
     def plan_of(self, path: Sequence[int]) -> GroupPlan:
         """Return the plan that a path stands for."""
         stages = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.groups import GroupOption
+from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +18,6 @@ MOST_CANDIDATES = 1_000_000  # such groups times ranges of layers
 def most_mixed(layers: int) -> int:
     """Return how many groups of several types can be tried on all ranges of so many layers."""
     return max(MOST_MIXED, MOST_CANDIDATES * 2 // (layers * (layers + 1)))
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """Return all divisors, ascending."""
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return tuple(sorted({*small, *(number // n for n in small)}))
 
 
 def single_type_options(

@@ -10,20 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
-from ilp_planner.mixed.options import (
+from ilp_planner.mixed.planner.options import (
     MOST_MIXED,
-    divisors,
     mixed_options,
     single_type_options,
 )
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 DEGREES = st.lists(st.sets(st.sampled_from([1, 2, 3, 4])), min_size=3, max_size=3)
-
-
-@given(st.integers(1, 2000))
-def test_divisors(number: int) -> None:
-    assert divisors(number) == tuple(n for n in range(1, number + 1) if number % n == 0)
 
 
 def by_hand(counts, degrees, samples):

@@ -20,7 +20,7 @@ from ilp_planner.costs.layers import LayerCosts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.mixed.place import GroupChoice, Seats
+    from ilp_planner.mixed.planner.place import GroupChoice, Seats
     from ilp_planner.mixed.problem import GroupProblem
 
 UNITS = 1_000_000  # of the objective, in the compute time of a micro-batch

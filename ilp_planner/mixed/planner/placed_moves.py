@@ -13,8 +13,10 @@ from ilp_planner.mixed.evaluate import evaluate_groups
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.mixed.planner_space import PlannerPart
-    from ilp_planner.mixed.solve import GroupSearch, PartState
+    from numpy.typing import NDArray
+
+    from ilp_planner.mixed.planner.parts import PlannerPart
+    from ilp_planner.mixed.search import GroupSearch, PartState
 
 Rows = list[tuple[int, int, int]]
 """Option, start and stop of each stage."""
@@ -53,9 +55,10 @@ def improve_placed(search: GroupSearch, state: PartState, choices: Sequence[int]
 def neighbours(part: PlannerPart, choices: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield rows of candidates in which a few stages differ: two have swapped groups, or places,
     a cut has moved by a layer, two share a group of the devices of both, or one is two halves."""
-    c = part.everything()
+    c = part.catalogue.stages
+    use = part.catalogue.use
     rows = [(int(c.option[n]), int(c.start[n]), int(c.stop[n])) for n in choices]
-    for stages in (*_swapped(rows), *_cut_anew(rows), *_merged(part, rows), *_halved(part, rows)):
+    for stages in (*_swapped(rows), *_cut_anew(rows), *_merged(use, rows), *_halved(use, rows)):
         found = []
         for option, start, stop in stages:
             same = (c.option == option) & (c.start == start) & (c.stop == stop)
@@ -87,17 +90,17 @@ def _cut_anew(rows: Rows) -> Iterator[Rows]:
             yield stages
 
 
-def _merged(part: PlannerPart, rows: Rows) -> Iterator[Rows]:
+def _merged(use: NDArray[np.int64], rows: Rows) -> Iterator[Rows]:
     for a in range(len(rows) - 1):
-        both = part.use[rows[a][0]] + part.use[rows[a + 1][0]]
-        for option in np.flatnonzero((part.use == both).all(axis=1)).tolist():
+        both = use[rows[a][0]] + use[rows[a + 1][0]]
+        for option in np.flatnonzero((use == both).all(axis=1)).tolist():
             yield [*rows[:a], (option, rows[a][1], rows[a + 1][2]), *rows[a + 2 :]]
 
 
-def _halved(part: PlannerPart, rows: Rows) -> Iterator[Rows]:
+def _halved(use: NDArray[np.int64], rows: Rows) -> Iterator[Rows]:
     for a, (whole, start, stop) in enumerate(rows):
         middle = (start + stop) // 2
-        for option in np.flatnonzero((2 * part.use == part.use[whole]).all(axis=1)).tolist():
+        for option in np.flatnonzero((2 * use == use[whole]).all(axis=1)).tolist():
             for cut in (middle, middle + 1):
                 halves = [(option, start, cut), (option, cut, stop)]
                 yield [*rows[:a], *halves, *rows[a + 1 :]]

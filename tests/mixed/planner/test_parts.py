@@ -13,7 +13,8 @@ from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.planner_space import LEVELS, PlannerPart
+from ilp_planner.mixed.planner.graphs import LEVELS
+from ilp_planner.mixed.planner.parts import PlannerPart
 from ilp_planner.mixed.problem import GroupProblem
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.result import Status
@@ -152,13 +153,13 @@ def test_odd_tensor_groups_take_no_more_seats_than_they_need() -> None:
         and {2, 3} <= set(p.costs.degrees()[p.cluster.type_names[0]])
     )
     part = PlannerPart(problem, 1)
-    part.graph(np.inf, None)
-    of = dict(zip(part.options, part.use, strict=True))
+    found = part.catalogue
+    of = dict(zip(found.options, found.use, strict=True))
     rest = (0,) * (len(problem.cluster.type_names) - 1)
     three, two = of[GroupOption(3, (1, *rest))], of[GroupOption(2, (1, *rest))]
-    assert (three <= part.capacity).all()
-    assert (two <= part.capacity).all()
-    assert (2 * two > part.capacity).any()
+    assert (three <= found.capacity).all()
+    assert (two <= found.capacity).all()
+    assert (2 * two > found.capacity).any()
 
 
 def test_levels_begin_at_none_after() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.mixed.place import GroupChoice
+    from ilp_planner.mixed.planner.place import GroupChoice
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.specs.cluster import ClusterSpec
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ilp_planner.mixed.space import Placed
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 
 if TYPE_CHECKING:
@@ -42,15 +43,6 @@ class GroupChoice:
 
 Seats = list[list[int]]
 """Of each stage and each of its replicas, in the order of the types: the node."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """The cheapest plan found, None without one. bound: seconds that no packed placement of the
-    same groups undercuts, inf where there is none."""
-
-    plan: GroupPlan | None
-    bound: float
 
 
 def place(
@@ -84,7 +76,7 @@ def place(
     if steps.left > 0:
         return Placed(plan=search.plan, bound=search.cost)
     if search.plan is None or not cluster.symmetric:
-        from ilp_planner.mixed.place_nodes import place_nodes
+        from ilp_planner.mixed.planner.place_nodes import place_nodes
 
         for found in place_nodes(problem, micro_batches, choices, seconds=SECONDS):
             search.offer(found)

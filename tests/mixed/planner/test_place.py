@@ -13,15 +13,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
-from ilp_planner.mixed.place import GroupChoice, every_packing, packings, place, seated
-from ilp_planner.mixed.place_nodes import place_nodes
+from ilp_planner.mixed.planner.place import GroupChoice, every_packing, packings, place, seated
+from ilp_planner.mixed.planner.place_nodes import place_nodes
 from tests.costs.mixed_instances import cluster_of
 from tests.mixed.brute import group_ways, packed_counts, random_problem, seatings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.mixed.place import Seats
+    from ilp_planner.mixed.planner.place import Seats
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.specs.cluster import ClusterSpec
 

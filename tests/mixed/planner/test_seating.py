@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.planner_space import PlannerPart
-from ilp_planner.mixed.seating import Seating
+from ilp_planner.mixed.planner.parts import PlannerPart
+from ilp_planner.mixed.planner.seating import Seating
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from tests.mixed.brute import random_problem
 

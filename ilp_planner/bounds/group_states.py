@@ -1,0 +1,100 @@
+"""The state of a group of devices, by which what is sent to it costs.
+
+What a stage sends costs what the *state* of the group behind it says: its class, and how many
+devices are taken of the node in which it has its devices of one type, by it and by the groups after
+it that share this node with it one after the other. A sender with few devices of that type may
+join them as long as the node has room, or has them in another node, which costs more. That counts
+seats within nodes, not how nodes are shared out, and for one type of each class: every packed
+placement is among what is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class States:
+    """What senders tell groups apart by.
+
+    counted: int64 [classes], the type whose devices in a node are counted, -1 without.
+    direct, parted: int64 [classes], columns of what sending costs: to such a group as near as it
+    can be, and to one that shares no node of the counted type with the sender. size: int64 [types],
+    devices of every node of a type. offset: int64 [classes], the first state of a class: devices of
+    the node taken, 0 where these are unknown and anyone may join, up to all of them. group, taken:
+    int64 [S], class and devices of a state. better: bool [S, S], sending to a group of the first
+    state never costs more than to one of the second, now or later.
+    """
+
+    counted: NDArray[np.int64]
+    direct: NDArray[np.int64]
+    parted: NDArray[np.int64]
+    size: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    group: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    better: NDArray[np.bool_]
+
+
+def states(
+    send_time: NDArray[np.float64],
+    send_total: NDArray[np.float64],
+    counted: NDArray[np.int64],
+    direct: NDArray[np.int64],
+    parted: NDArray[np.int64],
+    size: NDArray[np.int64],
+) -> States:
+    """Return the states of groups.
+
+    Parameters
+    ----------
+    send_time, send_total: float64 [rows, columns], as in `GroupChain`.
+    """
+    number = np.where(counted >= 0, size[counted] + 1 if size.size else 1, 1)
+    group = np.repeat(np.arange(counted.size), number)
+    offset = np.cumsum(number) - number
+    taken = np.arange(group.size) - offset[group]
+    columns = send_time.shape[1]
+    less = np.ones((columns, columns), np.bool_)
+    for costs in (send_time, send_total):
+        for k in range(columns):
+            less[k] &= (costs[:, k, None] <= costs).all(axis=0)
+    near, far = direct[group], np.where(taken > 0, parted[group], direct[group])
+    better = np.ones((group.size, group.size), np.bool_)
+    for own in (near, far):
+        for other in (near, far):
+            better &= less[own[:, None], other]
+    better |= (group[:, None] == group) & (taken[:, None] <= taken)
+    return States(
+        counted=counted,
+        direct=direct,
+        parted=parted,
+        size=size,
+        offset=offset.astype(np.int64),
+        group=group.astype(np.int64),
+        taken=taken.astype(np.int64),
+        better=better,
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def step(a, s, mode, own, state, seats, counted, direct, parted, size, offset, group, taken):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the state of a candidate that stands before a state, and the column of what it sends;
+    -1, -1 where that cannot be. mode 1: in the same node; 0: in another one, if that is known."""
+    c = group[s]
+    d = counted[c]
+    near = d >= 0 and taken[s] > 0 and seats[a, d] > 0
+    if mode == 1:
+        if not near or taken[s] + seats[a, d] > size[d]:
+            return -1, -1
+        if counted[own[a]] == d:
+            return offset[own[a]] + taken[s] + seats[a, d], direct[c]
+        return state[a], direct[c]
+    return state[a], parted[c] if near else direct[c]

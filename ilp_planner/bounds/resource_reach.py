@@ -1,0 +1,137 @@
+"""What ways from a source to a node of a stage graph cost at least, with prices on devices.
+
+No plan within the capacities undercuts it: every interval that the slowest stage may be in has its
+prices (`resource_prices`), and what is left of the capacities is counted coarsely.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numba
+import numpy as np
+
+from ilp_planner.bounds.arrays import INFINITE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Arcs(NamedTuple):
+    """Arcs sorted by tail: those of node v are first[v] .. first[v + 1].
+
+    first: int64 [nodes + 1]. head: int64 [arcs]. time, total: float64 [arcs], seconds, without and
+    with extras. peaks: float64 [arcs, K], seconds. use: int64 [arcs, types], devices. family: int64
+    [arcs].
+    """
+
+    first: NDArray[np.int64]
+    head: NDArray[np.int64]
+    time: NDArray[np.float64]
+    total: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    use: NDArray[np.int64]
+    family: NDArray[np.int64]
+
+
+class Nodes(NamedTuple):
+    """order: int64 [nodes], arcs go from earlier to later ones. sources: bool [nodes]. place: int64
+    [nodes], labels of one place may dominate each other."""
+
+    order: NDArray[np.int64]
+    sources: NDArray[np.bool_]
+    place: NDArray[np.int64]
+
+
+class Pricing(NamedTuple):
+    """Intervals of the slowest stage, and the capacities counted coarsely.
+
+    low, high: float64 [Q], seconds, by high. price: float64 [Q, types], seconds per device.
+    sizes, units: int64 [4], levels of the coarse capacity of the first four types, and the devices
+    of one level.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    price: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+    units: NDArray[np.int64]
+
+
+class Reach(NamedTuple):
+    """Least of any way from a source to each node: slowest: float64 [nodes]; peaks: float64 [nodes,
+    K]; priced: float64 [nodes, Q, levels], the sum with prices, for every coarse capacity."""
+
+    slowest: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    priced: NDArray[np.float64]
+
+
+def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the levels that the capacity of each of the first four types of devices is told apart
+    by, and the devices of one level: together at most `most` combinations."""
+    types = capacity[:4]
+    sizes, units = np.ones(4, np.int64), np.ones(4, np.int64)
+    each = max(int(most ** (1 / max(len(types), 1)) + 1e-9), 1)
+    for d, devices in enumerate(types):
+        unit = 1
+        while devices // unit + 1 > each:
+            unit *= 2
+        sizes[d], units[d] = devices // unit + 1, unit
+    return sizes, units
+
+
+@numba.njit(inline="always")
+def strides(sizes):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return by how many places one level of each type is apart."""
+    s2 = sizes[2] * sizes[3]
+    return np.array([sizes[1] * s2, s2, sizes[3], 1])
+
+
+@numba.njit(cache=True, nogil=True)
+def reach(arcs, nodes, pricing):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the least of any way to each node.
+
+    A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels, which is at
+    most (sum n_i) // unit: what is left of the capacity never allows less than it should.
+    """
+    first, head, time, total, use = arcs.first, arcs.head, arcs.time, arcs.total, arcs.use
+    high, price, sizes, units = pricing.high, pricing.price, pricing.sizes, pricing.units
+    count, kinds, rows, types = first.size - 1, arcs.peaks.shape[1], price.shape[0], use.shape[1]
+    s1, s2, s3 = sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3]
+    slowest = np.full(count, INFINITE)
+    peaks = np.full((count, kinds), INFINITE)
+    priced = np.full((count, rows, sizes[0] * s1), INFINITE)
+    k = np.zeros(4, np.int64)
+    for x in range(count):
+        v = nodes.order[x]
+        if nodes.sources[v]:
+            slowest[v] = 0.0
+            peaks[v, :] = 0.0
+            priced[v, :, :] = 0.0
+        if slowest[v] >= INFINITE:
+            continue
+        for a in range(first[v], first[v + 1]):
+            w = head[a]
+            slowest[w] = min(slowest[w], max(slowest[v], time[a]))
+            for n in range(kinds):
+                peaks[w, n] = min(peaks[w, n], max(peaks[v, n], arcs.peaks[a, n]))
+            for d in range(min(types, 4)):
+                k[d] = use[a, d] // units[d] if sizes[d] > 1 else 0
+            offset = k[0] * s1 + k[1] * s2 + k[2] * s3 + k[3]
+            for q in range(rows):
+                if time[a] > high[q]:
+                    continue
+                cost = total[a]
+                for d in range(types):
+                    cost += price[q, d] * use[a, d]
+                old, new = priced[v, q], priced[w, q]
+                for c0 in range(k[0], sizes[0]):
+                    for c1 in range(k[1], sizes[1]):
+                        for c2 in range(k[2], sizes[2]):
+                            begin = c0 * s1 + c1 * s2 + c2 * s3
+                            for c in range(begin + k[3], begin + sizes[3]):
+                                value = old[c - offset] + cost
+                                if value < new[c]:
+                                    new[c] = value
+    return Reach(slowest, peaks, priced)

@@ -1,0 +1,190 @@
+"""What plan files of both kinds share: the frame, inputs by name, the claim and the verdict.
+
+Times are seconds, sizes bytes; null stands for a number that does not exist (no plan, no bound).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlanError
+from ilp_planner.files import read_json
+from ilp_planner.formats.json_fields import Fields, shown
+from ilp_planner.formats.saved_plan import Claim, Reference, Verdict
+from ilp_planner.profiles.table import Provenance
+from ilp_planner.result import Status, Stop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.formats.saved_plan import Saved
+
+SCHEMA = "ilp-planner plan"
+VERSION = 1
+KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate")
+REFERENCE_KEYS = ("name", "sha256")
+RESULT_KEYS = (
+    "status",
+    "stopped_by",
+    "objective_s",
+    "bound_s",
+    "gap",
+    "bound_source",
+    "wall_s",
+    "solver",
+    "seed",
+    "versions",
+    "notes",
+)
+# Since the first version: files without them are read as well.
+SHARE_KEYS = ("provenance", "provenance_error")
+EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
+VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
+
+
+# ---- the frame ----------------------------------------------------------------------------------
+
+
+def encode_frame(
+    saved: Saved, plan: dict[str, Any], inputs: dict[str, Any], kind: str = ""
+) -> dict[str, Any]:
+    """Return what the file holds. kind: of plan; empty: of operators."""
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        **({"kind": kind} if kind else {}),
+        "plan": plan,
+        "inputs": inputs,
+        "result": None if saved.claim is None else _encode_claim(saved.claim),
+        "evaluation": None if saved.verdict is None else _encode_verdict(saved.verdict),
+        "certificate": saved.certificate or None,
+    }
+
+
+def open_plan(path: Path) -> Fields:
+    """Open a plan file of either kind.
+
+    Raises
+    ------
+    PlanError: it is none, or of another version.
+    """
+    root = Fields(read_json(path, PlanError), file=str(path))
+    root.choice("schema", (SCHEMA,))
+    if root.values.get("version") != VERSION:
+        raise root.error("version", str(VERSION))
+    return root
+
+
+def decode_judgement(root: Fields) -> dict[str, Any]:
+    """Read what is said of a plan, as fields of `Saved`."""
+    return {
+        "claim": _decode_claim(root.inside("result")) if root.optional("result") else None,
+        "verdict": (
+            _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
+        ),
+        "certificate": root.record("certificate") if root.optional("certificate") else {},
+    }
+
+
+# ---- inputs -------------------------------------------------------------------------------------
+
+
+def encode_reference(reference: Reference) -> dict[str, Any]:
+    """Return an input file's name and hash."""
+    return {"name": reference.name, "sha256": reference.sha256 or None}
+
+
+def decode_reference(fields: Fields) -> Reference:
+    """Read an input file's name and hash."""
+    fields.only(REFERENCE_KEYS)
+    name = fields.text("name")
+    if not name:
+        raise fields.error("name", "a name or a path")
+    return Reference(name=name, sha256=fields.text("sha256") if fields.optional("sha256") else "")
+
+
+def encode_bytes(limit: float) -> float:
+    """Return a number of bytes, whole where it is."""
+    return limit if limit % 1 else int(limit)
+
+
+# ---- claim and verdict --------------------------------------------------------------------------
+
+
+def _encode_claim(claim: Claim) -> dict[str, Any]:
+    """Return what the solver said."""
+    return {
+        "status": str(claim.status),
+        "stopped_by": str(claim.stopped_by),
+        "objective_s": claim.objective,
+        "bound_s": claim.bound,
+        "gap": claim.gap,
+        "bound_source": claim.bound_source,
+        "wall_s": claim.wall,
+        "solver": claim.solver,
+        "seed": claim.seed,
+        "versions": dict(claim.versions),
+        "notes": list(claim.notes),
+    }
+
+
+def _decode_claim(fields: Fields) -> Claim:
+    """Read what the solver said."""
+    fields.only(RESULT_KEYS)
+    versions = fields.record("versions")
+    for package, version in versions.items():
+        if not isinstance(version, str):
+            raise fields.error(f"versions.{package}", "a text", shown(version))
+    return Claim(
+        status=Status(fields.choice("status", tuple(map(str, Status)))),
+        stopped_by=Stop(fields.choice("stopped_by", tuple(map(str, Stop)))),
+        objective=fields.number_or("objective_s", math.inf),
+        bound=fields.number_or("bound_s", math.inf),
+        gap=fields.number_or("gap", math.inf),
+        bound_source=fields.text("bound_source"),
+        wall=fields.number_or("wall_s", math.nan),
+        solver=fields.text("solver"),
+        seed=fields.whole("seed"),
+        versions=versions,
+        notes=fields.texts("notes"),
+    )
+
+
+def _encode_verdict(verdict: Verdict) -> dict[str, Any]:
+    """Return what the evaluator said."""
+    return {
+        "legal": verdict.legal,
+        "iteration_time_s": verdict.iteration_time,
+        "stages": [{"time_s": time, "memory_bytes": memory} for time, memory in verdict.stages],
+        "violations": list(verdict.violations),
+        **({"provenance": dict(verdict.provenance)} if verdict.provenance else {}),
+        **({"provenance_error": dict(verdict.errors)} if verdict.errors else {}),
+    }
+
+
+def _decode_verdict(fields: Fields) -> Verdict:
+    """Read what the evaluator said."""
+    fields.only(EVALUATION_KEYS)
+    stages = []
+    for stage in fields.each("stages"):
+        stage.only(VERDICT_STAGE_KEYS)
+        time = stage.number_or("time_s", math.nan)
+        stages.append((time, stage.number_or("memory_bytes", math.nan)))
+    return Verdict(
+        legal=fields.boolean("legal"),
+        iteration_time=fields.number_or("iteration_time_s", math.nan),
+        stages=tuple(stages),
+        violations=fields.texts("violations"),
+        provenance=_decode_shares(fields, "provenance"),
+        errors=_decode_shares(fields, "provenance_error"),
+    )
+
+
+def _decode_shares(fields: Fields, key: str) -> dict[str, float]:
+    """Read numbers by where figures come from; none where the file does not say."""
+    if key not in fields.values:
+        return {}
+    inner = fields.inside(key)
+    inner.only([str(source) for source in Provenance])
+    return {source: inner.number(source) for source in inner.values}

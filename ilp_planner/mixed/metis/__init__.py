@@ -1,0 +1,1 @@
+"""Metis's search space, whole."""
