@@ -28,7 +28,7 @@ from tests.tiny import (
 )
 
 SLOW = settings(
-    max_examples=150,
+    max_examples=80,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 FEW = settings(SLOW, max_examples=15)
@@ -63,7 +63,7 @@ def test_the_plan_found_is_the_fastest_of_all_and_is_proved(problem: Problem) ->
     check_optimal(problem, solved(problem), least_time(problem))
 
 
-@settings(SLOW, max_examples=40)
+@settings(SLOW, max_examples=25)
 @given(problems(most_ways=600, most_operators=3))
 def test_the_plan_found_is_the_fastest_that_the_evaluator_accepts(problem: Problem) -> None:
     check_optimal(problem, solved(problem), judged_least_time(problem))
@@ -83,7 +83,7 @@ def test_any_number_of_workers_finds_the_optimum(problem: Problem, workers: int)
     check_optimal(problem, result, least_time(problem))
 
 
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=30)
 @given(problems())
 def test_a_problem_without_a_plan_is_proved_infeasible_with_a_reason(problem: Problem) -> None:
     least = least_memory(problem)
@@ -98,7 +98,7 @@ def why_infeasible(problem: Problem) -> str:
     return explain_infeasible(problem, [Part(problem, m) for m in problem.micro_batches])
 
 
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=30)
 @given(problems())
 def test_memory_is_blamed_only_when_nothing_fits(problem: Problem) -> None:
     least = least_memory(problem)
@@ -106,7 +106,7 @@ def test_memory_is_blamed_only_when_nothing_fits(problem: Problem) -> None:
     assert why_infeasible(replace(problem, memory_limit=least * (1 + 1e-6))) == ""
 
 
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=30)
 @given(problems())
 def test_the_least_memory_in_which_anything_fits_is_enough(problem: Problem) -> None:
     least = least_memory(problem)
@@ -115,14 +115,14 @@ def test_the_least_memory_in_which_anything_fits_is_enough(problem: Problem) -> 
     check_optimal(problem, solved(problem), least_time(problem))
 
 
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=30)
 @given(problems(), st.floats(1.0, 2.0))
 def test_more_memory_never_makes_the_optimum_worse(problem: Problem, factor: float) -> None:
     more = replace(problem, memory_limit=problem.memory_limit * factor)
     assert solved(more).objective <= solved(problem).objective * (1 + SAME)
 
 
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=30)
 @given(problems(), st.floats(1.0, 4.0), st.floats(1.0, 4.0))
 def test_faster_links_never_make_the_optimum_worse(
     problem: Problem, inside: float, between: float

@@ -156,14 +156,17 @@ class GraphHunt:
         self.finish()
 
     def look_where(self, promise: Mapping[int, float]) -> None:
-        """Look for plans better than the best one, the part that promises the fewest seconds first,
-        until one has nothing."""
+        """Look for plans better than the best one: the part that promises the fewest seconds first,
+        until one has nothing, and those of which nothing is known."""
         known = self.search.objective
         for number in sorted(promise, key=promise.__getitem__):
             before = self.search.objective
-            self.look(number, before, 1)
+            self.look(number, before, 1, others=True)
             if self.search.objective >= before:
                 break
+        for number in self.order():
+            if number not in promise:
+                self.look(number, self.search.objective, 1, others=True)
         if self.search.objective < known:
             self.finish()
 

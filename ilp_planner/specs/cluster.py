@@ -108,7 +108,7 @@ class Device:
     def _missing(self, key: str) -> SpecError:
         return SpecError(
             f"device {self.name!r}: {key} is missing, which an analytic profile needs "
-            "(a measured one, --profile FORMAT:PATH, does without)"
+            "(a measured one, --profile FORMAT:PATH, does without, unless --runtime is megatron)"
         )
 
 

@@ -17,10 +17,11 @@ from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 from ilp_planner.mixed.build import build_group_problem
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.heuristic import find_group_plan, path_of_choices
+from ilp_planner.mixed.heuristic import GraphHunt, find_group_plan, path_of_choices
 from ilp_planner.mixed.planner.parts import PlannerPart
 from ilp_planner.mixed.planner.placed_moves import neighbours
 from ilp_planner.mixed.problem import GroupProblem
+from ilp_planner.mixed.search import GroupSearch
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.mixed.spaces import parts_of
 from ilp_planner.profiles.amp import read_amp
@@ -148,6 +149,15 @@ def test_groups_of_one_type_are_looked_at_first() -> None:
     options = [o for o in every.catalogue.options if sum(n > 0 for n in o.replicas) == 1]
     assert list(alone.catalogue.options) == options
     assert len(options) < len(every.catalogue.options)
+
+
+def test_micro_batches_without_a_plan_of_one_type_are_looked_at_too() -> None:
+    """There, devices of several types may be the only way."""
+    search = GroupSearch(room_problem(), FEW, "gradient", None)
+    hunt = GraphHunt(search, search.states)
+    hunt.look_where({0: 1.0})
+    assert len(search.states) > 1
+    assert hunt.looked.keys() == set(range(len(search.states)))
 
 
 @every_heuristic
