@@ -4,6 +4,7 @@ By default property tests draw the same examples on every machine, however slow 
 failure is the change's own. `make test-all` draws new ones on every run.
 """
 
+import gc
 import os
 
 # Before torch and NumPy are imported: pytest's workers share the cores, and threads of several
@@ -11,6 +12,7 @@ import os
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
@@ -18,3 +20,14 @@ settings.register_profile(
 )
 settings.register_profile("new", settings.get_profile("same"), derandomize=False)
 settings.load_profile("same")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _older_objects_are_kept() -> None:
+    """Leave what is there before a module's tests out of garbage collections.
+
+    They walk a heap of hundreds of thousands of objects otherwise: all test modules, torch and what
+    it brings.
+    """
+    gc.collect()
+    gc.freeze()

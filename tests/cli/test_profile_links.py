@@ -88,7 +88,7 @@ def torch_is_there():
 @pytest.mark.parametrize(
     "how",
     [
-        ["-m", "ilp_planner"],
+        pytest.param(["-m", "ilp_planner"], marks=pytest.mark.slow),
         ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "ilp_planner"],
     ],
     ids=["plain", "torchrun"],

@@ -79,7 +79,7 @@ def assert_optimal(problem):
             small_cluster(2, 1),
             {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False, "positions": "rope"},
         ),
-        (
+        pytest.param(
             small_cluster(1, 2, slow=1),
             {
                 "batch": 4,
@@ -91,6 +91,7 @@ def assert_optimal(problem):
                 "ffn": 1000,
                 "bias": False,
             },
+            marks=pytest.mark.slow,
         ),
         (
             small_cluster(2, 1, between=2e11),
