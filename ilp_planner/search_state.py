@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ilp_planner.errors import SolverError
@@ -59,7 +60,7 @@ AnyPlan = TypeVar("AnyPlan")
 AnyEvaluation = TypeVar("AnyEvaluation", bound=Judged)
 
 
-class SearchState(Generic[AnyPlan, AnyEvaluation]):
+class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
     """The best plan of a search so far. Its bound is valid at any moment, so that an interrupt
     loses nothing.
 
@@ -82,9 +83,9 @@ class SearchState(Generic[AnyPlan, AnyEvaluation]):
         self.notes = list(notes)
 
     @property
+    @abstractmethod
     def bound(self) -> float:
         """Seconds; no plan takes less."""
-        raise NotImplementedError
 
     @property
     def seconds_left(self) -> float:

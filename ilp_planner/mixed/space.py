@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -114,13 +115,13 @@ class FixedPlacement:
         return Placed(plan=None, bound=0.0)
 
 
-class FixedGraph(FixedPlacement):
+class FixedGraph(FixedPlacement, ABC):
     """What parts have in common that are one small stage graph: candidates are its arcs."""
 
     @property
+    @abstractmethod
     def stage_graph(self) -> StageGraph:
         """The whole graph."""
-        raise NotImplementedError
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return nothing: the graph is small."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -40,6 +40,16 @@ class LinkGroup(NamedTuple):
     stride: int
     device: str | None
     sharing: int | None = None
+
+
+class Query(TypedDict):
+    """The same, as the predictor of collectives is asked."""
+
+    group_size: int
+    hosts: int
+    stride: int
+    sharing: int | None
+    device: str
 
 
 class LinkTimes:
@@ -115,26 +125,21 @@ class LinkTimes:
         return CollectivePredictor(self._table)
 
     def _at(self, name: str, size: float, group: LinkGroup) -> Prediction:
-        return self._predictor.predict(
-            name,
-            size,
-            group_size=group.size,
-            hosts=group.hosts,
-            stride=group.stride,
-            sharing=group.sharing,
-            device=group.device or "",
-        )
+        return self._predictor.predict(name, size, **_query(group))
 
     def _curve(self, name: str, sizes: ArrayLike, group: LinkGroup) -> NDArray[np.float64]:
-        return self._predictor.seconds(
-            name,
-            sizes,
-            group_size=group.size,
-            hosts=group.hosts,
-            stride=group.stride,
-            sharing=group.sharing,
-            device=group.device or "",
-        )
+        return self._predictor.seconds(name, sizes, **_query(group))
+
+
+def _query(group: LinkGroup) -> Query:
+    """Return what the predictor calls a group."""
+    return {
+        "group_size": group.size,
+        "hosts": group.hosts,
+        "stride": group.stride,
+        "sharing": group.sharing,
+        "device": group.device or "",
+    }
 
 
 def link_times(table: Measurements) -> LinkTimes | None:
