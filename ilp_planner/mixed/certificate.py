@@ -46,9 +46,8 @@ def check_group_certificate(problem: GroupProblem, certificate: dict[str, Any]) 
         missing = [s.part.name for s in search.states if s.part.name not in claims]
         if missing:
             raise PlanError(f"certificate: {missing[0]!r} is missing from 'parts'")
-        find = _megatron_bounds if problem.space == "megatron" else _bounds
         names = [state.part.name for state in search.states]
-        found = find(search, [claimed_bound(claims[name]) for name in names])
+        found = search.space.prove(search, [claimed_bound(claims[name]) for name in names])
         checks = (
             _check(name, claims[name], bound) for name, bound in zip(names, found, strict=True)
         )
@@ -62,12 +61,8 @@ def _check(name: str, record: dict[str, Any], found: float) -> PartCheck:
     return part_check(name, record, found)
 
 
-def _bounds(search: GroupSearch, claims: list[float]) -> Iterator[float]:
-    """Yield a bound of every part, as high as is claimed if that is true."""
-    if search.problem.space == "amp":
-        from ilp_planner.mixed.amp.search import run_amp
-
-        run_amp(search)
+def graph_bounds(search: GroupSearch, claims: list[float]) -> Iterator[float]:
+    """Yield a bound of every part that is a stage graph, as high as is claimed if that is true."""
     for state, claimed in zip(search.states, claims, strict=True):
         yield _bound(search, state, claimed)
 
@@ -83,12 +78,3 @@ def _bound(search: GroupSearch, state: PartState, claimed: float) -> float:
             search_boxes(search, state, claimed)
             break
     return min(state.bound, search.objective) if search.objective < claimed else state.bound
-
-
-def _megatron_bounds(search: GroupSearch, claims: list[float]) -> Iterator[float]:
-    """Yield a bound of every part of Megatron's space, as high as is claimed if that is true."""
-    from ilp_planner.mixed.megatron.search import MegatronSearch, parts_of
-
-    engine = MegatronSearch(parts_of(search), goon=lambda: True)
-    for number, claimed in enumerate(claims):
-        yield engine.prove(number, claimed)

@@ -7,11 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.megatron.costs import MegatronCosts
-from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.evaluate import ROUNDING, Violation
-from ilp_planner.mixed.megatron.rules import check_megatron
-from ilp_planner.units import format_bytes
+from ilp_planner.evaluate import Violation
+from ilp_planner.mixed.spaces import space_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,12 +53,8 @@ def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:
         *check_devices_used_once(problem, plan),
         *check_samples(problem, plan),
     )
-    if isinstance(problem.costs, MegatronCosts) and not broken:
-        broken = tuple(check_megatron(problem, plan))
-    elif plan.settings is not None or plan.virtual > 1:
-        found = "settings of a runtime"
-        limit = "none, in a space without a runtime"
-        broken = (*broken, Violation("settings", "plan", found, limit))
+    space = space_of(problem)
+    broken = (*broken, *space.check_settings(plan)) or tuple(space.check_kind(plan))
     if broken:
         return GroupEvaluation(cost=None, violations=broken, idle=idle)
     cost = problem.costs.plan_cost(plan, problem.cluster)
@@ -69,8 +62,9 @@ def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:
         *check_stage_count(problem, plan),
         *check_degrees(problem, plan),
         *check_profiled(cost),
-        *check_memory_fits(problem, plan, cost),
-        *check_space(problem, plan, idle),
+        *space.check_samples(plan),
+        *space.check_memory(plan, cost),
+        *check_idle(space.idles, idle),
     )
     return GroupEvaluation(cost=cost, violations=violations, idle=idle)
 
@@ -156,15 +150,6 @@ def check_degrees(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]
         if stage.tp > problem.max_tp * cp:
             limit = f"at most {problem.max_tp}"
             yield Violation("degrees", f"stage {s}", f"tp {stage.tp}", limit)
-        if problem.space != "planner":
-            continue
-        types = {problem.cluster.type_of[d] for d in stage.devices}
-        samples = {replica.samples for replica in stage.replicas}
-        if len(types) == 1 and len(samples) > 1:
-            have = f"replicas with {', '.join(map(str, sorted(samples)))} samples"
-            yield Violation("degrees", f"stage {s}", have, "equal shares on equal devices")
-        if 0 in samples:
-            yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
 
 def check_profiled(cost: PlanCost) -> Iterator[Violation]:
@@ -174,32 +159,7 @@ def check_profiled(cost: PlanCost) -> Iterator[Violation]:
             yield Violation("profiled", f"stage {s}", missing, "a row of the profile")
 
 
-def check_memory_fits(
-    problem: GroupProblem, plan: GroupPlan, cost: PlanCost
-) -> Iterator[Violation]:
-    """Every device of every stage holds what it must; under Metis's rule, its groups in sum."""
-    if problem.memory_rule == "metis":
-        assert isinstance(problem.costs, MetisCosts)
-        needs = problem.costs.group_memory(plan, problem.cluster)
-        for s, (wanted, available) in enumerate(needs):
-            if wanted > available * (1 + ROUNDING):
-                limit = f"at most {format_bytes(available)} (Metis's rule)"
-                yield Violation("memory", f"stage {s}", format_bytes(wanted), limit)
-        return
-    for s, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
-        for replica, used in zip(stage.replicas, found.memory, strict=True):
-            types = {problem.cluster.type_of[d] for d in replica.devices}
-            least = min(problem.memory_limits[name] for name in types)
-            if used > least * (1 + ROUNDING):
-                where = f"stage {s}, device {replica.devices[0]}"
-                expected = f"at most {format_bytes(least)}"
-                yield Violation("memory", where, format_bytes(used), expected)
-                break
-
-
-def check_space(
-    problem: GroupProblem, plan: GroupPlan, idle: tuple[int, ...]
-) -> Iterator[Violation]:
-    """Metis's and AMP's own spaces use every device."""
-    if problem.space != "planner" and idle:
+def check_idle(idles: bool, idle: tuple[int, ...]) -> Iterator[Violation]:
+    """Every device is used where the space has no idle ones."""
+    if idle and not idles:
         yield Violation("devices used once", "plan", f"{len(idle)} idle devices", "none idle")

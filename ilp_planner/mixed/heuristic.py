@@ -16,9 +16,7 @@ from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.heuristic import PORTFOLIO, plan_and_bound
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.planner.parts import PlannerPart
-from ilp_planner.mixed.planner.placed_moves import improve_placed
-from ilp_planner.mixed.search import GroupSearch, PartState
+from ilp_planner.mixed.search import GroupSearch
 from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.result import Stop
 from ilp_planner.search_state import NEVER, PROVED, OutOfTimeError
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.mixed.search import PartState
     from ilp_planner.mixed.space import OpenGraph
     from ilp_planner.result import GroupResult
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -38,7 +37,6 @@ MOST_ARCS = 300_000  # of a graph that is searched as a whole
 NARROWINGS, ENOUGH = 12, 3  # tries to leave out little; that part of the most is enough
 NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 FEWER = 4  # of so many starts one, where only a first look is taken
-FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
 FINALISTS = 1  # parts that all starts are spent on at last
 
 
@@ -90,36 +88,8 @@ def find_group_plan(
 def _hunt(search: GroupSearch) -> None:
     """Look for a good plan in the way that suits the space."""
     search.check_time()
-    if search.solver == "anneal":
-        from ilp_planner.mixed.heuristic_choices import anneal_space
-
-        if anneal_space(search):
-            return
-    if search.problem.space == "megatron":
-        from ilp_planner.mixed.megatron.heuristic import hunt_megatron
-
-        hunt_megatron(search)
-        return
-    if search.problem.placement == "free":
-        from ilp_planner.mixed.amp.anneal import anneal_placements
-
-        # What is proved of AMP's own order is not proved of others: the search must not have it.
-        hunt = GraphHunt(search, [PartState(part=state.part) for state in search.states])
-        hunt.run()
-        search.notes.append(f"{search.solver}: cuts in AMP's own order of ranks; annealing placed")
-        anneal_placements(search, hunt.ranked()[: max(1, search.limits.starts // FEWEST)])
-        return
-    hunt = GraphHunt(search, search.states)
-    if search.problem.space == "planner" and len(search.problem.cluster.type_names) > 1:
-        # Groups of one device type are few, and what they reach says where mixed ones can pay.
-        problem = search.problem
-        parts = [PlannerPart(problem, b, alone=True) for b in problem.micro_batches]
-        alone = GraphHunt(search, [PartState(part=part) for part in parts])
-        alone.run()
-        if alone.found:
-            hunt.look_where(alone.found)
-            return
-    hunt.run()
+    if search.solver != "anneal" or not search.space.anneal(search):
+        search.space.hunt(search)
 
 
 class GraphHunt:
@@ -205,8 +175,8 @@ class GraphHunt:
         seconds = evaluate_groups(search.problem, plan).iteration_time
         self.found[number] = min(seconds, self.found.get(number, np.inf))
         value = solution.objective + state.part.constant
-        if others and seconds > value * (1 + PROVED) and isinstance(state.part, PlannerPart):
-            improve_placed(search, state, choices)
+        if others and seconds > value * (1 + PROVED):
+            state.part.improve(search, state, choices)
 
 
 def open_below(

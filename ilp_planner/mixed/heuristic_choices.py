@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,50 +11,28 @@ from ilp_planner.mixed.anneal_choices import ChoiceAnnealing, Nearness
 from ilp_planner.mixed.heuristic import FEWER, solve_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
-    from ilp_planner.mixed.metis.parts import MetisPart
     from ilp_planner.mixed.search import GroupSearch
-    from ilp_planner.mixed.space import SpacePart
 
 
-def anneal_space(search: GroupSearch) -> bool:
-    """Anneal over the parts of a space, or over what else decides its graphs; tell whether the
-    space has such choices."""
-    problem = search.problem
-    if problem.space == "megatron":
-        from ilp_planner.mixed.megatron.heuristic import anneal_megatron
-
-        anneal_megatron(search)
-        return True
-    if problem.space == "amp":
-        from ilp_planner.mixed.amp.anneal import anneal_amp
-
-        anneal_amp(search)
-        return True
-    if problem.space != "metis":
-        return False
+def anneal_parts(search: GroupSearch, rows: Sequence[Sequence[Hashable]]) -> None:
+    """Anneal over the parts of a space. rows: features of each, of which near ones share most."""
     if not search.states:  # nothing is profiled that fits: there is nothing to draw
-        return True
-    choices = PartChoices(search)
+        return
+    choices = PartChoices(search, rows)
     best = ChoiceAnnealing(choices, search.limits, search.goon).run()
     if best is not None:
         search.check_time()
         choices.solve(best, search.limits.starts)
-    return True
-
-
-def part_features(part: SpacePart) -> tuple[Hashable, ...]:
-    """Return the order of device types, and the number of micro-batches."""
-    return (*cast("MetisPart", part).whole.sequence, part.micro_batches)
 
 
 class PartChoices:
     """The parts by number (`anneal_choices.Choices`); a part's plan is a path of its graph."""
 
-    def __init__(self, search: GroupSearch) -> None:
+    def __init__(self, search: GroupSearch, rows: Sequence[Sequence[Hashable]]) -> None:
         self.search = search
-        self.nearness = Nearness([part_features(state.part) for state in search.states])
+        self.nearness = Nearness(rows)
 
     def draw(self, random: np.random.Generator) -> int:
         """Return any part."""

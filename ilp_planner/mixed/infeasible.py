@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.costs.layers import LayerCosts
-from ilp_planner.costs.megatron.costs import MegatronCosts
-from ilp_planner.costs.megatron.job import layout_of
 from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.mixed.megatron.parts import megatron_parts
-from ilp_planner.mixed.megatron.variants import FULL, Variant
+from ilp_planner.mixed.spaces import space_of
 from ilp_planner.result import Status
 from ilp_planner.solvers.base import Limits
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from ilp_planner.mixed.megatron.parts import MegatronPart
     from ilp_planner.mixed.problem import GroupProblem
 
 UNLIMITED = 1e18  # bytes
-SPARE = 1.005  # on top of what would do: it is printed with two decimals
 ANY_PLAN = Limits(seconds=2.0, gap=0.999)
 
 
 def explain(problem: GroupProblem) -> str:
     """Return one line for a problem that is proved infeasible."""
+    return space_of(problem).explain()
+
+
+def explain_layers(problem: GroupProblem) -> str:
+    """Return one line where layers fit or do not fit a device by themselves."""
     if problem.memory_rule == "device":
         text = misfit(problem)
         if text:
             return text
     if exists_without_limits(problem) is False:
         return unprofiled(problem)
+    return too_little_memory(problem)
+
+
+def too_little_memory(problem: GroupProblem) -> str:
+    """Return one line that blames memory."""
     limits = ", ".join(
         f"{name} {format_bytes(limit)}" for name, limit in problem.memory_limits.items()
     )
@@ -45,35 +47,7 @@ def explain(problem: GroupProblem) -> str:
             "in every plan the devices of some stage would need more memory, by Metis's rule, than "
             f"they have together ({limits} each)"
         )
-    return f"in every plan some device would need more memory than it has ({limits}){more(problem)}"
-
-
-def more(problem: GroupProblem) -> str:
-    """Say how much memory would do for the plan of Megatron's space that was found to need least:
-    every layer computed again, and layers divided evenly."""
-    if not isinstance(problem.costs, MegatronCosts):
-        return ""
-    begin, least = time.monotonic(), math.inf
-    name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
-    for part in megatron_parts(problem, problem.costs):
-        least = min(least, _needed(part))
-        if time.monotonic() - begin > ANY_PLAN.seconds:
-            break
-    least *= SPARE
-    return (
-        f"; {format_bytes(limit * least)} on each {name} would do, "
-        f"{format_bytes(limit * (least - 1))} more"
-    )
-
-
-def _needed(part: MegatronPart) -> float:
-    """Return what ranks with equally many elements need, of their limits, at most."""
-    model, pp = part.costs.model, part.degrees.pp
-    ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
-    parts = part.memory(Variant(1, FULL))
-    job = dataclasses.replace(parts.job, layout=layout_of(ends, model))
-    own = dataclasses.replace(parts, job=job)
-    return max(stage_of_rank(own, rank).needed / part.limits[rank] for rank in range(pp))
+    return f"in every plan some device would need more memory than it has ({limits})"
 
 
 def misfit(problem: GroupProblem) -> str:

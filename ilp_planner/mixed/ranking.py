@@ -29,13 +29,9 @@ GROWTH = 2.5
 MOST_LABELS = 2_000_000
 
 
-def rank(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+def rank_graphs(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
     """Return the `top` best plans, the fastest first; fewer when there are no more, or no more
     time."""
-    if search.problem.space == "megatron":
-        from ilp_planner.mixed.megatron.search import rank_megatron
-
-        return rank_megatron(search, top)
     slack = FIRST_SLACK
     best: list[tuple[float, GroupPlan, GroupEvaluation]] = []
     unlisted = search.bound

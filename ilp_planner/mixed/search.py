@@ -10,7 +10,7 @@ import numpy as np
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.mixed.climb import FIRST_REACH
 from ilp_planner.mixed.evaluate import GroupEvaluation, evaluate_groups
-from ilp_planner.mixed.spaces import left_out, parts_of
+from ilp_planner.mixed.spaces import space_of
 from ilp_planner.plan import GroupPlan
 from ilp_planner.result import GroupResult, Ranked, Status, Stop
 from ilp_planner.search_state import NEVER, PROVED, SearchState
@@ -66,8 +66,9 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
             registry.get(solver)
         super().__init__(limits, solver, progress, problem.notes)
         self.problem = problem
-        self.states = [PartState(part=part) for part in parts_of(problem)]
-        self.notes += left_out([state.part for state in self.states])
+        self.space = space_of(problem)
+        self.states = [PartState(part=part) for part in self.space.parts()]
+        self.notes += self.space.left_out([state.part for state in self.states])
 
     @property
     def bound(self) -> float:
@@ -134,7 +135,5 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         if known["status"] is Status.OPTIMAL:
             known["stopped_by"] = Stop.PROOF
         if known["status"] is Status.INFEASIBLE:
-            from ilp_planner.mixed.infeasible import explain
-
-            known["reason"] = explain(self.problem)
+            known["reason"] = self.space.explain()
         return GroupResult(**known, ranking=ranking)

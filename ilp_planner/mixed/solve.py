@@ -1,7 +1,6 @@
 """From a problem of layers on device groups to a plan with a proof.
 
-A plan space falls into parts. Metis's and the planner's own are stage graphs (`graph_search`); the
-spaces of AMP and Megatron have searches of their own.
+A plan space falls into parts, and knows how they are searched (`plan_space`).
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import interruptible
-from ilp_planner.mixed.graph_search import search_graphs
-from ilp_planner.mixed.search import LABELS, GroupSearch
+from ilp_planner.mixed.search import GroupSearch
 from ilp_planner.result import Stop
 from ilp_planner.search_state import OutOfTimeError
 from ilp_planner.solvers import registry
@@ -55,9 +53,7 @@ def solve_groups(
         with interruptible():
             stop = run(search)
             if top > 1 and search.plan is not None:
-                from ilp_planner.mixed.ranking import rank
-
-                ranking = rank(search, top)
+                ranking = search.space.rank(search, top)
     except KeyboardInterrupt:
         stop = Stop.USER
     return search.result(stop, ranking)
@@ -65,20 +61,7 @@ def solve_groups(
 
 def run(search: GroupSearch) -> Stop:
     """Work until proof, gap or time."""
-    space = search.problem.space
     try:
-        if space == "amp" and search.solver in LABELS:
-            from ilp_planner.mixed.amp.search import run_amp
-
-            run_amp(search)
-            return Stop.PROOF if search.gap_reached() else Stop.TIME
-        if space == "megatron":
-            from ilp_planner.mixed.megatron.search import run_megatron
-
-            return run_megatron(search)
-        search_graphs(search)
+        return search.space.search(search)
     except OutOfTimeError:
         return Stop.TIME
-    if search.proved() or search.plan is None:
-        return Stop.PROOF
-    return Stop.GAP if search.gap_reached() else Stop.EFFORT

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.context import Context
     from ilp_planner.graph import StageGraph
+    from ilp_planner.mixed.search import GroupSearch, PartState
     from ilp_planner.plan import GroupPlan
 
 
@@ -98,6 +99,9 @@ class SpacePart(Protocol):
     def family(self, choice: int) -> Hashable:
         """Return what a stage candidate decides besides where it begins and ends."""
 
+    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+        """Look for better plans like these candidates in a row, where placing them was dear."""
+
 
 class FixedPlacement:
     """What parts have in common whose plans are placed in one way, at the graph's own times."""
@@ -113,6 +117,9 @@ class FixedPlacement:
     def placed(self, choices: Sequence[int]) -> Placed:
         """Return nothing."""
         return Placed(plan=None, bound=0.0)
+
+    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+        """Do nothing: placing costs nothing."""
 
 
 class FixedGraph(FixedPlacement, ABC):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
     from ilp_planner.mixed.planner.candidates import Candidates, Catalogue
     from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.mixed.search import GroupSearch, PartState
     from ilp_planner.mixed.space import OpenGraph, Placed
     from ilp_planner.plan import GroupPlan
 
@@ -212,6 +213,12 @@ class PlannerPart:
         extra[:-1] += sending.least_extra[row] + sending.more_extra[row, to]
         peaks = c.peaks.max(axis=1, initial=0.0).sum()
         return float(self.weight * time.max() + time.sum() + extra.sum() + peaks)
+
+    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+        """Look for better plans like these candidates in a row, where placing them was dear."""
+        from ilp_planner.mixed.planner.placed_moves import improve_placed
+
+        improve_placed(search, state, choices)
 
     def family(self, choice: int) -> Hashable:
         """Return the group option of a stage candidate."""

@@ -1,0 +1,70 @@
+"""AMP's space: one choice of degrees for all stages, placed in AMP's order or freely."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.amp import AmpCosts
+from ilp_planner.mixed.amp.parts import amp_parts
+from ilp_planner.mixed.graph_space import GraphSpace
+from ilp_planner.result import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.mixed.space import SpacePart
+
+FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
+
+
+class AmpSpace(GraphSpace):
+    """A part for every choice of degrees."""
+
+    def parts(self) -> list[SpacePart]:
+        """Return the parts of the space."""
+        problem, costs = self.problem, self.problem.costs
+        assert isinstance(costs, AmpCosts)
+        parts = amp_parts(
+            costs, problem.cluster, problem.global_batch, problem.model, max_tp=problem.max_tp
+        )
+        return [part for part in parts if part.micro_batches in problem.micro_batches]
+
+    def search(self, search: GroupSearch) -> Stop:
+        """Search with the program of this space, or with the solver that was asked for."""
+        from ilp_planner.mixed.amp.search import run_amp
+        from ilp_planner.mixed.search import LABELS
+
+        if search.solver not in LABELS:
+            return super().search(search)
+        run_amp(search)
+        return Stop.PROOF if search.gap_reached() else Stop.TIME
+
+    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
+        """Yield a bound of every part, as high as is claimed if that is true."""
+        from ilp_planner.mixed.amp.search import run_amp
+
+        run_amp(search)
+        yield from super().prove(search, claims)
+
+    def anneal(self, search: GroupSearch) -> bool:
+        """Anneal over degrees and placements."""
+        from ilp_planner.mixed.amp.anneal import anneal_amp
+
+        anneal_amp(search)
+        return True
+
+    def hunt(self, search: GroupSearch) -> None:
+        """Cut in AMP's own order of ranks; then place them, where that is free."""
+        if self.problem.placement != "free":
+            super().hunt(search)
+            return
+        from ilp_planner.mixed.amp.anneal import anneal_placements
+        from ilp_planner.mixed.heuristic import GraphHunt
+        from ilp_planner.mixed.search import PartState
+
+        # What is proved of AMP's own order is not proved of others: the search must not have it.
+        hunt = GraphHunt(search, [PartState(part=state.part) for state in search.states])
+        hunt.run()
+        search.notes.append(f"{search.solver}: cuts in AMP's own order of ranks; annealing placed")
+        anneal_placements(search, hunt.ranked()[: max(1, search.limits.starts // FEWEST)])

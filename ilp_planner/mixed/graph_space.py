@@ -1,0 +1,51 @@
+"""What plan spaces have in common whose parts are stage graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.mixed.plan_space import Space
+from ilp_planner.result import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.result import Ranked
+
+
+class GraphSpace(Space):
+    """Searched, proved and ranked by the general programs."""
+
+    def search(self, search: GroupSearch) -> Stop:
+        """Work until proof, gap or time."""
+        from ilp_planner.mixed.graph_search import search_graphs
+
+        search_graphs(search)
+        if search.proved() or search.plan is None:
+            return Stop.PROOF
+        return Stop.GAP if search.gap_reached() else Stop.EFFORT
+
+    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
+        """Yield a bound of every part, as high as is claimed if that is true."""
+        from ilp_planner.mixed.certificate import graph_bounds
+
+        yield from graph_bounds(search, claims)
+
+    def rank(self, search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+        """Return the `top` best plans, the fastest first."""
+        from ilp_planner.mixed.ranking import rank_graphs
+
+        return rank_graphs(search, top)
+
+    def hunt(self, search: GroupSearch) -> None:
+        """Look for a good plan by the heuristic that was asked for."""
+        from ilp_planner.mixed.heuristic import GraphHunt
+
+        GraphHunt(search, search.states).run()
+
+    def explain(self) -> str:
+        """Return one line for a problem that is proved infeasible."""
+        from ilp_planner.mixed.infeasible import explain_layers
+
+        return explain_layers(self.problem)

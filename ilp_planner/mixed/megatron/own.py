@@ -1,0 +1,75 @@
+"""Megatron-LM's space: one training job, with its rules and a search of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ilp_planner.costs.megatron.costs import MegatronCosts
+from ilp_planner.mixed.megatron.parts import megatron_parts
+from ilp_planner.mixed.megatron.rules import check_megatron
+from ilp_planner.mixed.plan_space import Space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.evaluate import Violation
+    from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.mixed.space import SpacePart
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.result import Ranked, Stop
+
+
+class MegatronSpace(Space):
+    """A part for every choice of degrees."""
+
+    def parts(self) -> list[SpacePart]:
+        """Return the parts of the space."""
+        assert isinstance(self.problem.costs, MegatronCosts)
+        return cast("list[SpacePart]", megatron_parts(self.problem, self.problem.costs))
+
+    def check_kind(self, plan: GroupPlan) -> Iterator[Violation]:
+        """The plan is one training job that Megatron-LM can run."""
+        return check_megatron(self.problem, plan)
+
+    def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
+        """Settings are this runtime's."""
+        return iter(())
+
+    def search(self, search: GroupSearch) -> Stop:
+        """Work until proof, gap or time."""
+        from ilp_planner.mixed.megatron.search import run_megatron
+
+        return run_megatron(search)
+
+    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
+        """Yield a bound of every part, as high as is claimed if that is true."""
+        from ilp_planner.mixed.megatron.search import MegatronSearch, parts_of
+
+        engine = MegatronSearch(parts_of(search), goon=lambda: True)
+        for number, claimed in enumerate(claims):
+            yield engine.prove(number, claimed)
+
+    def rank(self, search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+        """Return the `top` best plans, the fastest first."""
+        from ilp_planner.mixed.megatron.search import rank_megatron
+
+        return rank_megatron(search, top)
+
+    def anneal(self, search: GroupSearch) -> bool:
+        """Anneal over degrees, virtual stages and recomputation."""
+        from ilp_planner.mixed.megatron.heuristic import anneal_megatron
+
+        anneal_megatron(search)
+        return True
+
+    def hunt(self, search: GroupSearch) -> None:
+        """Look through the variants with the least bounds."""
+        from ilp_planner.mixed.megatron.heuristic import hunt_megatron
+
+        hunt_megatron(search)
+
+    def explain(self) -> str:
+        """Return one line for a problem that is proved infeasible."""
+        from ilp_planner.mixed.megatron.least_memory import more
+
+        return super().explain() + more(self.problem)

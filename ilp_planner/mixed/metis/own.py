@@ -1,0 +1,57 @@
+"""Metis's space: its own rule of memory, and its orders of device types to anneal over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.metis import MetisCosts
+from ilp_planner.evaluate import ROUNDING, Violation
+from ilp_planner.mixed.graph_space import GraphSpace
+from ilp_planner.mixed.metis.parts import MetisPart, metis_parts
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.costs.groups import PlanCost
+    from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.mixed.space import SpacePart
+    from ilp_planner.plan import GroupPlan
+
+
+class MetisSpace(GraphSpace):
+    """A part for every order of device types and number of micro-batches."""
+
+    @property
+    def costs(self) -> MetisCosts:
+        """Metis's, whose space it is."""
+        assert isinstance(self.problem.costs, MetisCosts)
+        return self.problem.costs
+
+    def parts(self) -> list[SpacePart]:
+        """Return the parts of the space."""
+        return list(metis_parts(self.problem, self.costs))
+
+    def check_memory(self, plan: GroupPlan, cost: PlanCost) -> Iterator[Violation]:
+        """Every device holds what it must; under Metis's rule, every group in sum."""
+        if self.problem.memory_rule != "metis":
+            yield from super().check_memory(plan, cost)
+            return
+        needs = self.costs.group_memory(plan, self.problem.cluster)
+        for s, (wanted, available) in enumerate(needs):
+            if wanted > available * (1 + ROUNDING):
+                limit = f"at most {format_bytes(available)} (Metis's rule)"
+                yield Violation("memory", f"stage {s}", format_bytes(wanted), limit)
+
+    def anneal(self, search: GroupSearch) -> bool:
+        """Anneal over orders of device types and numbers of micro-batches."""
+        from ilp_planner.mixed.heuristic_choices import anneal_parts
+
+        parts = [state.part for state in search.states]
+        rows = [
+            (*part.whole.sequence, part.micro_batches)
+            for part in parts
+            if isinstance(part, MetisPart)
+        ]
+        anneal_parts(search, rows)
+        return True
