@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ def _largest_states(problem: Problem, parts: list[Part]) -> tuple[float, str]:
     largest: tuple[float, str] = (0.0, "")
     for operator, name in enumerate(problem.costs.operators):
         needs = [
-            chain.tables.state_factor * float(chain.weights[operator, option])
+            chain.tables.state_factor * float(chain.operators.weights[operator, option])
             for part in parts
             for chain in part.stages.chains.values()
-            for option in range(chain.weights.shape[1])
-            if chain.compute[operator, option] < INFINITE
+            for option in range(chain.operators.weights.shape[1])
+            if chain.operators.compute[operator, option] < INFINITE
         ]
         if needs and min(needs) > largest[0]:
             largest = min(needs), f"operator {operator} ({name}) with its optimiser states alone"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.plan import Plan, Stage, Strategy
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ class Part:
         work = sum_of_least = 0.0
         for operator in range(len(self.problem.costs.operators)):
             options = [
-                (g, chain.compute[operator].min()) for g, chain in self.stages.chains.items()
+                (g, chain.operators.compute[operator].min())
+                for g, chain in self.stages.chains.items()
             ]
             work += min(g * seconds for g, seconds in options)
             sum_of_least += min(seconds for _, seconds in options)

@@ -1,8 +1,8 @@
 """Pipelines on the bounds of their stages: what can still be part of a plan below a cutoff.
 
 A pipeline is built from its end: state (stages k and devices u of the suffix, first operator i).
-Which node a stage
-lies on, and so which of its ends cross nodes, follows from the devices before it.
+Which node a stage lies on, and so which of its ends cross nodes, follows from the devices before
+it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.relax import open_arcs, reach, relax_ahead, relax_back
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
@@ -136,14 +136,7 @@ class Landscape:
         reaches = {}
         for place in dict.fromkeys(step.place for step in self.steps):
             size = self.extents[place.devices]
-            reaches[place] = reach(
-                self.times(place),
-                self.rows.common,
-                self.rows.above,
-                size.base,
-                size.length,
-                slowest,
-            )
+            reaches[place] = reach(self.times(place), self.rows, size, slowest)
         return reaches
 
     def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
@@ -174,9 +167,8 @@ class Landscape:
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
             relax_back(
-                target, source, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, size.length, reaches[step.place], slowest,
-                window[key[1], 0], window[key[1], 1], sums,
+                target, source, self.times(step.place), self.rows, size.base, reaches[step.place],
+                slowest, window[key[1], 0], window[key[1], 1], sums,
             )  # fmt: skip
         return table
 
@@ -231,10 +223,9 @@ class Landscape:
                 continue
             size = self.extents[step.place.devices]
             start, stop, entry = open_arcs(
-                ahead[before], back[after], self.times(step.place), self.rows.common,
-                self.rows.above,
-                size.base, reaches[step.place], float(b), slowest, low, cutoff,
-            )  # fmt: skip
+                ahead[before], back[after], self.times(step.place), self.rows, size.base,
+                reaches[step.place], float(b), slowest, low, cutoff,
+            ).T  # fmt: skip
             if start.size:
                 spot = len(places)
                 places.append(step.place)
@@ -271,8 +262,8 @@ class Landscape:
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
             relax_ahead(
-                target, source, after, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, reaches[step.place], slowest,
+                target, source, after, self.times(step.place), self.rows, size.base,
+                reaches[step.place], slowest,
             )  # fmt: skip
         return table
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
-from ilp_planner.bounds.sweep import INFINITE, Chain, spread
+from ilp_planner.bounds.sweep import Chain, spread
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.evaluate import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
