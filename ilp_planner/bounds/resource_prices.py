@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.paths import by_tail, topological_order
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -303,7 +303,7 @@ class _Model:
         return self.height.solution_value() * height, np.clip(found, low, high)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cheapest(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Least priced sum from a source to the sink, and its arcs."""
     nodes, types = first.size - 1, price.size
@@ -333,7 +333,7 @@ def _cheapest(head, time, total, use, price, slowest, first, order, sources, sin
     return best, path[:length].copy()
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _potentials(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Least priced sums from a source to each node, and from each node to the sink."""
     nodes, types = first.size - 1, price.size
