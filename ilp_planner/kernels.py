@@ -18,6 +18,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,7 +58,21 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Any:
         compiled.enable_caching()
     except RuntimeError:  # of the folders that Numba knows, none can be written
         _keep(compiled, temporary_folder())
+    code = compiled._cache
+    code.load_overload = _forgiving(code.load_overload)
+    code.save_overload = _forgiving(code.save_overload)
     return compiled
+
+
+def _forgiving(access: Callable[..., Any]) -> Callable[..., Any]:
+    """Let compiled code that cannot be read or written, as on a full disk, be as good as none."""
+
+    def accessed(*arguments: Any) -> Any:
+        with suppress(OSError, EOFError, UnpicklingError):
+            return access(*arguments)
+        return None
+
+    return accessed
 
 
 def _keep(compiled: Any, folder: Path | None) -> None:
