@@ -12,11 +12,15 @@ copy of a row takes two seconds. So kernels loop, and sort and grow by `bounds.a
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -24,7 +28,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+LONGEST_WAIT = 120.0  # seconds
+
 _to_tell: list[Callable[[], None]] = []
+_ahead: list[str] = []  # modules whose `compile_ahead` a second process calls
+_helpers: list[subprocess.Popen[bytes]] = []
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -47,6 +55,54 @@ def inlined(function: Callable[..., Any]) -> Any:
 def before_compiling(tell: Callable[[], None]) -> None:
     """Call `tell` once, before the first kernel that this process has to compile from now on."""
     _to_tell[:] = [tell]
+
+
+def compile_beside(module: str) -> None:
+    """Once this process has to compile, let another one call the module's `compile_ahead()`.
+
+    Numba compiles in one thread at a time. This process reads what the other one compiled from
+    where it is kept; `compiled_beside` waits for that.
+    """
+    _ahead.append(module)
+
+
+def compiled_beside() -> None:
+    """Wait for the other process, if there is one; what it did not compile, this one will."""
+    while _helpers:
+        helper = _helpers[-1]
+        with suppress(subprocess.TimeoutExpired):
+            helper.wait(LONGEST_WAIT)
+        if helper in _helpers:
+            _helpers.remove(helper)
+
+
+def compile_alone(module: str) -> None:
+    """Compile what `compile_beside` was asked for: the other process does this."""
+    ahead = import_module(module).compile_ahead
+    _ahead.clear()
+    ahead()
+
+
+def _cores() -> int:
+    own = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(own(0)) if own else os.cpu_count() or 1
+
+
+def _begin_beside() -> None:
+    """Start the other process, if there is a second core for it."""
+    if _ahead and _cores() > 1:
+        steps = "".join(f"kernels.compile_alone({module!r});" for module in _ahead)
+        nothing = subprocess.DEVNULL
+        with suppress(OSError):
+            helper = subprocess.Popen(
+                [sys.executable, "-c", f"from ilp_planner import kernels;{steps}"],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+            )
+            _helpers.append(helper)
+    _ahead.clear()
 
 
 def _compiled(function: Callable[..., Any], **options: bool) -> Any:
@@ -104,15 +160,30 @@ def temporary_folder() -> Path | None:
 
 @cache
 def _listen() -> None:
-    """Have Numba say when it compiles."""
+    """Have Numba say when it compiles, and collect no garbage meanwhile.
+
+    What it builds is large and lives on: collections would take an eighth of the time and find
+    little.
+    """
     from numba.core import event
 
     class Listener(event.Listener):  # type: ignore[misc]
+        depth = 0  # kernels that wait for those which they call; one thread compiles at a time
+        collects = False
+
         def on_start(self, event: Any) -> None:
             while _to_tell:
                 _to_tell.pop()()
+            if self.depth == 0:
+                if event.data["dispatcher"].stats.cache_path is not None:
+                    _begin_beside()
+                self.collects = gc.isenabled()
+                gc.disable()
+            self.depth += 1
 
         def on_end(self, event: Any) -> None:
-            """Nothing to say."""
+            self.depth -= 1
+            if self.depth == 0 and self.collects:
+                gc.enable()
 
     event.register("numba:compile", Listener())

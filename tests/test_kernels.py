@@ -162,6 +162,37 @@ def test_it_is_said_before_something_is_compiled_and_only_then(
     assert said == ["compiling"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_another_process_compiles_meanwhile(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """What it compiled is read from where it is kept; without it this process compiles."""
+    ahead = "raise ValueError" if fails else "later(3)"
+    module.write_text(
+        f"{SOURCE}\n@kernel\ndef later(x):\n    return 5 * x\n\ndef compile_ahead():\n    {ahead}\n"
+    )
+    folder = str(tmp_path / "kept")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", folder)
+    monkeypatch.syspath_prepend(module.parent)
+    monkeypatch.setattr(kernels, "_cores", lambda: 2)
+    monkeypatch.setattr(kernels, "_ahead", [])
+    arithmetic = load(module)
+    kernels.compile_beside("arithmetic")
+    assert arithmetic.twice_and_one(3) == 7
+    kernels.compiled_beside()
+    assert arithmetic.later(3) == 15
+    assert sum(arithmetic.later.stats.cache_hits.values()) == int(not fails)
+
+
+def test_one_core_compiles_alone(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_cores", lambda: 1)
+    monkeypatch.setattr(kernels, "_ahead", ["no such module"])
+    monkeypatch.setattr(kernels, "_helpers", [])
+    assert load(module).twice_and_one(3) == 7
+    assert kernels._helpers == []
+
+
 def imported(tree: ast.AST) -> set[str]:
     """Return the packages that a module imports, at the top or later."""
     names = set()

@@ -15,7 +15,8 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.labels import Search, grow, least_reserved, look_ahead
 from ilp_planner.bounds.prices import Ends, search_price
-from ilp_planner.bounds.sweep import Ceilings, Memory
+from ilp_planner.bounds.sweep import Ceilings, Memory, Operators
+from ilp_planner.kernels import compile_beside, compiled_beside
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,6 +74,7 @@ def solve_stage(
     With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing
     faster exists.
     """
+    compiled_beside()
     tables = chain.tables
     part = slice(start, stop)
     operators, alike = chain.operators.only(part), chain.alike[part]
@@ -130,6 +132,24 @@ def solve_stage(
     return StageOptimum(
         bound=min(bound, best), time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact
     )
+
+
+def compile_ahead() -> None:
+    """Compile the kernels that `solve_stage` calls, by a stage of two operators."""
+    table, flags = np.ones((2, 1)), np.zeros(2, np.bool_)
+    operators = Operators(
+        *(table,) * 6, pair=np.zeros(2, np.int64), reshard=np.zeros((1, 1, 1)),
+        free=np.ones(1, np.bool_), saves=flags, closes=flags, shared=flags,
+    )  # fmt: skip
+    ends = Ends(table[0], table[0], table[0], first=np.ones(1, np.bool_))
+    memory, path = Memory(1.0, 1.0, floor=False, limit=INFINITE), np.zeros(2, np.int64)
+    search_price(operators, ends, memory, np.inf, memory.limit, path)
+    ahead = look_ahead(operators, ends.leave, memory, np.inf, 0.0, least_reserved(operators))
+    alike, search = np.zeros((2, 1), np.int64), Search(INFINITE, BEAM, BEAM)
+    grow(operators, ends, memory, Ceilings(), alike, ahead, search, path)
+
+
+compile_beside(__name__)
 
 
 def _pair_classes(chain: Chain, start: int, stop: int) -> list[Ceilings]:
