@@ -61,8 +61,7 @@ def prefixes(
 
 
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
-    """Return the least priced sum of a way through each candidate, less the price of all
-    devices."""
+    """Return the least priced sum of a way through each candidate, less what devices cost."""
     least = _through(
         chain.layers, chain.candidates, chain.sending, chain.states, known.priced, known.slowest,
         known.table,
@@ -73,8 +72,7 @@ def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
 
 @inner
 def _columns(a, seats, counted, direct, parted, column):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Fill in what sending to a group of each class costs when its node is known, and not
-    joined."""
+    """Fill in what sending to a group of each class costs whose node is known, and not joined."""
     for c in range(counted.size):
         d = counted[c]
         column[c] = parted[c] if d >= 0 and seats[a, d] > 0 else direct[c]

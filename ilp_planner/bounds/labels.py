@@ -270,8 +270,7 @@ def _narrow(value, begin, count, width):  # type: ignore[no-untyped-def]  # prag
 
 @inner
 def _finished(value, begin, count, leave, floor, limit, stop_at):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the fastest complete label that fits and is below `stop_at`, and its time; -1 without
-    one."""
+    """Return the fastest complete label that fits below `stop_at`, and its time; -1 without one."""
     chosen = -1
     for x in range(begin, count):
         reserved = value[x, FORWARD] + value[x, BACKWARD]

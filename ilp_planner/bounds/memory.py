@@ -1,5 +1,4 @@
-"""Why nothing fits: the operator or the stage that needs more memory than there is, and how much
-more."""
+"""Why nothing fits: the operator or the stage that needs too much memory, and how much too much."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ ROUNDING = 1e-9  # relative
 
 
 def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
-    """Return why no plan fits the memory limit, '' when memory alone does not rule out every
-    plan."""
+    """Return why no plan fits the memory limit, '' when memory alone does not rule out all."""
     best: tuple[float, str] = (INFINITE, "")
     states = _largest_states(problem, parts)
     if states[0] > problem.memory_limit:

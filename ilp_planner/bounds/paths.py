@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
-    """Return the arcs of the cheapest path below `cutoff` seconds and its time; ((), inf) when
-    there is none."""
+    """Return the arcs and seconds of the cheapest path below `cutoff` seconds, or ((), inf)."""
     path, value, _ = search_paths(graph, cutoff)
     return path, value
 

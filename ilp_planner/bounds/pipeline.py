@@ -40,8 +40,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stage between two suffix states: (behind + 1, used + devices) before, (behind, used)
-    after."""
+    """A stage from one suffix state, (behind + 1, used + devices), to the next, (behind, used)."""
 
     place: Place
     used: int
@@ -52,9 +51,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
-    Only those are listed from which both ends of the pipeline can be reached with groups that
-    never straddle a
-    node.
+    Only those are listed from which both ends of the pipeline can be reached with groups that never
+    straddle a node.
     """
 
     def legal(start: int, group: int) -> bool:
@@ -140,8 +138,7 @@ class Landscape:
         return reaches
 
     def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each state (k, u) the least sum of times to the end, by first operator
-        ([n + 1])."""
+        """Return for each state (k, u) the least sum to the end, by first operator ([n + 1])."""
         return self._backward(slowest, sums=True)
 
     def exists(self, slowest: float) -> bool:
@@ -173,8 +170,7 @@ class Landscape:
         return table
 
     def least_sum(self, slowest: float) -> float:
-        """Return the least sum of stage times of a pipeline whose stages all take at most
-        `slowest`."""
+        """Return the least sum of stage times of a pipeline with none above `slowest`."""
         table = self.suffixes(slowest)
         return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
 
@@ -245,8 +241,7 @@ class Landscape:
         slowest: float,
         reaches: dict[Place, NDArray[np.int64]],
     ) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each suffix state the least sum of what comes before it, where both can
-        exist."""
+        """Return for each suffix state the least sum of what comes before, where both exist."""
         n = self.operators
         table: dict[tuple[int, int], NDArray[np.float64]] = {}
         for (k, u), suffix in back.items():
@@ -270,8 +265,7 @@ class Landscape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenGraph:
-    """A stage graph, and what each of its arcs is: place [arcs] into `places`, entry [arcs] in its
-    table."""
+    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
 
     graph: StageGraph
     places: tuple[Place, ...]

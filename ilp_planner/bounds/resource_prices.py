@@ -83,8 +83,7 @@ class PricedGraph:
     def shortest(
         self, price: NDArray[np.float64], slowest: float
     ) -> tuple[float, NDArray[np.int64]]:
-        """Return the least priced sum less the price of all devices, and its path (arcs by
-        tail)."""
+        """Return the least priced sum less what all devices cost, and its path (arcs by tail)."""
         least, path = _cheapest(
             self.head, self.time, self.sum, self.use, price, slowest, self.first,
             self.topological, self.sources, self.graph.sink,
@@ -105,8 +104,7 @@ class PricedGraph:
     def prices(
         self, slowest: float, enough: float, start: NDArray[np.float64] | None = None
     ) -> Prices:
-        """Return good prices for arcs of at most `slowest` seconds; stop where they prove
-        `enough`."""
+        """Return good prices for arcs of at most `slowest` seconds, or such that prove `enough`."""
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
             value, path = self.shortest(price, slowest)
@@ -290,7 +288,7 @@ class _Model:
     def highest(
         self, low: NDArray[np.float64], high: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]] | None:
-        """Return height and prices of the highest point with prices from `low` to `high`; None when
+        """Return the highest point with prices from `low` to `high`, its height first; None when
         the program fails."""
         height, unit = self.units
         for price, least, most in zip(

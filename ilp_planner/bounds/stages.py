@@ -1,5 +1,4 @@
-"""Bounds on the times of all stages for one micro-batch size, refined to exact ones where it
-matters."""
+"""Bounds on the times of all stages for one micro-batch size, made exact where it matters."""
 
 from __future__ import annotations
 
@@ -163,7 +162,7 @@ class StageBounds:
         )  # fmt: skip
 
     def _prices(self, devices: int, in_flight: int) -> NDArray[np.float64]:
-        """Prices around what recomputation costs per byte that it frees, none at all, and a
+        """Return no price, some around what recomputation costs per byte that it frees, and a
         forbidding one."""
         tables = self.chains[devices].tables
         usable = tables.allowed & (tables.activations > 0) & (tables.recompute > 0)

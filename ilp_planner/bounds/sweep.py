@@ -224,8 +224,7 @@ class Extent(NamedTuple):
 
 
 def extent(chain: Chain, rows: Rows, longest_time: float) -> Extent:
-    """Find for every start the longest stage whose operators alone stay within `longest_time`
-    seconds."""
+    """Find for every start the longest stage whose operators take at most `longest_time` s."""
     length = np.zeros(rows.common.size, np.int64)
     _lengths(rows, chain.operators, longest_time, length)
     own = np.maximum(0, length - rows.common)
@@ -299,8 +298,7 @@ def stage_bounds(
     enters_node: bool,
     ceilings: Ceilings,
 ) -> NDArray[np.float64]:
-    """Return bounds [2, entries] (leaving inside a node / to another one) in seconds for one
-    class."""
+    """Return bounds for one class, seconds [2, entries]: leaving inside a node, and to another."""
     tables = chain.tables
     out = np.full((2, size.entries), -INFINITE)
     variants = [(tables.state_factor, True)]

@@ -1,5 +1,6 @@
-"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round;
-the best one is heated again until that brings nothing better.
+"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round.
+
+The best one is heated again until that brings nothing better.
 
 A heuristic: it proves nothing but what the least sum, the least bottleneck and the least peaks of a
 path, each on its own, add up to. (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated

@@ -1,5 +1,7 @@
-"""Random numbers for compiled annealing: each start has a generator of its own, so that what it
-draws does not depend on threads."""
+"""Random numbers for compiled annealing.
+
+Each start has a generator of its own, so that what it draws does not depend on threads.
+"""
 
 from __future__ import annotations
 
