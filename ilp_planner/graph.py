@@ -1,11 +1,8 @@
-"""The stage graph: pipeline planning as a path with a bottleneck, the one problem that every
-solver shares.
+"""The stage graph: planning a pipeline as a path with a bottleneck, the problem of every solver.
 
 Nodes are pipeline states (position in the operator chain, devices used, stages after); an arc is a
-stage
-candidate: a range of operators on a device group, with the least time it can take there. A plan is
-a path from
-a source to the sink, and costs
+stage candidate: a range of operators on a device group, with the least time it can take there. A
+plan is a path from a source to the sink, and costs
 
     (micro_batches - 1) * max(time of its arcs) + sum(time of its arcs)
       + sum(extra of its arcs) + sum over k of max(peak k of its arcs),
@@ -105,8 +102,7 @@ class StageGraph:
         return not (self.peaks.size or self.capacity or self.extra.any())
 
     def only(self, arcs: NDArray[np.int64], time: NDArray[np.float64] | None = None) -> StageGraph:
-        """Return the graph of some of the arcs, numbered in the given order; with other times if
-        given."""
+        """Return the graph of some of the arcs, in the given order; with other times if given."""
         return StageGraph(
             nodes=self.nodes,
             sources=self.sources,

@@ -1,24 +1,58 @@
-"""What the compiled searches share: the time of what cannot be, and arrays that grow."""
+"""What the compiled searches share: the time of what cannot be, arrays that grow, and sorting."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ilp_planner.kernels import inner
+
 INFINITE = 1e30
+RUN = 16  # entries that are sorted by insertion
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def longer(array, need):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return an array with the same entries, at least twice as long, and `need` at least."""
     wider = np.empty(max(2 * array.shape[0], need), array.dtype)
-    wider[: array.shape[0]] = array
+    for x in range(array.shape[0]):
+        wider[x] = array[x]
     return wider
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def longer_rows(array, need):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return an array with the same rows, at least twice as many, and `need` at least."""
     wider = np.empty((max(2 * array.shape[0], need), array.shape[1]), array.dtype)
-    wider[: array.shape[0]] = array
+    for x in range(array.shape[0]):
+        for y in range(array.shape[1]):
+            wider[x, y] = array[x, y]
     return wider
+
+
+@inner
+def ascending(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the indices that sort values; equal ones keep their order."""
+    count = values.size
+    order, other = np.empty(count, np.int64), np.empty(count, np.int64)
+    for begin in range(0, count, RUN):
+        for x in range(begin, min(begin + RUN, count)):
+            y = x
+            while y > begin and values[order[y - 1]] > values[x]:
+                order[y] = order[y - 1]
+                y -= 1
+            order[y] = x
+    width = RUN
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            middle, end = min(begin + width, count), min(begin + 2 * width, count)
+            x, y = begin, middle
+            for z in range(begin, end):
+                if y >= end or (x < middle and values[order[x]] <= values[order[y]]):
+                    other[z] = order[x]
+                    x += 1
+                else:
+                    other[z] = order[y]
+                    y += 1
+        order, other = other, order
+        width *= 2
+    return order

@@ -1,23 +1,22 @@
-"""The fastest legal way to run one stage: exact, by labels between a Lagrangian bound and an
-incumbent.
+"""The fastest legal way to run one stage, exactly: labels between a Lagrangian bound and a time.
 
-What the memory rule has of maxima is enumerated: stages are classed by their largest recompute
-run. A class is first
-bounded by the best price of memory, which also gives a way to run the stage; classes that this
-does not close are
-searched with labels.
+What the memory rule has of maxima is enumerated: stages are classed by their largest recompute run.
+A class is first bounded by the best price of memory, which also gives a way to run the stage;
+classes that this does not close are searched with labels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.bounds.labels import grow
-from ilp_planner.bounds.prices import search_price
-from ilp_planner.bounds.sweep import INFINITE
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.labels import Search, grow, least_reserved, look_ahead
+from ilp_planner.bounds.prices import Ends, search_price
+from ilp_planner.bounds.sweep import Ceilings, Memory, Operators
+from ilp_planner.kernels import compile_beside, compiled_beside
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,11 +32,11 @@ SMALLEST_CLASS = 0.02  # of the largest: below, a class would gain nothing
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageOptimum:
-    """bound: seconds, no legal way is faster. time: seconds of the best way found (INFINITE: none
-    below the cutoff).
+    """What is known of the fastest way to run a stage.
 
-    choices: option per operator; flags: recomputed?. exact: bound and time meet, or nothing below
-    the cutoff exists.
+    bound: seconds, no legal way is faster. time: seconds of the best way found, INFINITE where none
+    is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and time
+    meet, or nothing below the cutoff exists.
     """
 
     bound: float
@@ -45,6 +44,15 @@ class StageOptimum:
     choices: NDArray[np.int64]
     flags: NDArray[np.bool_]
     exact: bool
+
+
+class Job(NamedTuple):
+    """A class of stages that prices leave open: a bound on its seconds, and the best price."""
+
+    bound: float
+    ends: Ends
+    ceilings: Ceilings
+    price: float
 
 
 def solve_stage(
@@ -66,51 +74,55 @@ def solve_stage(
     With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing
     faster exists.
     """
+    compiled_beside()
     tables = chain.tables
     part = slice(start, stop)
-    room = limit * (1 + MEMORY_ROUNDING)
-    choices = np.zeros(stop - start, np.int64)
-    flags = np.zeros(stop - start, np.bool_)
+    operators, alike = chain.operators.only(part), chain.alike[part]
+    memory = Memory(
+        in_flight=float(in_flight),
+        factor=float(tables.state_factor),
+        floor=tables.weight_floor,
+        limit=limit * (1 + MEMORY_ROUNDING),
+    )
+    reserved = least_reserved(operators)
+    least = (float(reserved[0, 0]), float(reserved[1, 0]))
+    path = np.zeros(stop - start, np.int64)  # states, as in `prices`
     best, bound, spent, exact = INFINITE, INFINITE, 0, True
-    operators = (
-        chain.compute[part], chain.recompute[part], chain.activations[part], chain.weights[part],
-        chain.input[start], chain.forward_reserved[part], chain.backward_reserved[part],
-        chain.enter[int(enters_node), start],
-    )  # fmt: skip
-    memory = (float(in_flight), tables.state_factor, tables.weight_floor, room)
-    jobs: list[tuple[Any, ...]] = []  # (bound, ends, most, least, price)
+    jobs: list[Job] = []
     for degree in range(chain.leave.shape[3]):
-        leave = np.ascontiguousarray(chain.leave[int(leaves_node), stop - 1, :, degree])
-        ends = (leave, np.ascontiguousarray(tables.degree == degree))
-        for most, least in _pair_classes(chain, start, stop):
-            ways, rcs = np.zeros_like(choices), np.zeros_like(flags)
-            time, price, root = search_price(
-                *operators, *ends, chain.reshard, tables.pair[part], chain.free, tables.saves[part],
-                tables.closes[part], tables.shared[part], *memory, most, least, ways, rcs,
-            )  # fmt: skip
+        ends = Ends(
+            inputs=chain.input[start],
+            enter=chain.enter[int(enters_node), start],
+            leave=np.ascontiguousarray(chain.leave[int(leaves_node), stop - 1, :, degree]),
+            first=np.ascontiguousarray(tables.degree == degree),
+        )
+        for ceilings in _pair_classes(chain, start, stop):
+            way = np.zeros_like(path)
+            room = memory.limit - ceilings.pair_least - least[0] - least[1]
+            time, price, root = search_price(operators, ends, memory, ceilings.pair_most, room, way)
             if time < best:
-                best, choices, flags = time, ways, rcs
-            if price == 0.0 and most == np.inf:  # memory does not bind: nothing is faster
-                jobs = [job for job in jobs if job[1] is not ends]
+                best, path = time, way
+            if price == 0.0 and ceilings.pair_most == np.inf:  # memory does not bind
+                jobs = [job for job in jobs if job.ends is not ends]
                 bound = min(bound, time)
             else:
-                jobs.append((root, ends, most, least, price))
+                jobs.append(Job(root, ends, ceilings, price))
     for width in (BEAM, 0):
-        for root, ends, most, least, price in sorted(jobs, key=lambda job: job[0]):
-            ways, rcs = np.zeros_like(choices), np.zeros_like(flags)
+        for root, ends, ceilings, price in sorted(jobs, key=lambda job: job.bound):
+            way = np.zeros_like(path)
             stop_at = min(best, cutoff)
             if root >= stop_at:
                 continue
             if effort == 0:
                 exact, bound = False, min(bound, root)
                 continue
+            ahead = look_ahead(operators, ends.leave, memory, ceilings.pair_most, price, reserved)
+            search = Search(float(stop_at), effort - spent, width)
             time, low, complete, work = grow(
-                *operators, *ends, chain.reshard, tables.pair[part], chain.free, chain.alike[part],
-                tables.saves[part], tables.closes[part], tables.shared[part], *memory, most, least,
-                price, stop_at, effort - spent, width, ways, rcs,
-            )  # fmt: skip
+                operators, ends, memory, ceilings, alike, ahead, search, way
+            )
             if time < best:
-                best, choices, flags = time, ways, rcs
+                best, path = time, way
             spent = min(spent + work, effort)
             if width == 0:
                 exact &= complete
@@ -118,19 +130,36 @@ def solve_stage(
     if exact:  # every class was searched, or cannot hold anything below the cutoff
         bound = min(best, cutoff)
     return StageOptimum(
-        bound=min(bound, best), time=best, choices=choices, flags=flags, exact=exact
+        bound=min(bound, best), time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact
     )
 
 
-def _pair_classes(chain: Chain, start: int, stop: int) -> list[tuple[float, float]]:
-    """Return (most, least) bytes that one recomputed pair keeps: every stage is in one of the
-    classes."""
+def compile_ahead() -> None:
+    """Compile the kernels that `solve_stage` calls, by a stage of two operators."""
+    table, flags = np.ones((2, 1)), np.zeros(2, np.bool_)
+    operators = Operators(
+        *(table,) * 6, pair=np.zeros(2, np.int64), reshard=np.zeros((1, 1, 1)),
+        free=np.ones(1, np.bool_), saves=flags, closes=flags, shared=flags,
+    )  # fmt: skip
+    ends = Ends(table[0], table[0], table[0], first=np.ones(1, np.bool_))
+    memory, path = Memory(1.0, 1.0, floor=False, limit=INFINITE), np.zeros(2, np.int64)
+    search_price(operators, ends, memory, np.inf, memory.limit, path)
+    ahead = look_ahead(operators, ends.leave, memory, np.inf, 0.0, least_reserved(operators))
+    alike, search = np.zeros((2, 1), np.int64), Search(INFINITE, BEAM, BEAM)
+    grow(operators, ends, memory, Ceilings(), alike, ahead, search, path)
+
+
+compile_beside(__name__)
+
+
+def _pair_classes(chain: Chain, start: int, stop: int) -> list[Ceilings]:
+    """Return classes by what one recomputed pair keeps: every stage is in one of them."""
     if stop - start >= 2 and chain.tables.shared[stop - 2]:
-        return [(np.inf, 0.0)]  # the last run of such a stage may be dropped, whatever its size
-    usable = chain.compute[start : stop - 1] < INFINITE
-    sizes = np.unique(chain.activations[start : stop - 1][usable])
+        return [Ceilings()]  # the last run of such a stage may be dropped, whatever its size
+    usable = chain.operators.compute[start : stop - 1] < INFINITE
+    sizes = np.unique(chain.operators.activations[start : stop - 1][usable])
     if sizes.size == 0:
-        return [(np.inf, 0.0)]
+        return [Ceilings()]
     sizes = sizes[sizes >= sizes[-1] * SMALLEST_CLASS]
     edges = (
         sizes
@@ -141,4 +170,5 @@ def _pair_classes(chain: Chain, start: int, stop: int) -> list[tuple[float, floa
     least = [0.0, *(float(edge) for edge in edges[:-1])]
     runs = [float(edges[-1]) * RUN_STEP**x for x in range(1, RUN_CLASSES + 1)]
     most = [*(float(edge) for edge in edges), *runs[:-1], np.inf]
-    return list(zip(most, [*least, float(edges[-1]), *runs[:-1]], strict=True))
+    least += [float(edges[-1]), *runs[:-1]]
+    return [Ceilings(pair_most=m, pair_least=p) for m, p in zip(most, least, strict=True)]

@@ -1,5 +1,4 @@
-"""Cheapest chain of groups within the capacities, when the slowest stage and the peaks are known
-to lie in a box.
+"""Cheapest chain of groups within the capacities, with its slowest stage and peaks in a box.
 
 Labels (slowest stage, sum, peaks, devices used, stages, state of the first group) grow from the
 last layer to the first. Below its box, the slowest stage and the peaks do not tell labels apart. A
@@ -11,13 +10,13 @@ ever looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
 
-from ilp_planner.bounds.arrays import INFINITE, longer, longer_rows
+from ilp_planner.bounds.arrays import INFINITE, ascending, longer, longer_rows
 from ilp_planner.bounds.group_states import step
+from ilp_planner.kernels import inlined, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,15 +30,51 @@ MOST = 5_000_000  # labels, as if the effort were spent: memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSearch:
-    """The cheapest way found, arcs from the first layer on, () without one, and its seconds; the
-    bound that is proved for every way of the box (at most the cutoff); whether nothing was left
-    out; comparisons and labels, a measure of time."""
+    """What a search of a box gave.
+
+    path: arcs of the cheapest way found, from the first layer on, () without one. value: its
+    seconds. bound: seconds, proved for every way of the box, at most the cutoff. exact: whether
+    nothing was left out. effort: comparisons and labels, a measure of time.
+    """
 
     path: tuple[int, ...]
     value: float
     bound: float
     exact: bool
     effort: float
+
+
+class Aim(NamedTuple):
+    """What is looked for: ways below `cutoff` seconds, whose slowest stage counts at least `low`
+    seconds and whose peaks count at least `peak_low`, float64 [K].
+
+    capacity: int64 [types], devices. weight: of the slowest stage. width: labels per layer. effort:
+    comparisons, beyond which few labels are kept.
+    """
+
+    capacity: NDArray[np.int64]
+    weight: float
+    low: float
+    peak_low: NDArray[np.float64]
+    cutoff: float
+    width: int
+    effort: float
+
+
+class Before(NamedTuple):
+    """What stages before a layer cost, with a price on devices: as in `Potentials`."""
+
+    table: NDArray[np.float64]
+    price: NDArray[np.float64]
+    priced: NDArray[np.float64]
+    slowest: float
+
+
+class Rivals(NamedTuple):
+    """States that beat state s are number[first[s] : first[s + 1]]."""
+
+    first: NDArray[np.int64]
+    number: NDArray[np.int64]
 
 
 def search_chain(
@@ -62,15 +97,20 @@ def search_chain(
     """
     s = chain.states
     rank, rows = np.nonzero(s.better.T)  # by the state that is beaten
-    begins = np.searchsorted(rank, np.arange(s.group.size + 1))
+    rivals = Rivals(np.searchsorted(rank, np.arange(s.group.size + 1)), rows)
+    before = Before(known.table, known.price, known.priced, float(known.slowest))
+    aim = Aim(
+        capacity=np.array(chain.capacity, np.int64),
+        weight=float(chain.micro_batches - 1),
+        low=float(low),
+        peak_low=peak_low,
+        cutoff=float(min(cutoff, INFINITE)),
+        width=width,
+        effort=float(effort),
+    )
     path, value, bound, exact, spent = _search(
-        chain.layers, known.table.shape[2], chain.first, chain.start, chain.time, chain.total,
-        known.priced, chain.peaks, chain.use, chain.behind, chain.row, chain.group, chain.state,
-        chain.seats, chain.send_time, chain.send_total, s.counted, s.direct, s.parted, s.size,
-        s.offset, s.group, s.taken, begins, rows, float(known.slowest), known.table, known.price,
-        np.array(chain.capacity, np.int64), float(chain.micro_batches - 1), float(low), peak_low,
-        float(min(cutoff, INFINITE)), width, float(effort),
-    )  # fmt: skip
+        chain.layers, chain.candidates, chain.sending, s, rivals, before, aim
+    )
     return ChainSearch(
         path=tuple(path.tolist()),
         value=float(value) if path.size else np.inf,
@@ -80,13 +120,14 @@ def search_chain(
     )
 
 
-@numba.njit(cache=True, nogil=True)
-def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    layers, levels, first, start, time, total, priced, peaks, use, behind, row, own_class, state,
-    seats, send_time, send_total, counted, direct, parted, size, offset, group, taken, begins,
-    beats, slowest, table, price, capacity, weight, low, peak_low, cutoff, width, effort,
-):  # fmt: skip
-    top_level, kinds, types, count = levels - 1, peaks.shape[1], use.shape[1], group.size
+@kernel
+def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    first, start, time, total, peaks, use, behind, row, _, state, _ = arcs
+    send_time, send_total, _ = sending
+    table, price, priced, slowest = known
+    capacity, weight, low, peak_low, cutoff, width, effort = aim
+    levels, types, kinds, count = table.shape[2], use.shape[1], peaks.shape[1], states.group.size
+    top_level = levels - 1
     room = 1 << 14
     top, tot, rest = np.empty(room), np.empty(room), np.empty(room)
     bound_of = np.empty(room)
@@ -103,18 +144,19 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     peak = np.zeros(kinds)
     slots = 1 << 14
     e_loss, e_arc, e_to = np.empty(slots), np.empty(slots, np.int64), np.empty(slots, np.int64)
-    e_column = np.empty(slots, np.int64)
+    e_column, e_order = np.empty(slots, np.int64), np.empty(slots, np.int64)
     e_begin = np.zeros((levels, count), np.int64)
     e_end = np.full((levels, count), -1, np.int64)
     kept_head = np.full(count, -1, np.int64)
     kept_next = np.empty(room, np.int64)
     for v in range(layers, 0, -1):
-        ranked = np.zeros(1, np.int64) if v == layers else _ranked(waiting[v], link, bound_of)
+        members, ranked = _ranked(waiting[v] if v < layers else -1, link, bound_of)
         e_end[:] = -1
         filled = 0
         kept_head[:] = -1
         kept = 0
-        for y in ranked:
+        for place in range(1 if v == layers else ranked.size):
+            y = 0 if v == layers else members[ranked[place]]
             after, s, own = 0, 0, 0.0
             if v < layers:
                 own = bound_of[y]
@@ -125,8 +167,8 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     break
                 s = of[y]
                 beaten, compared = _beaten(
-                    y, begins[s], begins[s + 1], beats, kept_head, kept_next, top, tot, depth,
-                    used, pk, low, peak_low,
+                    y, rivals.first[s], rivals.first[s + 1], rivals.number, kept_head, kept_next,
+                    top, tot, depth, used, pk, low, peak_low,
                 )  # fmt: skip
                 spent += compared
                 if beaten:
@@ -147,10 +189,7 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     for mode in range(2):
                         to, k = state[a], 0
                         if v < layers:
-                            to, k = step(
-                                a, s, mode, own_class, state, seats, counted, direct, parted, size,
-                                offset, group, taken,
-                            )  # fmt: skip
+                            to, k = step(a, s, mode, arcs, states)
                         if to < 0 or (mode == 1 and v == layers):
                             continue
                         loss = priced[a] + before[to] - base
@@ -164,19 +203,17 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                             slots *= 2
                             e_loss = longer(e_loss, slots)
                             e_arc, e_to = longer(e_arc, slots), longer(e_to, slots)
-                            e_column = longer(e_column, slots)
+                            e_column, e_order = longer(e_column, slots), longer(e_order, slots)
                         e_loss[filled], e_arc[filled] = loss, a
                         e_to[filled], e_column[filled] = to, k
                         filled += 1
                 spent += first[v + 1] - first[v]
                 e_end[after, s] = filled
-                part = np.argsort(e_loss[e_begin[after, s] : filled]) + e_begin[after, s]
-                sorted_loss, sorted_arc, sorted_to = e_loss[part], e_arc[part], e_to[part]
-                e_column[e_begin[after, s] : filled] = e_column[part]
-                e_loss[e_begin[after, s] : filled] = sorted_loss
-                e_arc[e_begin[after, s] : filled] = sorted_arc
-                e_to[e_begin[after, s] : filled] = sorted_to
-            for e in range(e_begin[after, s], e_end[after, s]):
+                part = ascending(e_loss[e_begin[after, s] : filled])
+                for e in range(part.size):
+                    e_order[e_begin[after, s] + e] = e_begin[after, s] + part[e]
+            for nth in range(e_begin[after, s], e_end[after, s]):
+                e = e_order[nth]
                 spent += 1
                 a, loss = e_arc[e], e_loss[e]
                 if v < layers:
@@ -239,9 +276,9 @@ def _search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     return _way(winner, arc, follow), best, min(lost, best), lost >= best, spent
 
 
-@numba.njit(inline="always")
+@inlined
 def _ranked(head, link, bound_of):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the labels that wait at a layer, the least bound first."""
+    """Return the labels that wait at a layer, and their numbers by bound, the least first."""
     many, label = 0, head
     while label >= 0:
         many += 1
@@ -251,10 +288,10 @@ def _ranked(head, link, bound_of):  # type: ignore[no-untyped-def]  # pragma: no
     for n in range(many):
         members[n], values[n] = label, bound_of[label]
         label = link[label]
-    return members[np.argsort(values)]
+    return members, ascending(values)
 
 
-@numba.njit(inline="always")
+@inlined
 def _beaten(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     y, begin, end, beats, kept_head, kept_next, top, tot, depth, used, pk, low, peak_low
 ):
@@ -281,7 +318,7 @@ def _beaten(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     return False, compared
 
 
-@numba.njit(inline="always")
+@inlined
 def _way(winner, arc, follow):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the arcs of a label, from the first layer on; none without one."""
     length, label = 0, winner

@@ -1,16 +1,18 @@
-"""Least sums of stages along a chain with prices on devices, by layer, stages after and state:
-`prefixes` of everything before a state; `through` a candidate."""
+"""Least sums of stages along a chain with prices on devices, by layer, stages after and state.
+
+`prefixes` gives those of everything before a state, `through` those of ways through a candidate.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.group_states import step
+from ilp_planner.kernels import inner, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,18 +44,10 @@ def prefixes(
     chain: GroupChain, price: NDArray[np.float64], slowest: float, levels: int
 ) -> Potentials:
     """Return least priced sums of stages that take at most `slowest` seconds."""
-    s = chain.states
     priced = chain.total + chain.use @ price
-    table = _prefixes(
-        chain.layers, levels, chain.first, chain.start, chain.time, priced, chain.behind,
-        chain.row, chain.group, chain.state, chain.seats, chain.send_time, chain.send_total,
-        chain.order, s.counted, s.direct, s.parted, s.size, s.offset, s.group, s.taken, slowest,
-    )  # fmt: skip
-    least, path, sending = _cheapest(
-        chain.layers, levels, chain.first, chain.start, chain.time, priced, chain.behind,
-        chain.row, chain.group, chain.state, chain.seats, chain.send_time, chain.send_total,
-        s.counted, s.direct, s.parted, s.size, s.offset, s.group, s.taken, slowest, table,
-    )  # fmt: skip
+    groups = (chain.candidates, chain.sending, chain.states)
+    table = _prefixes(chain.layers, levels, *groups, priced, slowest)
+    least, path, sending = _cheapest(chain.layers, *groups, priced, slowest, table)
     none = least >= INFINITE
     return Potentials(
         table=table,
@@ -67,29 +61,24 @@ def prefixes(
 
 
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
-    """Return the least priced sum of a way through each candidate, less the price of all
-    devices."""
-    s = chain.states
+    """Return the least priced sum of a way through each candidate, less what devices cost."""
     least = _through(
-        chain.layers, known.table.shape[2], chain.first, chain.start, chain.time, known.priced,
-        chain.behind, chain.row, chain.group, chain.state, chain.seats, chain.send_time,
-        chain.send_total, chain.order, s.counted, s.direct, s.parted, s.size, s.offset, s.group,
-        s.taken, known.slowest, known.table,
+        chain.layers, chain.candidates, chain.sending, chain.states, known.priced, known.slowest,
+        known.table,
     )  # fmt: skip
     found: NDArray[np.float64] = least - known.price @ np.array(chain.capacity, np.float64)
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _columns(a, seats, counted, direct, parted, column):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Fill in what sending to a group of each class costs when its node is known, and not
-    joined."""
+    """Fill in what sending to a group of each class costs whose node is known, and not joined."""
     for c in range(counted.size):
         d = counted[c]
         column[c] = parted[c] if d >= 0 and seats[a, d] > 0 else direct[c]
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _lower(into, values, more):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Let no entry be above the other's, plus so much."""
     for k in range(into.size):
@@ -97,13 +86,13 @@ def _lower(into, values, more):  # type: ignore[no-untyped-def]  # pragma: no co
         into[k] = y if y < into[k] else into[k]
 
 
-@numba.njit(cache=True, nogil=True)
-def _prefixes(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    layers, levels, first, start, time, priced, behind, row, own, state, seats, send_time,
-    send_total, order, counted, direct, parted, size, offset, group, taken, slowest,
-):  # fmt: skip
-    """Least priced sums, by layer, state and stages after, less one: an arc behind which there are
-    n stages stands before a state with n, and makes one with n + 1."""
+@kernel
+def _prefixes(layers, levels, arcs, sending, states, priced, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return least priced sums, by layer, state and stages after, less one: an arc behind which
+    there are n stages stands before a state with n, and makes one with n + 1."""
+    first, start, time, _, _, _, behind, row, own, state, seats = arcs
+    counted, direct, parted, size, offset, group, taken, _ = states
+    send_time, send_total, order = sending
     deepest, classes, count, columns = levels - 1, counted.size, group.size, send_time.shape[1]
     # one level more, so that what is read is next to what is written
     table = np.full((layers, count, levels), INFINITE)
@@ -200,15 +189,14 @@ def _prefixes(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     return table
 
 
-@numba.njit(cache=True, nogil=True)
-def _cheapest(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    layers, levels, first, start, time, priced, behind, row, own, state, seats, send_time,
-    send_total, counted, direct, parted, size, offset, group, taken, slowest, table,
-):  # fmt: skip
-    """The cheapest way: least sum, arcs, what sending adds."""
-    top = levels - 1
+@kernel
+def _cheapest(layers, arcs, sending, states, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the cheapest way: least sum, arcs, what sending adds."""
+    first, start, time, _, _, _, behind, row, _, state, _ = arcs
+    send_time, send_total, _ = sending
+    top = table.shape[2] - 1
     path = np.empty(layers, np.int64)
-    length, sending = 0, 0.0
+    length, sent = 0, 0.0
     best, s = INFINITE, 0
     for a in range(first[layers], first[layers + 1]):
         if time[a] <= slowest:
@@ -217,7 +205,7 @@ def _cheapest(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 best, path[0] = value, a
     least = best
     if best >= INFINITE:
-        return least, path[:0].copy(), 0.0
+        return least, path[:0], 0.0
     length, after = 1, 1
     s, v = state[path[0]], start[path[0]]
     while v > 0:
@@ -227,10 +215,7 @@ def _cheapest(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 continue
             r = row[a]
             for mode in range(2):
-                to, k = step(
-                    a, s, mode, own, state, seats, counted, direct, parted, size, offset, group,
-                    taken,
-                )  # fmt: skip
+                to, k = step(a, s, mode, arcs, states)
                 if to < 0 or time[a] + send_time[r, k] > slowest:
                     continue
                 value = priced[a] + table[start[a], to, min(after, top)] + send_total[r, k]
@@ -239,12 +224,15 @@ def _cheapest(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         path[length] = chosen
         length += 1
         after += 1
-        sending += cost
+        sent += cost
         s, v = then, start[chosen]
-    return least, path[:length][::-1].copy(), sending
+    ahead = np.empty(length, np.int64)
+    for n in range(length):
+        ahead[n] = path[length - 1 - n]
+    return least, ahead, sent
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _meet(priced, values, before, into):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Let no suffix be above the value and price; return the least sum with the prefixes."""
     least = INFINITE
@@ -256,13 +244,14 @@ def _meet(priced, values, before, into):  # type: ignore[no-untyped-def]  # prag
     return least
 
 
-@numba.njit(cache=True, nogil=True)
-def _through(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    layers, levels, first, start, time, priced, behind, row, own, state, seats, send_time,
-    send_total, order, counted, direct, parted, size, offset, group, taken, slowest, table,
-):  # fmt: skip
-    """Least priced sums through every candidate: suffixes grow from the end, and meet the
+@kernel
+def _through(layers, arcs, sending, states, priced, slowest, table):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return least priced sums through every candidate: suffixes grow from the end, and meet the
     prefixes. Entry n of a suffix is for n + 1 stages from it on, as in the prefixes."""
+    first, start, time, _, _, _, behind, row, own, state, seats = arcs
+    counted, direct, parted, size, offset, group, taken, _ = states
+    send_time, send_total, order = sending
+    levels = table.shape[2]
     deepest, classes, count, columns = levels - 1, counted.size, group.size, send_time.shape[1]
     suffix = np.full((layers + 1, count, levels), INFINITE)
     least = np.full(time.size, INFINITE)
@@ -291,7 +280,8 @@ def _through(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             ranked = order[r]
             free[0] = INFINITE
             for k in range(1, columns + 1):
-                free[k] = free[k - 1]
+                for n in range(deepest):
+                    free[k, n] = free[k - 1, n]
                 for c in range(classes):
                     if direct[c] == ranked[k - 1]:
                         _lower(free[k], loose[c], send_total[r, direct[c]])

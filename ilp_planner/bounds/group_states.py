@@ -10,18 +10,17 @@ placement is among what is counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
+
+from ilp_planner.kernels import inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class States:
+class States(NamedTuple):
     """What senders tell groups apart by.
 
     counted: int64 [classes], the type whose devices in a node are counted, -1 without.
@@ -84,17 +83,17 @@ def states(
     )
 
 
-@numba.njit(cache=True, nogil=True)
-def step(a, s, mode, own, state, seats, counted, direct, parted, size, offset, group, taken):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+@inner
+def step(a, s, mode, arcs, states):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the state of a candidate that stands before a state, and the column of what it sends;
     -1, -1 where that cannot be. mode 1: in the same node; 0: in another one, if that is known."""
-    c = group[s]
-    d = counted[c]
-    near = d >= 0 and taken[s] > 0 and seats[a, d] > 0
+    c, taken, own = states.group[s], states.taken[s], arcs.group[a]
+    d = states.counted[c]
+    near = d >= 0 and taken > 0 and arcs.seats[a, d] > 0
     if mode == 1:
-        if not near or taken[s] + seats[a, d] > size[d]:
+        if not near or taken + arcs.seats[a, d] > states.size[d]:
             return -1, -1
-        if counted[own[a]] == d:
-            return offset[own[a]] + taken[s] + seats[a, d], direct[c]
-        return state[a], direct[c]
-    return state[a], parted[c] if near else direct[c]
+        if states.counted[own] == d:
+            return states.offset[own] + taken + arcs.seats[a, d], states.direct[c]
+        return arcs.state[a], states.direct[c]
+    return arcs.state[a], states.parted[c] if near else states.direct[c]

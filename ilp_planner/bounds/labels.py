@@ -1,84 +1,139 @@
 """Growing one stage operator by operator: exact labels between a Lagrangian bound and an incumbent.
 
 A label is a partial stage: its time, its additive memory, its weights, its open recompute run, its
-largest closed run
-and its largest reserved memory. Labels die when another one in the same state is no worse in all
-of these, or when
-time plus the Lagrangian bound of what is left (for several prices) reaches the best known time.
+largest closed run and its largest reserved memory. Labels die when another one in the same state is
+no worse in all of these, or when time plus the Lagrangian bound of what is left (for several
+prices) reaches the best known time.
 """
 
 from __future__ import annotations
 
-import numba
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
-from ilp_planner.bounds.prices import completion, least_reserved
-from ilp_planner.bounds.sweep import INFINITE
+from ilp_planner.bounds.arrays import INFINITE, ascending, longer_rows
+from ilp_planner.bounds.prices import completion
+from ilp_planner.kernels import inner, kernel
 
-TIME, MEMORY, WEIGHTS, RUN, PEAK, FORWARD, BACKWARD = range(7)
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.sweep import Memory, Operators
+
+# Columns of labels; the last three: the label before, the state as in `prices`, and a bound on the
+# seconds of every stage that the label may become.
+TIME, MEMORY, WEIGHTS, RUN, PEAK, FORWARD, BACKWARD, PARENT, STATE, BOUND = range(10)
+COLUMNS = 10
+ROOM = 1 << 14
+AROUND = np.array([0.0, 0.25, 0.6, 0.85, 0.97, 1.001, 1.15, 1.6, 4.0])  # of the best price
+ANY = np.array([0.0, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10, 1e-9, 1e-8])  # where none is known
 
 
-@numba.njit(cache=True, nogil=True)
-def grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    compute, recompute, activations, weights, inputs, fwd, bwd, enter, leave, first,
-    reshard, pair, free, alike, saves, closes, shared, in_flight, factor, floor, limit,
-    pair_most, pair_least, price, cutoff, effort, width, best_ways, best_rcs,
-):  # fmt: skip
-    """Grow labels operator by operator; the fastest path below `cutoff` is written to best_ways,
-    best_rcs.
+class Ahead(NamedTuple):
+    """What is left of a stage after an operator; m operators, O options.
 
-    Returns (time or INFINITE, bound, complete, work). width > 0: keep only so many labels per
-    operator
-    (a heuristic; the bound is then that of the root).
+    prices: float64 [X], seconds per byte. seconds: float64 [X, m, 2, O], least time + price *
+    memory. memory: float64 [m, 2, O], least bytes. reserved: float64 [2, m + 1], least bytes that
+    operators reserve forward and backward.
     """
+
+    prices: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    reserved: NDArray[np.float64]
+
+
+class Search(NamedTuple):
+    """What is looked for: stages below `cutoff` seconds, with at most `effort` label operations.
+
+    width: labels kept per operator, 0 for all.
+    """
+
+    cutoff: float
+    effort: int
+    width: int
+
+
+def look_ahead(
+    operators: Operators,
+    leave: NDArray[np.float64],
+    memory: Memory,
+    pair_most: float,
+    price: float,
+    reserved: NDArray[np.float64],
+) -> Ahead:
+    """Complete stages at prices around `price`, in seconds per byte; negative: none is known."""
+    prices = price * AROUND if price >= 0.0 else ANY
+    shape = (*operators.compute.shape[:1], 2, *operators.compute.shape[1:])
+    seconds, lightest = np.empty((prices.size, *shape)), np.empty(shape)
+    for x, each in enumerate(prices.tolist()):
+        completion(each, operators, leave, memory, pair_most, seconds[x])
+    untimed = operators._replace(
+        compute=np.where(operators.compute >= INFINITE, INFINITE, 0.0),
+        recompute=np.zeros_like(operators.recompute),
+        reshard=np.where(operators.reshard >= INFINITE, INFINITE, 0.0),
+    )
+    completion(1.0, untimed, np.zeros_like(leave), memory, pair_most, lightest)
+    return Ahead(prices, seconds, lightest, reserved)
+
+
+def least_reserved(operators: Operators) -> NDArray[np.float64]:
+    """Return what operators q .. m - 2 reserve at least, forward and backward, in bytes [2, m + 1];
+    the last one does not count."""
+    both = np.stack([operators.forward, operators.backward])
+    least = np.zeros((2, len(operators.compute) + 1))
+    least[:, :-2] = np.where(operators.compute < INFINITE, both, INFINITE).min(axis=2)[:, :-1]
+    return np.ascontiguousarray(np.maximum.accumulate(least[:, ::-1], axis=1)[:, ::-1])
+
+
+@kernel
+def grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    operators, ends, memory, ceilings, alike, ahead, search, best_path
+):
+    """Grow labels operator by operator; the fastest path below the cutoff is written to best_path.
+
+    Returns (time or INFINITE, bound, complete, work). With a width the search is a heuristic, whose
+    bound is that of the root.
+    """
+    compute, recompute, activations, weights, fwd, bwd, pair, reshard = operators[:8]
+    saves, closes, shared = operators[9:]
+    in_flight, factor, floor, limit = memory
+    pair_most, pair_least = ceilings.pair_most, ceilings.pair_least
+    prices, seconds, lightest, rest = ahead
+    stop_at, effort, width = search
+    cutoff = stop_at
     m, options = compute.shape
-    prices, ahead, lightest = _ahead(
-        price, compute, recompute, activations, weights, leave, reshard, pair, free, saves,
-        in_flight, factor, pair_most,
-    )  # fmt: skip
-    rest_f, rest_b = least_reserved(compute, fwd, bwd)
     droppable = m >= 2 and shared[m - 2]
-    size = 1 << 14
-    value = np.empty((size, 7))
-    parent = np.empty(size, np.int64)
-    state = np.empty(size, np.int64)
-    count = np.int64(0)  # no literal, for which the steps below would be compiled twice
-    stop_at = cutoff
+    value, fresh = np.empty((ROOM, COLUMNS)), np.empty((ROOM, COLUMNS))
     root = INFINITE
     dropped = False
     work = 0
-    begin = np.int64(0)
-    fresh = np.empty((4096, 7))
-    fresh_parent = np.empty(4096, np.int64)
-    fresh_state = np.empty(4096, np.int64)
-    fresh_bound = np.empty(4096)
-    kept_bound = np.empty(4096)
-    frontier = INFINITE
+    begin = count = np.int64(0)  # no literal, for which the steps below would be compiled twice
     for q in range(m):
         made = 0
-        end = count if q > 0 else begin + 1
-        for label in range(begin, end):
+        for label in range(begin, count if q > 0 else 1):
             work += 8 * options
-            p = state[label] >> 1 if q > 0 else 0
-            rp = state[label] & 1 if q > 0 else 0
+            state = int(value[label, STATE]) if q > 0 else 0
+            p, rp = state >> 1, state & 1
             for o in range(options):
                 if q == 0:
-                    if not first[o] or compute[0, o] >= INFINITE:
+                    if not ends.first[o] or compute[0, o] >= INFINITE:
                         continue
-                    step = compute[0, o] + enter[o]
+                    step = compute[0, o] + ends.enter[o]
                 else:
                     step = compute[q, o] + reshard[pair[q], p, o]
                     if step >= INFINITE:
                         continue
                 for r in range(2):
+                    time = step
+                    run, f, b = 0.0, rest[0, q], rest[1, q]
                     if q == 0:
-                        time = step
-                        add = factor * weights[0, o] + in_flight * (activations[0, o] + inputs[o])
+                        add = factor * weights[0, o] + in_flight * (
+                            activations[0, o] + ends.inputs[o]
+                        )
                         total = weights[0, o]
-                        run = 0.0
                         peak = pair_least
-                        f = 0.0
-                        b = 0.0
                     else:
                         time = value[label, TIME] + step
                         add = (
@@ -89,145 +144,85 @@ def grow(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                         total = value[label, WEIGHTS] + weights[q, o]
                         run = value[label, RUN]
                         peak = value[label, PEAK]
-                        f = max(value[label, FORWARD], fwd[q - 1, p])
-                        b = max(value[label, BACKWARD], bwd[q - 1, p])
+                        f = max(f, value[label, FORWARD], fwd[q - 1, p])
+                        b = max(b, value[label, BACKWARD], bwd[q - 1, p])
+                        closing = True
                         if rp == 1 and r == 1:
                             run += activations[q - 1, p]
                             if run > pair_most:
                                 continue
                             if saves[q - 1]:
                                 add -= in_flight * activations[q - 1, p]
-                            if closes[q - 1] or (q == m - 1 and not shared[q - 1]):
-                                peak = max(peak, run)
-                                run = 0.0
-                        else:
+                            closing = closes[q - 1] or (q == m - 1 and not shared[q - 1])
+                        if closing:
                             peak = max(peak, run)
                             run = 0.0
                     if r == 1:
                         time += recompute[q, o]
                     if time >= stop_at:
                         continue
-                    f = max(f, rest_f[q])
-                    b = max(b, rest_b[q])
-                    fixed = peak if droppable else max(peak, run)
                     reserved = f + b
                     if floor:
                         reserved = max(reserved, total)
-                    used = add + fixed + reserved
+                    used = add + (peak if droppable else max(peak, run)) + reserved
                     if used + lightest[q, r, o] > limit:
                         continue
                     bound = 0.0
                     for x in range(prices.size):
-                        v = time + ahead[x, q, r, o] + prices[x] * (used - limit)
-                        if v > bound:
-                            bound = v
+                        bound = max(bound, time + seconds[x, q, r, o] + prices[x] * (used - limit))
                     if bound >= stop_at:
                         continue
-                    if made == fresh_bound.size:
-                        fresh = np.concatenate((fresh, np.empty_like(fresh)))
-                        fresh_parent = np.concatenate((fresh_parent, np.empty_like(fresh_parent)))
-                        fresh_state = np.concatenate((fresh_state, np.empty_like(fresh_state)))
-                        fresh_bound = np.concatenate((fresh_bound, np.empty_like(fresh_bound)))
-                        kept_bound = np.empty_like(fresh_bound)
-                    fresh[made, TIME] = time
-                    fresh[made, MEMORY] = add
-                    fresh[made, WEIGHTS] = total
-                    fresh[made, RUN] = run
-                    fresh[made, PEAK] = peak
-                    fresh[made, FORWARD] = f
-                    fresh[made, BACKWARD] = b
-                    fresh_parent[made] = label
-                    fresh_state[made] = 2 * o + r
-                    fresh_bound[made] = bound
+                    if made == fresh.shape[0]:
+                        fresh = longer_rows(fresh, fresh.shape[0])
+                    new = fresh[made]
+                    new[TIME], new[MEMORY], new[WEIGHTS], new[RUN], new[PEAK] = (
+                        time, add, total, run, peak,
+                    )  # fmt: skip
+                    new[FORWARD], new[BACKWARD], new[PARENT], new[STATE], new[BOUND] = (
+                        f, b, label, 2 * o + r, bound,
+                    )  # fmt: skip
                     made += 1
         if count + made > value.shape[0]:
-            larger = max(value.shape[0], made)
-            value = np.concatenate((value, np.empty((larger, 7))))
-            parent = np.concatenate((parent, np.empty(larger, np.int64)))
-            state = np.concatenate((state, np.empty(larger, np.int64)))
-        new_begin = count
-        count, frontier, compared = _keep(
-            fresh[:made], fresh_parent, fresh_state, fresh_bound, alike[q], floor, value, parent,
-            state, kept_bound, count,
-        )  # fmt: skip
+            value = longer_rows(value, count + made)
+        begin = count
+        count, frontier, compared = _keep(fresh[:made], alike[q], floor, value, count)
         work += compared + 8 * made
-        begin = new_begin
         if q == 0:
             root = frontier
         if count == begin:  # nothing is left below the cutoff
             return INFINITE, root if dropped else cutoff, not dropped, work
         if width > 0 and count - begin > width:
             dropped = True
-            keep = np.sort(np.argsort(kept_bound[: count - begin], kind="mergesort")[:width])
-            for x in range(width):
-                value[begin + x] = value[begin + keep[x]]
-                parent[begin + x] = parent[begin + keep[x]]
-                state[begin + x] = state[begin + keep[x]]
-            count = begin + width
+            count = _narrow(value, begin, count, width)
         if work > effort:
             return INFINITE, min(frontier, cutoff), False, work
-    chosen, stop_at = _finished(value, state, begin, count, leave, floor, limit, stop_at)
+    chosen, stop_at = _finished(value, begin, count, ends.leave, floor, limit, stop_at)
     if chosen < 0:
         return INFINITE, root if dropped else cutoff, not dropped, work
     for q in range(m - 1, -1, -1):
-        best_ways[q] = state[chosen] >> 1
-        best_rcs[q] = state[chosen] & 1 == 1
-        chosen = parent[chosen]
+        best_path[q] = int(value[chosen, STATE])
+        chosen = int(value[chosen, PARENT])
     return stop_at, root if dropped else stop_at, not dropped, work
 
 
-@numba.njit(cache=True, nogil=True)
-def _ahead(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    price, compute, recompute, activations, weights, leave, reshard, pair, free, saves,
-    in_flight, factor, pair_most,
-):  # fmt: skip
-    """Return prices around `price`, their completions [prices, m, 2, O], and the least bytes to go
-    [m, 2, O]."""
-    m, options = compute.shape
-    if price >= 0.0:
-        prices = price * np.array([0.0, 0.25, 0.6, 0.85, 0.97, 1.001, 1.15, 1.6, 4.0])
-    else:
-        prices = np.array([0.0, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10, 1e-9, 1e-8])
-    ahead = np.empty((prices.size, m, 2, options))
-    for x in range(prices.size):
-        completion(prices[x], 1.0, compute, recompute, activations, weights, leave, reshard, pair,
-        free,
-                    saves, in_flight, factor, pair_most, ahead[x])  # fmt: skip
-    lightest = np.empty((m, 2, options))
-    penalty = np.where(compute >= INFINITE, INFINITE, 0.0)
-    blocked = np.where(reshard >= INFINITE, INFINITE, 0.0)
-    completion(1.0, 1.0, penalty, np.zeros_like(recompute), activations, weights,
-    np.zeros_like(leave),
-                blocked, pair, free, saves, in_flight, factor, pair_most, lightest)  # fmt: skip
-    return prices, ahead, lightest
-
-
-@numba.njit(cache=True, nogil=True)
-def _keep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    fresh,
-    fresh_parent,
-    fresh_state,
-    fresh_bound,
-    alike,
-    floor,
-    value,
-    parent,
-    state,
-    kept_bound,
-    count,
-):
+@inner
+def _keep(fresh, alike, floor, value, count):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Append the labels that no other one of the same state dominates.
 
     Returns (labels, least bound among them, comparisons).
     """
-    made = fresh.shape[0]
-    begin = count
+    made, begin = fresh.shape[0], count
     frontier = INFINITE
     work = 0
-    heads = np.full(2 * alike.size, -1, np.int64)  # linked lists of kept labels by state
+    heads = np.empty(2 * alike.size, np.int64)  # linked lists of kept labels by state
+    heads[:] = -1
     link = np.empty(made, np.int64)
-    for x in np.argsort(fresh[:, TIME], kind="mergesort"):
-        s = 2 * alike[fresh_state[x] >> 1] + (fresh_state[x] & 1)
+    times = np.empty(made)
+    for x in range(made):
+        times[x] = fresh[x, TIME]
+    for x in ascending(times):
+        state = int(fresh[x, STATE])
+        s = 2 * alike[state >> 1] + (state & 1)
         dominated = False
         y = heads[s]
         while y >= 0:
@@ -246,21 +241,36 @@ def _keep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             y = link[y]
         if dominated:
             continue
-        value[count] = fresh[x]
-        parent[count] = fresh_parent[x]
-        state[count] = fresh_state[x]
+        for column in range(COLUMNS):
+            value[count, column] = fresh[x, column]
         link[count - begin] = heads[s]
         heads[s] = count - begin
-        kept_bound[count - begin] = fresh_bound[x]
-        frontier = min(frontier, fresh_bound[x])
+        frontier = min(frontier, fresh[x, BOUND])
         count += 1
     return count, frontier, work
 
 
-@numba.njit(cache=True, nogil=True)
-def _finished(value, state, begin, count, leave, floor, limit, stop_at):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return the fastest complete label that fits and is below `stop_at`, and its time; -1 without
-    one."""
+@inner
+def _narrow(value, begin, count, width):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Keep the labels of least bounds, as many as `width`, in their order; return their end."""
+    bounds = np.empty(count - begin)
+    for x in range(count - begin):
+        bounds[x] = value[begin + x, BOUND]
+    rank = np.empty(count - begin, np.int64)
+    for x, y in enumerate(ascending(bounds)):
+        rank[y] = x
+    end = begin
+    for x in range(count - begin):
+        if rank[x] < width:
+            for column in range(COLUMNS):
+                value[end, column] = value[begin + x, column]
+            end += 1
+    return end
+
+
+@inner
+def _finished(value, begin, count, leave, floor, limit, stop_at):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the fastest complete label that fits below `stop_at`, and its time; -1 without one."""
     chosen = -1
     for x in range(begin, count):
         reserved = value[x, FORWARD] + value[x, BACKWARD]
@@ -268,7 +278,7 @@ def _finished(value, state, begin, count, leave, floor, limit, stop_at):  # type
             reserved = max(reserved, value[x, WEIGHTS])
         if value[x, MEMORY] + value[x, PEAK] + reserved > limit:
             continue
-        time = value[x, TIME] + leave[state[x] >> 1]
+        time = value[x, TIME] + leave[int(value[x, STATE]) >> 1]
         if time < stop_at:
             stop_at = time
             chosen = x

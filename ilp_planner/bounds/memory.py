@@ -1,13 +1,12 @@
-"""Why nothing fits: the operator or the stage that needs more memory than there is, and how much
-more."""
+"""Why nothing fits: the operator or the stage that needs too much memory, and how much too much."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -18,8 +17,7 @@ ROUNDING = 1e-9  # relative
 
 
 def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
-    """Return why no plan fits the memory limit, '' when memory alone does not rule out every
-    plan."""
+    """Return why no plan fits the memory limit, '' when memory alone does not rule out all."""
     best: tuple[float, str] = (INFINITE, "")
     states = _largest_states(problem, parts)
     if states[0] > problem.memory_limit:
@@ -72,11 +70,11 @@ def _largest_states(problem: Problem, parts: list[Part]) -> tuple[float, str]:
     largest: tuple[float, str] = (0.0, "")
     for operator, name in enumerate(problem.costs.operators):
         needs = [
-            chain.tables.state_factor * float(chain.weights[operator, option])
+            chain.tables.state_factor * float(chain.operators.weights[operator, option])
             for part in parts
             for chain in part.stages.chains.values()
-            for option in range(chain.weights.shape[1])
-            if chain.compute[operator, option] < INFINITE
+            for option in range(chain.operators.weights.shape[1])
+            if chain.operators.compute[operator, option] < INFINITE
         ]
         if needs and min(needs) > largest[0]:
             largest = min(needs), f"operator {operator} ({name}) with its optimiser states alone"

@@ -1,5 +1,4 @@
-"""One part of the search: all plans with one micro-batch size, and what has been proved about them
-so far."""
+"""One part of the search: all plans with one micro-batch size, and what is proved about them."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.plan import Plan, Stage, Strategy
 
 if TYPE_CHECKING:
@@ -85,7 +84,8 @@ class Part:
         work = sum_of_least = 0.0
         for operator in range(len(self.problem.costs.operators)):
             options = [
-                (g, chain.compute[operator].min()) for g, chain in self.stages.chains.items()
+                (g, chain.operators.compute[operator].min())
+                for g, chain in self.stages.chains.items()
             ]
             work += min(g * seconds for g, seconds in options)
             sum_of_least += min(seconds for _, seconds in options)
@@ -145,8 +145,7 @@ class Part:
         """Learn more about the stages of a path; tell whether there was anything left to learn.
 
         Stages that were never looked at come first, at little effort; when there are none, those
-        that are not
-        exact yet get more effort than last time, but no more than fits into `seconds`.
+        that are not exact yet get more effort than last time, but no more than fits into `seconds`.
         """
         assert self.open is not None
         graph = self.open.graph
@@ -180,8 +179,7 @@ class Part:
         return self.stages.exact.get(self._keys[arc])
 
     def known_time(self, path: Sequence[int]) -> float:
-        """Return the time of the best known plan along a path, in seconds; INFINITE when there is
-        none."""
+        """Return the seconds of the best known plan along a path; INFINITE when there is none."""
         ways = [self.way(arc) for arc in path]
         times = [way.optimum.time if way is not None else INFINITE for way in ways]
         if not times or max(times) >= INFINITE:
@@ -189,8 +187,7 @@ class Part:
         return (self.micro_batches - 1) * max(times) + sum(times)
 
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
-        """Return the cheapest path below `cutoff` seconds over stages with a known way, () without
-        one."""
+        """Return the cheapest path below `cutoff` seconds of stages with a known way, or ()."""
         assert self.open is not None
         times = np.full(len(self._keys), INFINITE)
         for key, way in self.stages.exact.items():

@@ -1,26 +1,24 @@
 """Best path of a stage graph, exactly: labels (slowest stage, sum of stages) at every node.
 
 A label survives when no other one at its node is at least as good in both, and when even the best
-way to reach the
-node cannot be completed by it below the cutoff.
+way to reach the node cannot be completed by it below the cutoff.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+
+from ilp_planner.bounds.arrays import INFINITE, ascending, longer
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
-INFINITE = 1e30
-
 
 def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
-    """Return the arcs of the cheapest path below `cutoff` seconds and its time; ((), inf) when
-    there is none."""
+    """Return the arcs and seconds of the cheapest path below `cutoff` seconds, or ((), inf)."""
     path, value, _ = search_paths(graph, cutoff)
     return path, value
 
@@ -65,12 +63,11 @@ def node_positions(graph: StageGraph) -> np.ndarray:
 
 
 def topological_order(graph: StageGraph) -> np.ndarray:
-    """Return node numbers so that every arc goes from earlier to later: positions only grow along
-    arcs."""
+    """Return node numbers so that every arc goes from earlier to later: positions grow along it."""
     return np.argsort(node_positions(graph), kind="stable").astype(np.int64)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     nodes = first.size - 1
     # least sum and least bottleneck of a way from a source to each node
@@ -120,10 +117,9 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff,
                 if weight * max(m, reach_max[v]) + s + reach_sum[v] >= best:
                     continue
                 if made == made_top.size:
-                    made_top = np.concatenate((made_top, np.empty_like(made_top)))
-                    made_total = np.concatenate((made_total, np.empty_like(made_total)))
-                    made_arc = np.concatenate((made_arc, np.empty_like(made_arc)))
-                    made_follow = np.concatenate((made_follow, np.empty_like(made_follow)))
+                    room = made_top.size
+                    made_top, made_total = longer(made_top, room), longer(made_total, room)
+                    made_arc, made_follow = longer(made_arc, room), longer(made_follow, room)
                 made_top[made] = m
                 made_total[made] = s
                 made_arc[made] = a
@@ -132,20 +128,20 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff,
         if made == 0:
             continue
         # by sum first, so that among equal maxima the least sum comes first
-        order = np.argsort(made_total[:made], kind="mergesort")
-        order = order[np.argsort(made_top[:made][order], kind="mergesort")]
+        order = ascending(made_total[:made])
+        tops = np.empty(made)
+        for y in range(made):
+            tops[y] = made_top[order[y]]
         if count + made > top.size:
-            grow = max(top.size, made)
-            top = np.concatenate((top, np.empty(grow)))
-            total = np.concatenate((total, np.empty(grow)))
-            arc = np.concatenate((arc, np.empty(grow, np.int64)))
-            follow = np.concatenate((follow, np.empty(grow, np.int64)))
+            top, total = longer(top, count + made), longer(total, count + made)
+            arc, follow = longer(arc, count + made), longer(follow, count + made)
         if count + made > most:
             weakest = weight * reach_max[sink] + reach_sum[sink]
             return np.empty(0, np.int64), INFINITE, min(weakest, cutoff)
         begin[v] = count
         least = INFINITE
-        for y in order:
+        for z in ascending(tops):
+            y = order[z]
             if made_total[y] < least:
                 least = made_total[y]
                 top[count] = made_top[y]

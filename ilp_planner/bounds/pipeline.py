@@ -1,8 +1,8 @@
 """Pipelines on the bounds of their stages: what can still be part of a plan below a cutoff.
 
 A pipeline is built from its end: state (stages k and devices u of the suffix, first operator i).
-Which node a stage
-lies on, and so which of its ends cross nodes, follows from the devices before it.
+Which node a stage lies on, and so which of its ends cross nodes, follows from the devices before
+it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.relax import open_arcs, reach, relax_ahead, relax_back
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stage between two suffix states: (behind + 1, used + devices) before, (behind, used)
-    after."""
+    """A stage from one suffix state, (behind + 1, used + devices), to the next, (behind, used)."""
 
     place: Place
     used: int
@@ -52,9 +51,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
-    Only those are listed from which both ends of the pipeline can be reached with groups that
-    never straddle a
-    node.
+    Only those are listed from which both ends of the pipeline can be reached with groups that never
+    straddle a node.
     """
 
     def legal(start: int, group: int) -> bool:
@@ -136,19 +134,11 @@ class Landscape:
         reaches = {}
         for place in dict.fromkeys(step.place for step in self.steps):
             size = self.extents[place.devices]
-            reaches[place] = reach(
-                self.times(place),
-                self.rows.common,
-                self.rows.above,
-                size.base,
-                size.length,
-                slowest,
-            )
+            reaches[place] = reach(self.times(place), self.rows, size, slowest)
         return reaches
 
     def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each state (k, u) the least sum of times to the end, by first operator
-        ([n + 1])."""
+        """Return for each state (k, u) the least sum to the end, by first operator ([n + 1])."""
         return self._backward(slowest, sums=True)
 
     def exists(self, slowest: float) -> bool:
@@ -174,15 +164,13 @@ class Landscape:
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
             relax_back(
-                target, source, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, size.length, reaches[step.place], slowest,
-                window[key[1], 0], window[key[1], 1], sums,
+                target, source, self.times(step.place), self.rows, size.base, reaches[step.place],
+                slowest, window[key[1], 0], window[key[1], 1], sums,
             )  # fmt: skip
         return table
 
     def least_sum(self, slowest: float) -> float:
-        """Return the least sum of stage times of a pipeline whose stages all take at most
-        `slowest`."""
+        """Return the least sum of stage times of a pipeline with none above `slowest`."""
         table = self.suffixes(slowest)
         return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
 
@@ -231,10 +219,9 @@ class Landscape:
                 continue
             size = self.extents[step.place.devices]
             start, stop, entry = open_arcs(
-                ahead[before], back[after], self.times(step.place), self.rows.common,
-                self.rows.above,
-                size.base, reaches[step.place], float(b), slowest, low, cutoff,
-            )  # fmt: skip
+                ahead[before], back[after], self.times(step.place), self.rows, size.base,
+                reaches[step.place], float(b), slowest, low, cutoff,
+            ).T  # fmt: skip
             if start.size:
                 spot = len(places)
                 places.append(step.place)
@@ -254,8 +241,7 @@ class Landscape:
         slowest: float,
         reaches: dict[Place, NDArray[np.int64]],
     ) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each suffix state the least sum of what comes before it, where both can
-        exist."""
+        """Return for each suffix state the least sum of what comes before, where both exist."""
         n = self.operators
         table: dict[tuple[int, int], NDArray[np.float64]] = {}
         for (k, u), suffix in back.items():
@@ -271,16 +257,15 @@ class Landscape:
             target = table.setdefault(key, np.full(n + 1, INFINITE))
             size = self.extents[step.place.devices]
             relax_ahead(
-                target, source, after, self.times(step.place), self.rows.common, self.rows.above,
-                size.base, reaches[step.place], slowest,
+                target, source, after, self.times(step.place), self.rows, size.base,
+                reaches[step.place], slowest,
             )  # fmt: skip
         return table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenGraph:
-    """A stage graph, and what each of its arcs is: place [arcs] into `places`, entry [arcs] in its
-    table."""
+    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
 
     graph: StageGraph
     places: tuple[Place, ...]

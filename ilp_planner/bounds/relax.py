@@ -1,20 +1,19 @@
 """One step of the chain program over pipelines: from suffix states to those with one stage more.
 
 All functions are compiled. Stage times are kept as `bounds.rows` shares them: row i owns its
-stages longer than
-`common[i]`, at `base[i]`, and finds shorter ones in row `above[i]`. States are arrays over the
-first operator, [n + 1].
+stages longer than `common[i]`, at `base[i]`, and finds shorter ones in row `above[i]`. States are
+arrays over the first operator, [n + 1].
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from ilp_planner.bounds.sweep import INFINITE
+from ilp_planner.bounds.arrays import INFINITE, longer_rows
+from ilp_planner.kernels import inner, kernel
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _span(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     low = 0
     high = values.size - 1
@@ -25,9 +24,10 @@ def _span(values):  # type: ignore[no-untyped-def]  # pragma: no cover - compile
     return low, high
 
 
-@numba.njit(cache=True, nogil=True)
-def reach(times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+@kernel
+def reach(times, rows, size, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return for each start the longest stage within `slowest` ([n])."""
+    common, above, length, base = rows.common, rows.above, size.length, size.base
     n = length.size
     own = np.zeros(n, np.int64)
     reach = np.zeros(n, np.int64)
@@ -56,13 +56,14 @@ def reach(times, common, above, base, length, slowest):  # type: ignore[no-untyp
     return reach
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def relax_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    target, source, times, common, above, base, length, reach, slowest, first, last, sums
+    target, source, times, rows, base, reach, slowest, first, last, sums
 ):
     """Lower target[i] to the least stage (i, j) plus source[j]; without `sums`, to any."""
+    common, above = rows.common, rows.above
     low, high = _span(source)
-    for i in range(first, min(high, length.size, last + 1)):
+    for i in range(first, min(high, reach.size, last + 1)):
         best = target[i]
         if not sums and best < INFINITE:
             continue
@@ -86,9 +87,10 @@ def relax_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         target[i] = best
 
 
-@numba.njit(cache=True, nogil=True)
-def relax_ahead(target, source, suffix, times, common, above, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+@kernel
+def relax_ahead(target, source, suffix, times, rows, base, length, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Lower target[j] to the least source[i] plus stage (i, j), where `suffix` can go on from j."""
+    common, above = rows.common, rows.above
     low, high = _span(suffix)
     for i in range(length.size):
         before = source[i]
@@ -107,14 +109,13 @@ def relax_ahead(target, source, suffix, times, common, above, base, length, slow
             owner = above[owner]
 
 
-@numba.njit(cache=True, nogil=True)
-def open_arcs(ahead, back, times, common, above, base, length, weight, slowest, floor, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """List start, stop and entry of every stage that may be part of a pipeline below `cutoff`."""
+@kernel
+def open_arcs(ahead, back, times, rows, base, length, weight, slowest, floor, cutoff):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return start, stop and entry of every stage that may be part of a pipeline below `cutoff`
+    (int64 [arcs, 3])."""
+    common, above = rows.common, rows.above
     low, high = _span(back)
-    size = 1024
-    start = np.empty(size, np.int64)
-    stop = np.empty(size, np.int64)
-    entry = np.empty(size, np.int64)
+    arcs = np.empty((1024, 3), np.int64)
     count = 0
     for i in range(length.size):
         before = ahead[i]
@@ -130,14 +131,10 @@ def open_arcs(ahead, back, times, common, above, base, length, weight, slowest, 
                     continue
                 t = times[offset + d]
                 if t <= slowest and weight * max(t, floor) + before + t + f < cutoff:
-                    if count == start.size:
-                        start = np.concatenate((start, np.empty_like(start)))
-                        stop = np.concatenate((stop, np.empty_like(stop)))
-                        entry = np.concatenate((entry, np.empty_like(entry)))
-                    start[count] = i
-                    stop[count] = i + d
-                    entry[count] = offset + d
+                    if count == arcs.shape[0]:
+                        arcs = longer_rows(arcs, arcs.shape[0])
+                    arcs[count, 0], arcs[count, 1], arcs[count, 2] = i, i + d, offset + d
                     count += 1
             top = min(top, common[owner])
             owner = above[owner]
-    return start[:count], stop[:count], entry[:count]
+    return arcs[:count]

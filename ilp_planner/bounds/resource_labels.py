@@ -1,18 +1,16 @@
 """Labels of ways from the nodes of a stage graph to its end: the kernels of `resource_paths`.
 
-The steps of the search are inlined where they are called: compiled one by one, as functions of so
-many arrays, they would take twice as long to compile.
+Its steps are functions of their own: inlined, they would take twice as long to compile.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
 
-from ilp_planner.bounds.arrays import INFINITE, longer, longer_rows
-from ilp_planner.bounds.resource_reach import reach, strides
+from ilp_planner.bounds.arrays import INFINITE, ascending, longer, longer_rows
+from ilp_planner.kernels import inner, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,23 +75,51 @@ class Candidates(NamedTuple):
     follow: NDArray[np.int64]
 
 
-@numba.njit(cache=True, nogil=True)
-def search(arcs, nodes, context, pricing, sink, costs, effort):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def at_the_sink(kinds: int, types: int, low: float) -> Labels:
+    """Return room for labels, the first of which is the empty way."""
+    size = 1 << 12
+    labels = Labels(
+        top=np.full(size, low),
+        total=np.zeros(size),
+        peaks=np.zeros((size, kinds)),
+        used=np.zeros((size, types), np.int32),
+        arc=np.full(size, -1, np.int64),
+        follow=np.full(size, -1, np.int64),
+        depth=np.zeros(size, np.int32),
+        room=np.zeros(size, np.int64),
+        mark=np.zeros(size, np.int64),
+    )
+    labels.mark[0] = 7
+    return labels
+
+
+def no_candidates() -> Candidates:
+    """Return room for candidates."""
+    size = 1 << 12
+    seconds, numbers = np.empty((3, size)), np.empty((2, size), np.int64)
+    return Candidates(*seconds, *numbers)
+
+
+@kernel
+def search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    arcs, nodes, context, pricing, reached, sink, costs, effort, labels, found
+):
     """Return the ways found, arc by arc one after the other; the lengths of each; their seconds;
-    the bound on all; whether nothing was dropped for lack of width or effort."""
+    the bound on all; whether nothing was dropped for lack of width or effort.
+
+    labels: the first one is the empty way at the sink; it and `found` are to work in.
+    """
     types, rows = arcs.use.shape[1], pricing.price.shape[0]
-    reached = reach(arcs, nodes, pricing)
     budget = np.zeros(rows)  # what all devices cost
     for q in range(rows):
         for d in range(types):
             budget[q] += pricing.price[q, d] * costs.capacity[d]
-    labels = _at_the_sink(arcs, costs.low)
-    found = _no_candidates()
     begin, end = np.zeros(nodes.order.size, np.int64), np.zeros(nodes.order.size, np.int64)
     end[sink] = 1
     ends, ended = np.empty(64, np.int64), 0  # labels at sources
-    count, best, lost, spent = 1, costs.cutoff, INFINITE, 0
-    here, since = -1, 0  # the place, and its first label
+    count = np.int64(1)  # no literal, for which the steps would be compiled twice
+    best, lost, spent = costs.cutoff, INFINITE, 0
+    here, since = -1, count  # the place, and its first label
     taken = np.zeros(types, np.int64)
     for x in range(nodes.order.size - 1, -1, -1):
         v = nodes.order[x]
@@ -121,7 +147,7 @@ def search(arcs, nodes, context, pricing, sink, costs, effort):  # type: ignore[
             here, since = nodes.place[v], count
         begin[v] = count
         kept = 0
-        for y in np.argsort(found.bound[:made]):
+        for y in ascending(found.bound[:made]):
             if found.bound[y] >= best:
                 break
             late = spent > effort.effort and kept >= FEW
@@ -156,23 +182,7 @@ def search(arcs, nodes, context, pricing, sink, costs, effort):  # type: ignore[
     return paths, lengths, values, min(lost, best), lost >= (costs.cutoff if costs.many else best)
 
 
-@numba.njit(inline="always")
-def _at_the_sink(arcs, low):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return room for labels, the first of which is the empty way."""
-    size, kinds, types = 1 << 12, arcs.peaks.shape[1], arcs.use.shape[1]
-    labels = Labels(
-        np.empty(size), np.empty(size), np.empty((size, kinds)), np.empty((size, types), np.int32),
-        np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int32),
-        np.zeros(size, np.int64), np.empty(size, np.int64),
-    )  # fmt: skip
-    labels.top[0], labels.total[0] = low, 0.0
-    labels.peaks[0, :] = 0.0
-    labels.used[0, :] = 0
-    labels.arc[0], labels.follow[0], labels.depth[0], labels.mark[0] = -1, -1, 0, 7
-    return labels
-
-
-@numba.njit(inline="always")
+@inner
 def _longer(labels):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the same labels with room for as many more."""
     need = 2 * labels.top.size
@@ -183,16 +193,7 @@ def _longer(labels):  # type: ignore[no-untyped-def]  # pragma: no cover - compi
     )  # fmt: skip
 
 
-@numba.njit(inline="always")
-def _no_candidates():  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    size = 1 << 12
-    return Candidates(
-        np.empty(size), np.empty(size), np.empty(size), np.empty(size, np.int64),
-        np.empty(size, np.int64),
-    )  # fmt: skip
-
-
-@numba.njit(inline="always")
+@inner
 def _take(a, label, arcs, context, costs, labels, taken):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Count the devices taken by an arc before a label; tell whether there are so many."""
     for d in range(taken.size):
@@ -205,7 +206,7 @@ def _take(a, label, arcs, context, costs, labels, taken):  # type: ignore[no-unt
     return True
 
 
-@numba.njit(inline="always")
+@inner
 def _candidates(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     v, arcs, context, pricing, costs, reached, budget, labels, begin, end, best, found, taken
 ):
@@ -216,7 +217,7 @@ def _candidates(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     depth, total, top, first = labels.depth, labels.total, labels.top, labels.arc
     peaks, low, high, price = labels.peaks, pricing.low, pricing.high, pricing.price
     sizes, units, capacity, weight = pricing.sizes, pricing.units, costs.capacity, costs.weight
-    priced, slowest, stride = reached.priced[v], reached.slowest[v], strides(pricing.sizes)
+    priced, slowest, stride = reached.priced[v], reached.slowest[v], pricing.strides
     for a in range(arcs.first[v], arcs.first[v + 1]):
         w = arcs.head[a]
         for label in range(begin[w], end[w]):
@@ -266,7 +267,7 @@ def _candidates(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     return found, made
 
 
-@numba.njit(inline="always")
+@inner
 def _mixed(mark, number):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Hash of a family and one more arc (the mixing steps of SplitMix64, Steele et al. 2014)."""
     z = np.uint64(mark) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(number + 1)
@@ -275,7 +276,7 @@ def _mixed(mark, number):  # type: ignore[no-untyped-def]  # pragma: no cover - 
     return np.int64(z ^ (z >> np.uint64(31)))
 
 
-@numba.njit(inline="always")
+@inner
 def _dominated(y, found, arcs, context, costs, labels, since, count, taken, room, mark):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Tell whether a label of this level, or of one with fewer arcs after, is no worse."""
     a, behind = found.arc[y], found.follow[y]
@@ -319,7 +320,7 @@ def _dominated(y, found, arcs, context, costs, labels, since, count, taken, room
     return False
 
 
-@numba.njit(inline="always")
+@inner
 def _add(n, y, found, arcs, costs, labels, taken, room, mark):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Make candidate y label n; return the seconds of its way."""
     a, behind = found.arc[y], found.follow[y]
@@ -336,7 +337,7 @@ def _add(n, y, found, arcs, costs, labels, taken, room, mark):  # type: ignore[n
     return value
 
 
-@numba.njit(inline="always")
+@inner
 def _ways(labels, ends, weight):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the arcs of labels, their lengths and their seconds."""
     lengths, values = np.zeros(ends.size, np.int64), np.empty(ends.size)

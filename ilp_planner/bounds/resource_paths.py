@@ -25,8 +25,8 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.context import no_context
 from ilp_planner.bounds.paths import by_tail, node_positions
-from ilp_planner.bounds.resource_labels import Costs, Effort, search
-from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, coarse
+from ilp_planner.bounds.resource_labels import Costs, Effort, at_the_sink, no_candidates, search
+from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, coarse, reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,14 +108,18 @@ def search_resource_paths(
         equal=gap == 0,
         many=families is not None,
     )
+    nodes = Nodes(order=sequence, sources=sources, place=group)
     paths, lengths, values, bound, exact = search(
         arcs,
-        Nodes(order=sequence, sources=sources, place=group),
+        nodes,
         sent,
         pricing,
+        reach(arcs, nodes, pricing),
         graph.sink,
         costs,
         Effort(width=width, most=most_labels, effort=float(effort)),
+        at_the_sink(arcs.peaks.shape[1], arcs.use.shape[1], costs.low),
+        no_candidates(),
     )
     ends = np.cumsum(lengths)
     found = []

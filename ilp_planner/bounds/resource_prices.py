@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.paths import by_tail, topological_order
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,8 +83,7 @@ class PricedGraph:
     def shortest(
         self, price: NDArray[np.float64], slowest: float
     ) -> tuple[float, NDArray[np.int64]]:
-        """Return the least priced sum less the price of all devices, and its path (arcs by
-        tail)."""
+        """Return the least priced sum less what all devices cost, and its path (arcs by tail)."""
         least, path = _cheapest(
             self.head, self.time, self.sum, self.use, price, slowest, self.first,
             self.topological, self.sources, self.graph.sink,
@@ -105,8 +104,7 @@ class PricedGraph:
     def prices(
         self, slowest: float, enough: float, start: NDArray[np.float64] | None = None
     ) -> Prices:
-        """Return good prices for arcs of at most `slowest` seconds; stop where they prove
-        `enough`."""
+        """Return good prices for arcs of at most `slowest` seconds, or such that prove `enough`."""
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
             value, path = self.shortest(price, slowest)
@@ -290,7 +288,7 @@ class _Model:
     def highest(
         self, low: NDArray[np.float64], high: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]] | None:
-        """Return height and prices of the highest point with prices from `low` to `high`; None when
+        """Return the highest point with prices from `low` to `high`, its height first; None when
         the program fails."""
         height, unit = self.units
         for price, least, most in zip(
@@ -303,7 +301,7 @@ class _Model:
         return self.height.solution_value() * height, np.clip(found, low, high)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _cheapest(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Least priced sum from a source to the sink, and its arcs."""
     nodes, types = first.size - 1, price.size
@@ -333,7 +331,7 @@ def _cheapest(head, time, total, use, price, slowest, first, order, sources, sin
     return best, path[:length].copy()
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _potentials(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Least priced sums from a source to each node, and from each node to the sink."""
     nodes, types = first.size - 1, price.size

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,8 +47,8 @@ class Pricing(NamedTuple):
     """Intervals of the slowest stage, and the capacities counted coarsely.
 
     low, high: float64 [Q], seconds, by high. price: float64 [Q, types], seconds per device.
-    sizes, units: int64 [4], levels of the coarse capacity of the first four types, and the devices
-    of one level.
+    sizes, units, strides: int64 [4], levels of the coarse capacity of the first four types, the
+    devices of one level, and how many combinations it is from one level to the next.
     """
 
     low: NDArray[np.float64]
@@ -56,6 +56,7 @@ class Pricing(NamedTuple):
     price: NDArray[np.float64]
     sizes: NDArray[np.int64]
     units: NDArray[np.int64]
+    strides: NDArray[np.int64]
 
 
 class Reach(NamedTuple):
@@ -67,9 +68,9 @@ class Reach(NamedTuple):
     priced: NDArray[np.float64]
 
 
-def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the levels that the capacity of each of the first four types of devices is told apart
-    by, and the devices of one level: together at most `most` combinations."""
+def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], ...]:
+    """Return `sizes`, `units` and `strides` of the coarse capacity, of at most `most` combinations
+    (see `Pricing`)."""
     types = capacity[:4]
     sizes, units = np.ones(4, np.int64), np.ones(4, np.int64)
     each = max(int(most ** (1 / max(len(types), 1)) + 1e-9), 1)
@@ -78,37 +79,37 @@ def coarse(capacity: tuple[int, ...], most: float) -> tuple[NDArray[np.int64], N
         while devices // unit + 1 > each:
             unit *= 2
         sizes[d], units[d] = devices // unit + 1, unit
-    return sizes, units
+    return sizes, units, np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
 
 
-@numba.njit(inline="always")
-def strides(sizes):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Return by how many places one level of each type is apart."""
-    s2 = sizes[2] * sizes[3]
-    return np.array([sizes[1] * s2, s2, sizes[3], 1])
-
-
-@numba.njit(cache=True, nogil=True)
-def reach(arcs, nodes, pricing):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def reach(arcs: Arcs, nodes: Nodes, pricing: Pricing) -> Reach:
     """Return the least of any way to each node.
 
     A way that uses n devices in groups of n_1, n_2 ... uses sum(n_i // unit) levels, which is at
     most (sum n_i) // unit: what is left of the capacity never allows less than it should.
     """
+    count = arcs.first.size - 1
+    reached = Reach(
+        slowest=np.full(count, INFINITE),
+        peaks=np.full((count, arcs.peaks.shape[1]), INFINITE),
+        priced=np.full((count, pricing.low.size, pricing.sizes.prod()), INFINITE),
+    )
+    for least in reached:
+        least[nodes.sources] = 0.0
+    _spread(arcs, nodes.order, pricing, reached)
+    return reached
+
+
+@kernel
+def _spread(arcs, order, pricing, reached):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Lower what is reached at every node to what the arcs into it allow."""
+    slowest, peaks, priced = reached
     first, head, time, total, use = arcs.first, arcs.head, arcs.time, arcs.total, arcs.use
     high, price, sizes, units = pricing.high, pricing.price, pricing.sizes, pricing.units
-    count, kinds, rows, types = first.size - 1, arcs.peaks.shape[1], price.shape[0], use.shape[1]
-    s1, s2, s3 = sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3]
-    slowest = np.full(count, INFINITE)
-    peaks = np.full((count, kinds), INFINITE)
-    priced = np.full((count, rows, sizes[0] * s1), INFINITE)
+    kinds, rows, types = peaks.shape[1], price.shape[0], use.shape[1]
+    s1, s2, s3 = pricing.strides[0], pricing.strides[1], pricing.strides[2]
     k = np.zeros(4, np.int64)
-    for x in range(count):
-        v = nodes.order[x]
-        if nodes.sources[v]:
-            slowest[v] = 0.0
-            peaks[v, :] = 0.0
-            priced[v, :, :] = 0.0
+    for v in order:
         if slowest[v] >= INFINITE:
             continue
         for a in range(first[v], first[v + 1]):
@@ -134,4 +135,3 @@ def reach(arcs, nodes, pricing):  # type: ignore[no-untyped-def]  # pragma: no c
                                 value = old[c - offset] + cost
                                 if value < new[c]:
                                     new[c] = value
-    return Reach(slowest, peaks, priced)

@@ -1,32 +1,26 @@
-"""Stages that hold the same operators are the same stage: which (start, stop) pairs need work of
-their own.
+"""Stages that hold the same operators are the same stage: which of them need work of their own.
 
 Layers repeat, so most ranges of the chain are copies of an earlier one. Row i (all stages that
-start at i) shares its
-first `common[i]` stages with an earlier row `above[i]` and owns the rest. A model of 1024
-identical layers so
-has a dozen whole rows instead of thirteen thousand.
+start at i) shares its first `common[i]` stages with an earlier row `above[i]` and owns the rest. A
+model of 1024 identical layers so has a dozen whole rows instead of thirteen thousand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rows:
-    """common: [n] length shared with row `above` (0: nothing). above: [n] row that owns the stages
-    just shared.
+class Rows(NamedTuple):
+    """Which stages of a row belong to an earlier one.
 
-    children: rows that branch off row i are children[child_start[i]:child_start[i + 1]], by
-    ascending `common`.
+    common: int64 [n], length shared with row `above` (0: nothing). above: int64 [n], row that owns
+    the stages just shared. children: rows that branch off row i are
+    children[child_start[i]:child_start[i + 1]], by ascending `common`.
     """
 
     common: NDArray[np.int64]
@@ -36,8 +30,7 @@ class Rows:
 
 
 def share_rows(kind: NDArray[np.int64]) -> Rows:
-    """Find, for every start, the nearest earlier start of the same kind and how far the two
-    agree."""
+    """Find, for every start, the nearest earlier start of its kind, and how far the two agree."""
     common, above = _longest_common(kind)
     owner = np.where(common > 0, above, -1)
     order = np.lexsort((common, owner))
@@ -48,16 +41,18 @@ def share_rows(kind: NDArray[np.int64]) -> Rows:
     )
 
 
-@numba.njit(cache=True, nogil=True)
-def _longest_common(kind):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    n = kind.size
-    common = np.zeros(n, np.int64)
-    above = np.zeros(n, np.int64)
-    last = np.full(kind.max() + 1, -1, np.int64)
-    previous = np.zeros(n, np.int64)
-    for i in range(n):
-        previous[i] = last[kind[i]]
-        last[kind[i]] = i
+def _longest_common(
+    kind: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `common` and `above` of `Rows`."""
+    kinds = kind.tolist()
+    last: dict[int, int] = {}
+    previous = []
+    for i, own in enumerate(kinds):
+        previous.append(last.get(own, -1))
+        last[own] = i
+    n = len(kinds)
+    common, above = [0] * n, [0] * n
     # suffixes i and previous[i] agree as long as their successors do
     for i in range(n - 1, -1, -1):
         p = previous[i]
@@ -67,7 +62,7 @@ def _longest_common(kind):  # type: ignore[no-untyped-def]  # pragma: no cover -
             common[i] = common[i + 1] + 1
         else:
             length = 0
-            while i + length < n and kind[i + length] == kind[p + length]:
+            while i + length < n and kinds[i + length] == kinds[p + length]:
                 length += 1
             common[i] = length
     for i in range(n):
@@ -76,4 +71,4 @@ def _longest_common(kind):  # type: ignore[no-untyped-def]  # pragma: no cover -
             while common[p] >= common[i]:
                 p = above[p]
             above[i] = p
-    return common, above
+    return np.array(common, np.int64), np.array(above, np.int64)

@@ -1,5 +1,4 @@
-"""Bounds on the times of all stages for one micro-batch size, refined to exact ones where it
-matters."""
+"""Bounds on the times of all stages for one micro-batch size, made exact where it matters."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
 from ilp_planner.bounds.rows import Rows, share_rows
 from ilp_planner.bounds.sweep import (
-    INFINITE,
     Ceilings,
     Chain,
     Extent,
@@ -136,13 +135,16 @@ class StageBounds:
     def memory(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         """Return bytes that stages need at least, however slow ([2, entries])."""
         chain = self.chains[devices]
+        operators = chain.operators
         idle = replace(
             chain,
-            compute=np.where(chain.compute >= INFINITE, INFINITE, 0.0),
-            recompute=np.zeros_like(chain.recompute),
+            operators=operators._replace(
+                compute=np.where(operators.compute >= INFINITE, INFINITE, 0.0),
+                recompute=np.zeros_like(operators.recompute),
+                reshard=np.where(operators.reshard >= INFINITE, INFINITE, 0.0),
+            ),
             enter=np.zeros_like(chain.enter),
             least_leave=np.where(chain.least_leave >= INFINITE, INFINITE, 0.0),
-            reshard=np.where(chain.reshard >= INFINITE, INFINITE, 0.0),
         )
         return stage_bounds(
             idle, self.rows, self.extents[devices], prices=np.ones(1), in_flight=in_flight,
@@ -160,7 +162,7 @@ class StageBounds:
         )  # fmt: skip
 
     def _prices(self, devices: int, in_flight: int) -> NDArray[np.float64]:
-        """Prices around what recomputation costs per byte that it frees, none at all, and a
+        """Return no price, some around what recomputation costs per byte that it frees, and a
         forbidding one."""
         tables = self.chains[devices].tables
         usable = tables.allowed & (tables.activations > 0) & (tables.recompute > 0)
@@ -180,10 +182,7 @@ class StageBounds:
 
     def entry(self, devices: int, start: int, stop: int) -> int:
         """Return where the times of this stage are kept, -1 when it is too long to matter."""
-        size = self.extents[devices]
-        return int(
-            entry_of(start, stop - start, self.rows.common, self.rows.above, size.base, size.length)
-        )
+        return entry_of(start, stop - start, self.rows, self.extents[devices])
 
     def refine(self, key: StageKey, start: int, stop: int, *, cutoff: float, effort: int) -> Way:
         """Solve one stage exactly below `cutoff` seconds and raise its bound to the answer."""

@@ -1,27 +1,25 @@
 """Lagrangian lower bounds on the time of every stage at once.
 
-The memory limit of a stage is relaxed with a price (seconds per byte). For one price the best
-stage (i, j) is then
-a shortest path over its operators, state (option, recomputed?), and one sweep from i serves every
-end j. Each
-price gives a valid bound, so their maximum does. What the memory rule has of maxima enters through
-ceilings: a
-stage belongs to the class of its largest recomputed output and of its largest backward workspace;
-within a class
-both are charged at the class's least value, and what exceeds the class is forbidden. The bound of
-a stage is the
-least over its classes. Relaxed still: the tensor degree that the size sent depends on, the length
-of recompute runs,
-and of the reserved memory all but its largest parts.
+The memory limit of a stage is relaxed with a price (seconds per byte). For one price the best stage
+(i, j) is then a shortest path over its operators, state (option, recomputed?), and one sweep from i
+serves every end j. Each price gives a valid bound, so their maximum does.
+
+What the memory rule has of maxima enters through ceilings: a stage belongs to the class of its
+largest recomputed output and of its largest backward workspace; within a class both are charged at
+the class's least value, and what exceeds the class is forbidden. The bound of a stage is the least
+over its classes. Relaxed still: the tensor degree that the size sent depends on, the length of
+recompute runs, and of the reserved memory all but its largest parts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
+
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.kernels import inner, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,38 +27,81 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.rows import Rows
     from ilp_planner.costs.base import StageTables
 
-INFINITE = 1e30
 LIMIT_ROUNDING = 1e-9  # relative: no stage is ruled out for what rounding may have added
-# Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The
-# grid is far finer
-# than what the numbers mean: under 1e-14 s and 1e-3 bytes.
+# Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The grid
+# is far finer than what the numbers mean: under 1e-14 s and 1e-3 bytes.
 TIME_GRID = 2.0**48
 MEMORY_GRID = 2.0**12
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Chain:
-    """The tables of one device group, spread over the operators of the chain ([n, O] arrays)."""
+class Operators(NamedTuple):
+    """What the operators of a chain or of one stage cost; n operators, O options, P kinds of pairs.
 
-    tables: StageTables
+    compute, recompute: float64 [n, O], seconds. activations, weights, forward, backward: float64
+    [n, O], bytes; the last two are reserved while operators run. pair: int64 [n], kind of pair that
+    an operator makes with the one before; reshard: float64 [P, O, O], seconds of a change of
+    layout; free: bool [P], whether none costs anything. saves, closes, shared: bool [n], as in
+    `StageTables`.
+    """
+
     compute: NDArray[np.float64]
     recompute: NDArray[np.float64]
     activations: NDArray[np.float64]
     weights: NDArray[np.float64]
-    input: NDArray[np.float64]
-    forward_reserved: NDArray[np.float64]
-    backward_reserved: NDArray[np.float64]
-    enter: NDArray[np.float64]  # [2, n, O]
-    leave: NDArray[np.float64]  # [2, n, O, T]
-    least_leave: NDArray[np.float64]  # [2, n, O]
-    reshard: NDArray[np.float64]  # [P, O, O]
-    alike: NDArray[np.int64]  # [n, O] first option that no later operator can tell from this one
-    free: NDArray[np.bool_]  # [P] no change of layout costs anything in this kind of pair
+    forward: NDArray[np.float64]
+    backward: NDArray[np.float64]
+    pair: NDArray[np.int64]
+    reshard: NDArray[np.float64]
+    free: NDArray[np.bool_]
+    saves: NDArray[np.bool_]
+    closes: NDArray[np.bool_]
+    shared: NDArray[np.bool_]
 
-    @property
-    def operators(self) -> int:
-        """Length of the chain."""
-        return int(self.compute.shape[0])
+    def only(self, part: slice) -> Operators:
+        """Return the operators of one stage."""
+        own = [name for name in Operators._fields if name not in {"reshard", "free"}]
+        return self._replace(**{name: getattr(self, name)[part] for name in own})
+
+
+class Memory(NamedTuple):
+    """What of the memory rule is the same for all stages of a place.
+
+    in_flight: micro-batches whose activations are kept. factor: bytes of a weight's state, per byte
+    of the weight. floor: whether at least as much as the weights is reserved. limit: bytes.
+    """
+
+    in_flight: float
+    factor: float
+    floor: bool
+    limit: float
+
+
+class Ceilings(NamedTuple):
+    """One class of stages. Bytes: what a recomputed pair keeps and what is reserved backward, at
+    most and at least."""
+
+    pair_most: float = np.inf
+    pair_least: float = 0.0
+    reserved_most: float = np.inf
+    reserved_least: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chain:
+    """The tables of one device group, spread over the operators of the chain.
+
+    enter: float64 [2, n, O], leave: float64 [2, n, O, T], least_leave: float64 [2, n, O], seconds.
+    input: float64 [n, O], bytes. alike: int64 [n, O], first option that no later operator can tell
+    from this one.
+    """
+
+    tables: StageTables
+    operators: Operators
+    input: NDArray[np.float64]
+    enter: NDArray[np.float64]
+    leave: NDArray[np.float64]
+    least_leave: NDArray[np.float64]
+    alike: NDArray[np.int64]
 
 
 def spread(tables: StageTables) -> Chain:
@@ -76,21 +117,28 @@ def spread(tables: StageTables) -> Chain:
     allowed = tables.allowed & ~_dominated(tables)
     compute = np.where(allowed[kind], seconds(tables.compute), INFINITE)
     leave = np.minimum(tables.leave[:, kind], INFINITE)
-    return Chain(
-        tables=tables,
+    operators = Operators(
         compute=compute,
         recompute=seconds(tables.recompute),
         activations=size(tables.activations),
         weights=size(tables.weights),
+        forward=size(tables.forward_reserved),
+        backward=size(tables.backward_reserved),
+        pair=tables.pair,
+        reshard=np.minimum(np.round(tables.reshard * TIME_GRID) / TIME_GRID, INFINITE),
+        free=np.array([not matrix.any() for matrix in tables.reshard]),
+        saves=tables.saves,
+        closes=tables.closes,
+        shared=tables.shared,
+    )
+    return Chain(
+        tables=tables,
+        operators=operators,
         input=size(tables.input),
-        forward_reserved=size(tables.forward_reserved),
-        backward_reserved=size(tables.backward_reserved),
         enter=np.ascontiguousarray(tables.enter[:, kind]),
         leave=np.ascontiguousarray(leave),
         least_leave=np.ascontiguousarray(leave.min(axis=3)),
         alike=np.ascontiguousarray(_alike(tables)[kind]),
-        reshard=np.minimum(np.round(tables.reshard * TIME_GRID) / TIME_GRID, INFINITE),
-        free=np.array([not matrix.any() for matrix in tables.reshard]),
     )
 
 
@@ -125,8 +173,10 @@ def _alike(tables: StageTables) -> NDArray[np.int64]:
 
 
 def _dominated(tables: StageTables) -> NDArray[np.bool_]:
-    """Tell which options another one of the same tensor degree beats or equals in everything ([U,
-    O])."""
+    """Tell which options another one of the same tensor degree beats or equals in everything.
+
+    Returns bool [U, O].
+    """
     kinds, options = tables.allowed.shape
     inward: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
     for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
@@ -157,11 +207,11 @@ def _dominated(tables: StageTables) -> NDArray[np.bool_]:
     return dominated
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Extent:
+class Extent(NamedTuple):
     """How many stages of each row are worth looking at, and where each row keeps its own.
 
-    length: [n] longest stage per start. base: [n + 1] offsets of the rows' own entries.
+    length: int64 [n], longest stage per start. base: int64 [n + 1], offsets of the rows' own
+    entries.
     """
 
     length: NDArray[np.int64]
@@ -174,20 +224,22 @@ class Extent:
 
 
 def extent(chain: Chain, rows: Rows, longest_time: float) -> Extent:
-    """Find for every start the longest stage whose operators alone stay within `longest_time`
-    seconds."""
-    n = chain.operators
-    length = np.zeros(n, np.int64)
-    _lengths(
-        rows.common, rows.above, rows.children, rows.child_start,
-        chain.compute, chain.reshard, chain.tables.pair, chain.free, longest_time, length,
-    )  # fmt: skip
+    """Find for every start the longest stage whose operators take at most `longest_time` s."""
+    length = np.zeros(rows.common.size, np.int64)
+    _lengths(rows, chain.operators, longest_time, length)
     own = np.maximum(0, length - rows.common)
     return Extent(length=length, base=np.concatenate([[0], np.cumsum(own)]).astype(np.int64))
 
 
-@numba.njit(cache=True, nogil=True)
-def _lengths(common, above, children, child_start, compute, reshard, pair, free, longest, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+@kernel
+def _lengths(rows, operators, longest, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    common, above, children, child_start = rows
+    compute, reshard, pair, free = (
+        operators.compute,
+        operators.reshard,
+        operators.pair,
+        operators.free,
+    )
     n, options = compute.shape
     kept = np.empty((n, options))
     now = np.empty(options)
@@ -197,50 +249,42 @@ def _lengths(common, above, children, child_start, compute, reshard, pair, free,
         if d > 0 and length[above[i]] < d:
             length[i] = length[above[i]]
             continue
+        source = kept if d > 0 else compute
+        least = INFINITE
+        for o in range(options):
+            now[o] = source[i, o]
+            least = min(least, now[o])
         if d == 0:
-            now[:] = compute[i]
+            if least > longest:
+                continue
             d = 1
-        else:
-            now[:] = kept[i]
         child = child_start[i]
-        if common[i] == 0 and now.min() > longest:
-            continue
         while True:
             while child < child_start[i + 1] and common[children[child]] < d:
                 child += 1
             while child < child_start[i + 1] and common[children[child]] == d:
-                kept[children[child]] = now
+                for o in range(options):
+                    kept[children[child], o] = now[o]
                 child += 1
             length[i] = d
             q = i + d
             if q == n:
                 break
-            least = now.min()
+            fastest = INFINITE
             for o in range(options):
                 best = INFINITE
                 if free[pair[q]]:
                     best = least
                 else:
                     for p in range(options):
-                        v = now[p] + reshard[pair[q], p, o]
-                        if v < best:
-                            best = v
+                        best = min(best, now[p] + reshard[pair[q], p, o])
                 after[o] = best + compute[q, o]
-            now[:] = after
-            if now.min() > longest:
+                fastest = min(fastest, after[o])
+            now, after = after, now
+            least = fastest
+            if least > longest:
                 break
             d += 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """One class of stages. Bytes: what is at most kept by a recomputed pair / reserved backward,
-    and at least."""
-
-    pair_most: float = np.inf
-    pair_least: float = 0.0
-    reserved_most: float = np.inf
-    reserved_least: float = 0.0
 
 
 def stage_bounds(
@@ -254,35 +298,40 @@ def stage_bounds(
     enters_node: bool,
     ceilings: Ceilings,
 ) -> NDArray[np.float64]:
-    """Return bounds [2, entries] (leaving inside a node / to another one) in seconds for one
-    class."""
+    """Return bounds for one class, seconds [2, entries]: leaving inside a node, and to another."""
     tables = chain.tables
     out = np.full((2, size.entries), -INFINITE)
     variants = [(tables.state_factor, True)]
     if tables.weight_floor:
         variants.append((tables.state_factor + 1.0, False))
     for factor, reserves in variants:
+        memory = Memory(float(in_flight), float(factor), tables.weight_floor, float(limit))
         _sweep(
-            rows.common, rows.above, rows.children, rows.child_start, size.length, size.base,
-            chain.compute, chain.recompute, chain.activations, chain.weights, chain.input,
-            chain.forward_reserved, chain.backward_reserved,
-            chain.enter[int(enters_node)], chain.least_leave,
-            chain.reshard, tables.pair, chain.free, tables.saves,
-            prices, float(in_flight), factor, reserves, limit,
-            ceilings.pair_most, ceilings.pair_least,
-            ceilings.reserved_most, ceilings.reserved_least, out,
+            rows, size, chain.operators, chain.input, chain.enter[int(enters_node)],
+            chain.least_leave, memory, ceilings, prices, reserves, out,
         )  # fmt: skip
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
+def _copy(into, values):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    for m in range(values.shape[0]):
+        for r in range(2):
+            for o in range(values.shape[2]):
+                into[m, r, o] = values[m, r, o]
+
+
+@kernel
 def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    common, above, children, child_start, length, base,
-    compute, recompute, activations, weights, inputs, fwd_reserved, bwd_reserved,
-    enter, leave, reshard, pair, free, saves,
-    prices, in_flight, factor, reserves, limit,
-    pair_most, pair_least, reserved_most, reserved_least, out,
-):  # fmt: skip
+    rows, size, operators, inputs, enter, leave, memory, ceilings, prices, reserves, out
+):
+    """Raise out[0 or 1, entries] to the bounds of stages that leave inside a node or to another
+    one; reserves: count what is reserved while operators run."""
+    common, _, children, child_start = rows
+    length, base = size
+    compute, recompute, activations, weights, fwd, bwd, pair, reshard, free, saves, _, _ = operators
+    in_flight, factor, _, limit = memory
+    pair_most, pair_least, reserved_most, reserved_least = ceilings
     n, options = compute.shape
     number = prices.size
     kept = np.empty((n if children.size else 1, number, 2, options))
@@ -298,7 +347,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         backward = 0.0
         d = common[i]
         if d > 0:
-            now[:] = kept[i]
+            _copy(now, kept[i])
             forward = kept_reserved[i, 0]
             backward = kept_reserved[i, 1]
         child = child_start[i]
@@ -318,9 +367,9 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 least_f = INFINITE
                 least_b = INFINITE
                 for o in range(options):
-                    if compute[q - 1, o] < INFINITE and bwd_reserved[q - 1, o] <= reserved_most:
-                        least_f = min(least_f, fwd_reserved[q - 1, o])
-                        least_b = min(least_b, bwd_reserved[q - 1, o])
+                    if compute[q - 1, o] < INFINITE and bwd[q - 1, o] <= reserved_most:
+                        least_f = min(least_f, fwd[q - 1, o])
+                        least_b = min(least_b, bwd[q - 1, o])
                 forward = max(forward, least_f)
                 backward = max(backward, least_b)
                 for m in range(number):
@@ -328,7 +377,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     least_plain = INFINITE
                     least_paired = INFINITE
                     for p in range(options):
-                        if bwd_reserved[q - 1, p] > reserved_most:
+                        if bwd[q - 1, p] > reserved_most:
                             plain[p] = INFINITE
                             paired[p] = INFINITE
                             continue
@@ -364,7 +413,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 child += 1
             while child < child_start[i + 1] and common[children[child]] == d:
                 c = children[child]
-                kept[c] = now
+                _copy(kept[c], now)
                 kept_reserved[c, 0] = forward
                 kept_reserved[c, 1] = backward
                 child += 1
@@ -386,11 +435,10 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 out[cross, e] = min(best, INFINITE)
 
 
-@numba.njit(cache=True, nogil=True)
-def entry_of(i, d, common, above, base, length):  # type: ignore[no-untyped-def]
-    """Return where the stage of d operators from i is kept, -1 when it is too long to matter."""
-    if d > length[i]:
+def entry_of(start: int, operators: int, rows: Rows, size: Extent) -> int:
+    """Return where the stage of so many operators is kept, -1 when it is too long to matter."""
+    if operators > size.length[start]:
         return -1
-    while d <= common[i]:
-        i = above[i]
-    return base[i] + d - common[i] - 1
+    while operators <= rows.common[start]:
+        start = int(rows.above[start])
+    return int(size.base[start] + operators - rows.common[start] - 1)

@@ -23,7 +23,7 @@ from ilp_planner.files import check_writable
 from ilp_planner.formats.plan_json import write_plan
 from ilp_planner.formats.saved_groups import GroupInputs
 from ilp_planner.formats.saved_plan import Reference, SavedPlan, claim_of, verdict_of
-from ilp_planner.report.console import print_report
+from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
 from ilp_planner.report.live import Progress
 from ilp_planner.report.tables import describe_gap, result_lines, stage_table, summary
@@ -118,6 +118,8 @@ def solve(
     )
     if output is not None:
         check_writable(output, input_files(named.values()))
+    if not as_json:
+        tell_of_compiling()
     result: Result | GroupResult
     if plans_layers(asked):
         layers = build_layer_case(asked)

@@ -1,5 +1,6 @@
-"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round;
-the best one is heated again until that brings nothing better.
+"""Simulated annealing on paths: many starts, the poor ones dropped early, colder with each round.
+
+The best one is heated again until that brings nothing better.
 
 A heuristic: it proves nothing but what the least sum, the least bottleneck and the least peaks of a
 path, each on its own, add up to. (Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated
@@ -20,6 +21,7 @@ from ilp_planner.errors import interruptible
 from ilp_planner.result import Stop
 from ilp_planner.solvers import anneal_moves as moves
 from ilp_planner.solvers.anneal_draws import INFINITE, chance
+from ilp_planner.solvers.anneal_graph import Arcs, Kinds
 from ilp_planner.solvers.halving import rungs, successive_halving
 from ilp_planner.solvers.search import Search
 
@@ -87,17 +89,23 @@ class _Contest:
         rank[topological_order(graph)] = np.arange(graph.nodes)
         tail, head = rank[graph.tail], rank[graph.head]
         self.order = np.lexsort((head, tail))
-        self.tail, self.head = tail[self.order], head[self.order]
-        self.first = np.searchsorted(self.tail, np.arange(graph.nodes + 1)).astype(np.int64)
-        self.sources = np.zeros(graph.nodes, np.bool_)
-        self.sources[rank[list(graph.sources)]] = True
-        self.sink = int(rank[graph.sink])
-        self.time, self.extra = graph.time[self.order], graph.extra[self.order]
-        self.peaks = np.ascontiguousarray(graph.peaks[:, self.order])
-        self.use = np.ascontiguousarray(graph.use[self.order])
-        self.capacity = np.array(graph.capacity, np.int64)
-        self.by_kind, self.kind, self.keys = self.group_kinds()
-        self.weight = float(graph.micro_batches - 1)
+        tail = tail[self.order]
+        sources = np.zeros(graph.nodes, np.bool_)
+        sources[rank[list(graph.sources)]] = True
+        self.arcs = Arcs(
+            head=head[self.order],
+            tail=tail,
+            time=graph.time[self.order],
+            extra=graph.extra[self.order],
+            peaks=np.ascontiguousarray(graph.peaks[:, self.order]),
+            use=np.ascontiguousarray(graph.use[self.order]),
+            capacity=np.array(graph.capacity, np.int64),
+            first=np.searchsorted(tail, np.arange(graph.nodes + 1)).astype(np.int64),
+            sources=sources,
+            sink=int(rank[graph.sink]),
+            weight=float(graph.micro_batches - 1),
+        )
+        self.kinds = self.group_kinds()
         sweeps = LIMITED if graph.capacity else SWEEPS
         starts = limits.starts
         each = effort * max(EFFORT, sweeps * graph.arcs)
@@ -106,21 +114,23 @@ class _Contest:
         self.paths = np.zeros((starts, longest + 1), np.int64)  # the last entry: how many arcs
         self.bests = np.zeros_like(self.paths)
         self.known = np.full((starts, 1), INFINITE)
-        self.prices = np.zeros((starts, self.capacity.size))
+        self.prices = np.zeros((starts, self.arcs.capacity.size))
         seeds = np.random.SeedSequence(limits.seed).generate_state(starts, np.uint64)
         self.states = np.maximum(seeds, np.uint64(1))[:, None]
 
-    def group_kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return arcs by tail and kind, the kind of each arc, and the key of each kind, ascending;
-        no keys where devices are not limited or there is too much to keep."""
+    def group_kinds(self) -> Kinds:
+        """Return the kinds of groups; no keys where devices are not limited or there is too much
+        to keep."""
+        use = self.arcs.use
         none = np.zeros(0, np.int64)
-        bases = [2 * int(most) + 1 for most in np.maximum(self.capacity, self.use.max(axis=0))]
+        bases = [2 * int(most) + 1 for most in np.maximum(self.arcs.capacity, use.max(axis=0))]
         too_much = self.graph.nodes * self.graph.operators > MOST_ROOM or math.prod(bases) > 2**62
         if not bases or too_much:
-            return none, none, none
+            return Kinds(none, none, none)
         digits = np.cumprod([1, *bases[:-1]])
-        keys, kind = np.unique(self.use @ digits, return_inverse=True)
-        return np.lexsort((kind, self.tail)), kind.astype(np.int64), keys.astype(np.int64)
+        keys, kind = np.unique(use @ digits, return_inverse=True)
+        by_kind = np.lexsort((kind, self.arcs.tail))
+        return Kinds(by_kind, kind.astype(np.int64), keys.astype(np.int64))
 
     def goon(self) -> bool:
         """Tell whether there is time left."""
@@ -128,10 +138,7 @@ class _Contest:
 
     def run(self, hint: tuple[int, ...]) -> Stop:
         """Begin, and go on with the better half again and again."""
-        least = moves.least_terms(
-            self.head, self.time, self.extra, self.peaks, self.use, self.first, self.sources,
-            self.sink,
-        )  # fmt: skip
+        least = moves.least_terms(self.arcs)
         if not self.bound(least):
             return Stop.PROOF
         for start in range(self.limits.starts):
@@ -165,40 +172,39 @@ class _Contest:
 
     def bound(self, least: NDArray[np.float64]) -> bool:
         """Take what the least terms prove; tell whether there can be a path."""
-        peaks, types = self.peaks.shape[0], self.capacity.size
-        short = least[2 + peaks :] > self.capacity if types else np.zeros(0, np.bool_)
+        peaks, types = self.arcs.peaks.shape[0], self.arcs.capacity.size
+        short = least[2 + peaks :] > self.arcs.capacity if types else np.zeros(0, np.bool_)
         if least[0] >= INFINITE or short.any():
             self.search.prove(math.inf)
             return False
-        total = self.weight * least[1] + least[0] + least[2 : 2 + peaks].sum()
+        total = self.arcs.weight * least[1] + least[0] + least[2 : 2 + peaks].sum()
         self.search.prove(float(total) * (1 - ROUNDING * (self.paths.shape[1] + 2)))
         return True
 
     def begin(self, start: int, least: NDArray[np.float64]) -> None:
         """Draw a first path: the cheapest one at shaken costs under random maxima and prices."""
         state = self.states[start]
-        draws = np.array([chance(state) for _ in range(1 + self.peaks.shape[0])])
+        draws = np.array([chance(state) for _ in range(1 + self.arcs.peaks.shape[0])])
         aim = least[1 : 1 + draws.size] * (1 + NEAR * (FAR / NEAR) ** draws)
         shake = 0.0
         if start:
-            shake = float(self.weight * least[1] + least[0]) * 0.1 * chance(state)
+            shake = float(self.arcs.weight * least[1] + least[0]) * 0.1 * chance(state)
         price = self.prices[start]
         for d in range(price.size):
             share = 10.0 ** (2 * chance(state) - 1.5)
-            price[d] = share * (self.weight * least[1] + least[0]) / max(1, self.capacity.sum())
+            price[d] = (
+                share * (self.arcs.weight * least[1] + least[0]) / max(1, self.arcs.capacity.sum())
+            )
         moves.begin(
-            self.head, self.tail, self.time, self.extra, self.peaks, self.use, self.capacity,
-            self.first, self.sources, self.sink, self.weight, aim, shake, price, state,
-            self.paths[start], self.bests[start], self.known[start],
+            self.arcs, aim, shake, price, state, self.paths[start], self.bests[start],
+            self.known[start],
         )  # fmt: skip
 
     def cost(self, start: int) -> float:
         """Judge the path of a start; keep it where it fits."""
         path, length = self.paths[start], int(self.paths[start, -1])
-        cost, over = moves.judge(
-            self.time, self.extra, self.peaks, self.use, self.capacity, self.weight,
-            self.prices[start], path, length, np.empty(1 + self.peaks.shape[0]),
-        )  # fmt: skip
+        most = np.empty(1 + self.arcs.peaks.shape[0])
+        cost, over = moves.judge(self.arcs, self.prices[start], path, length, most)
         if over == 0 and cost < self.known[start, 0]:
             self.known[start, 0] = cost
             self.bests[start] = path
@@ -229,9 +235,7 @@ class _Contest:
                 if not self.goon():
                     return
                 moves.anneal(
-                    self.head, self.tail, self.time, self.extra, self.peaks, self.use,
-                    self.capacity, self.first, self.sources, self.sink, self.weight, self.by_kind,
-                    self.kind, self.keys, steps // pieces, edges[piece], edges[piece + 1],
+                    self.arcs, self.kinds, steps // pieces, edges[piece], edges[piece + 1],
                     self.prices[start], self.states[start], self.paths[start], self.bests[start],
                     self.known[start],
                 )  # fmt: skip

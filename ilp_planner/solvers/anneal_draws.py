@@ -1,15 +1,18 @@
-"""Random numbers for compiled annealing: each start has a generator of its own, so that what it
-draws does not depend on threads."""
+"""Random numbers for compiled annealing.
+
+Each start has a generator of its own, so that what it draws does not depend on threads.
+"""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ilp_planner.kernels import inner, kernel
 
 INFINITE = np.inf
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def chance(state):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return a number from 0 to below 1 and step the generator (xorshift64*: Vigna, "An
     experimental exploration of Marsaglia's xorshift generators, scrambled", 2016).
@@ -24,7 +27,7 @@ def chance(state):  # type: ignore[no-untyped-def]  # pragma: no cover - compile
     return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def between(state, low, high):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Draw from low to high, every order of magnitude alike."""
     return low * (high / low) ** chance(state)

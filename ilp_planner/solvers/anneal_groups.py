@@ -9,9 +9,7 @@ of kinds add up as their devices do.
 
 from __future__ import annotations
 
-import numba
-import numpy as np
-
+from ilp_planner.kernels import inner, kernel
 from ilp_planner.solvers.anneal_draws import INFINITE, between, chance
 
 SWAP, SHARE, MERGE, SPLIT = 0.35, 0.6, 0.75, 0.9  # of these moves so many swap, share anew ...
@@ -20,14 +18,20 @@ HIGH, LOW = 1.1, 0.5  # of the present maxima: where the new cuts aim
 NARROW = 1e-3
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _of_key(keys, key):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the kind with this key, -1 without one. keys: ascending."""
-    place = np.searchsorted(keys, key)
-    return place if place < keys.size and keys[place] == key else -1
+    low, high = 0, keys.size
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < keys.size and keys[low] == key else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def regroup(state, keys, kinds, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Change the kinds of a few stages in place; return how many stages there are then, 0 where no
     change was found. kinds: of the stages, with room for one more."""
@@ -57,7 +61,8 @@ def regroup(state, keys, kinds, length):  # type: ignore[no-untyped-def]  # prag
         if both < 0:
             return 0
         kinds[a] = both
-        kinds[b : length - 1] = kinds[b + 1 : length].copy()
+        for place in range(b, length - 1):
+            kinds[place] = kinds[place + 1]
         return length - 1
     if draw < SPLIT:
         if length + 1 >= kinds.size:
@@ -68,7 +73,8 @@ def regroup(state, keys, kinds, length):  # type: ignore[no-untyped-def]  # prag
             if other >= 0:
                 place = int(chance(state) * (length + 1))
                 kinds[a] = one
-                kinds[place + 1 : length + 1] = kinds[place:length].copy()
+                for after in range(length, place, -1):
+                    kinds[after] = kinds[after - 1]
                 kinds[place] = other
                 return length + 1
         return 0
@@ -76,18 +82,16 @@ def regroup(state, keys, kinds, length):  # type: ignore[no-untyped-def]  # prag
     return length
 
 
-@numba.njit(cache=True, nogil=True)
-def recut(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, tail, time, extra, peaks, first, sources, sink, weight, by_kind, kind, kinds, length, aim,
-    value, stamp, into, active, found,
-):  # fmt: skip
+@kernel
+def recut(graph, groups, kinds, length, aim, room, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the length of the cheapest path whose stages have these kinds (0 without one), and how
     many arcs were looked at.
 
-    by_kind: arcs by tail, then kind. kind: of each arc. aim: [1 + K], maxima that cost nothing.
-    value: [2, nodes]; stamp: int64 [nodes + 1], the last entry counts; into: int64 [stages,
-    nodes]; active: int64 [2, nodes]; all to work in. found: becomes the path.
+    aim: [1 + K], maxima that cost nothing. found: becomes the path.
     """
+    head, tail, time, extra, peaks, _, _, first, sources, sink, weight = graph
+    by_kind, kind, _ = groups
+    value, stamp, into, active = room
     nodes = first.size - 1
     work = 0
     count = 0
@@ -141,29 +145,23 @@ def recut(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     return length, work
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def aim_anew(state, now, aim):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Draw maxima to aim at, from a little above the present ones to half of them."""
     for k in range(now.size):
         aim[k] = now[k] * (HIGH - between(state, NARROW, HIGH - LOW))
 
 
-@numba.njit(cache=True, nogil=True)
-def exchange(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, tail, time, extra, peaks, first, sources, sink, weight, by_kind, kind, keys, state, path,
-    length, now, kinds, aim, value, stamp, into, active, trial,
-):  # fmt: skip
+@inner
+def exchange(graph, groups, state, path, length, now, kinds, aim, room, trial):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Make a trial path with other groups; return its length (0: none) and the arcs looked at.
 
     now: [1 + K], maxima of the path. The others are as in `recut`.
     """
     for place in range(length):
-        kinds[place] = kind[path[place]]
-    count = regroup(state, keys, kinds, length)
+        kinds[place] = groups.of[path[place]]
+    count = regroup(state, groups.keys, kinds, length)
     if count == 0:
         return 0, 0
     aim_anew(state, now, aim)
-    return recut(
-        head, tail, time, extra, peaks, first, sources, sink, weight, by_kind, kind, kinds, count,
-        aim, value, stamp, into, active, trial,
-    )  # fmt: skip
+    return recut(graph, groups, kinds, count, aim, room, trial)

@@ -8,10 +8,11 @@ numbered so that every arc goes to a higher number, arcs are sorted by tail and 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ilp_planner.kernels import inner, kernel
 from ilp_planner.solvers.anneal_draws import INFINITE, between, chance
+from ilp_planner.solvers.anneal_graph import Room
 from ilp_planner.solvers.anneal_groups import exchange
 
 WHOLE = 0.04  # of the moves take out everything
@@ -28,7 +29,7 @@ DEAREST = 1e3  # of such prices, in costs of the path
 PRICE_ROUNDS, PRICE_STEP = 10, 2.0  # of a first path
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def maxima(time, peaks, path, first, last, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Raise found[0] to the slowest, found[1 + k] to the largest peak k of path[first:last]."""
     for place in range(first, last):
@@ -38,12 +39,13 @@ def maxima(time, peaks, path, first, last, found):  # type: ignore[no-untyped-de
             found[1 + k] = max(found[1 + k], peaks[k, arc])
 
 
-@numba.njit(cache=True, nogil=True)
-def judge(time, extra, peaks, use, capacity, weight, price, path, length, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+@kernel
+def judge(graph, price, path, length, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return what a path costs with its fine, and the devices that it uses too many of.
 
     most: [1 + K], becomes its maxima.
     """
+    _, _, time, extra, peaks, use, capacity, _, _, _, weight = graph
     most[:] = 0.0
     maxima(time, peaks, path, 0, length, most)
     total = weight * most[0]
@@ -62,17 +64,15 @@ def judge(time, extra, peaks, use, capacity, weight, price, path, length, most):
     return total, over
 
 
-@numba.njit(cache=True, nogil=True)
-def way_through(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, time, extra, peaks, use, first, sources, weight, begin, end, aim, price, shake, state,
-    value, into, tail, found,
-):  # fmt: skip
+@inner
+def way_through(graph, begin, end, aim, price, shake, state, value, into, found):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the arcs from `begin` (-1: any source) to `end` that are cheapest at shaken costs, and
     how many arcs were looked at.
 
     aim: [1 + K], maxima that cost nothing. price: [D], seconds per device. shake: seconds.
     value, into: [nodes], to work in. found: becomes the path; its length is returned first.
     """
+    head, tail, time, extra, peaks, use, _, first, sources, _, weight = graph
     work = 0
     low = max(begin, 0)
     for node in range(low, end + 1):
@@ -111,11 +111,13 @@ def way_through(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         found[length] = into[node]
         length += 1
         node = tail[into[node]]
-    found[:length] = found[:length][::-1].copy()
+    for place in range(length // 2):
+        other = length - 1 - place
+        found[place], found[other] = found[other], found[place]
     return length, work
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def window(state, time, path, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Draw which stages to take out: every other time the slowest one is among them."""
     draw = chance(state)
@@ -138,14 +140,14 @@ def window(state, time, path, length):  # type: ignore[no-untyped-def]  # pragma
     return start, start + size
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _replace(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, tail, time, extra, peaks, use, first, sources, weight, price, warm, state, path, length,
-    now, aim, asked, value, into, found, trial,
-):  # fmt: skip
+    graph, price, warm, state, path, length, now, aim, asked, value, into, found, trial
+):
     """Make a trial path with a few stages replaced; return its length and the arcs looked at."""
+    time, peaks = graph.time, graph.peaks
     low, high = window(state, time, path, length)
-    begin = -1 if low == 0 else tail[path[low]]
+    begin = -1 if low == 0 else graph.tail[path[low]]
     aim[:] = 0.0
     maxima(time, peaks, path, 0, low, aim)
     maxima(time, peaks, path, high, length, aim)
@@ -154,18 +156,19 @@ def _replace(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     shake = 0.0 if chance(state) < STEADY else warm * between(state, CALM, WILD)
     for d in range(price.size):
         asked[d] = price[d] * between(state, 1.0 / HAGGLE, HAGGLE)
-    size, work = way_through(
-        head, time, extra, peaks, use, first, sources, weight, begin, head[path[high - 1]], aim,
-        asked, shake, state, value, into, tail, found,
-    )  # fmt: skip
-    trial[:low] = path[:low]
-    trial[low : low + size] = found[:size]
+    end = graph.head[path[high - 1]]
+    size, work = way_through(graph, begin, end, aim, asked, shake, state, value, into, found)
     count = low + size + length - high
-    trial[low + size : count] = path[high:length]
+    for place in range(low):
+        trial[place] = path[place]
+    for place in range(size):
+        trial[low + place] = found[place]
+    for place in range(low + size, count):
+        trial[place] = path[place - size - low + high]
     return count, work
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _raise_prices(use, capacity, price, path, length, dearest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Let devices that are too many become dearer, slowly, and the others cheaper, more slowly."""
     for d in range(price.size):
@@ -176,97 +179,85 @@ def _raise_prices(use, capacity, price, path, length, dearest):  # type: ignore[
         price[d] = min(price[d] * step, dearest)
 
 
-@numba.njit(cache=True, nogil=True)
-def anneal(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, tail, time, extra, peaks, use, capacity, first, sources, sink, weight, by_kind, kind,
-    keys, effort, hot, cold, price, state, path, best, known,
-):  # fmt: skip
+@inner
+def _copy(into, path, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    for place in range(length):
+        into[place] = path[place]
+
+
+@kernel
+def anneal(graph, groups, effort, hot, cold, price, state, path, best, known):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Move a path until so many arcs were looked at, colder and colder.
 
-    by_kind, kind, keys: as in `anneal_groups`; no keys: groups are not exchanged.
     hot, cold: seconds, temperature at first and at last. price: [D], seconds per device too many;
     raised while there are. state: [1], of the generator. path: arcs, current, [-1] its length;
     best: the same of the best that fits. known: [1], seconds of the best.
     """
-    nodes = first.size - 1
+    nodes, maxima_count = graph.first.size - 1, 1 + graph.peaks.shape[0]
     value, into = np.empty(nodes), np.empty(nodes, np.int64)
     length = path[path.size - 1]
-    found, trial = np.empty_like(path), np.empty_like(path)
-    most, aim = np.empty(1 + peaks.shape[0]), np.empty(1 + peaks.shape[0])
-    now, asked = np.empty_like(most), np.empty_like(price)
-    current, _ = judge(
-        time, extra, peaks, use, capacity, weight, price, path, length, now
-    )  # fmt: skip
-    groups = keys.size > 1
-    rows = nodes if groups else 0
+    found, trial = np.empty(path.size, np.int64), np.empty(path.size, np.int64)
+    most, aim, now = np.empty(maxima_count), np.empty(maxima_count), np.empty(maxima_count)
+    asked = np.empty(price.size)
+    current, _ = judge(graph, price, path, length, now)
+    exchanges = groups.keys.size > 1
+    rows = nodes if exchanges else 0
     kinds = np.empty(path.size, np.int64)
-    values, active = np.empty((2, rows)), np.empty((2, rows), np.int64)
-    stamp = np.zeros(rows + 1, np.int64)
-    intos = np.empty((path.size, rows), np.int64)
+    room = Room(
+        np.empty((2, rows)), np.zeros(rows + 1, np.int64), np.empty((path.size, rows), np.int64),
+        np.empty((2, rows), np.int64),
+    )  # fmt: skip
     spent, exchanging = 0, 0
     while spent < effort:
         warm = hot * (cold / hot) ** (spent / effort)
-        exchanged = groups and exchanging <= REGROUP * spent
+        exchanged = exchanges and exchanging <= REGROUP * spent
         if exchanged:
-            count, work = exchange(
-                head, tail, time, extra, peaks, first, sources, sink, weight, by_kind, kind, keys,
-                state, path, length, now, kinds, aim, values, stamp, intos, active, trial,
-            )  # fmt: skip
+            count, work = exchange(graph, groups, state, path, length, now, kinds, aim, room, trial)
         else:
             count, work = _replace(
-                head, tail, time, extra, peaks, use, first, sources, weight, price, warm, state,
-                path, length, now, aim, asked, value, into, found, trial,
-            )  # fmt: skip
+                graph, price, warm, state, path, length, now, aim, asked, value, into, found, trial
+            )
         spent += work + OVERHEAD + length
         if exchanged:
             exchanging += work + OVERHEAD + length
         if count == 0:
             continue
-        cost, excess = judge(
-            time, extra, peaks, use, capacity, weight, price, trial, count, most
-        )  # fmt: skip
+        cost, excess = judge(graph, price, trial, count, most)
         if cost <= current or chance(state) < np.exp((current - cost) / warm):
-            path[:count] = trial[:count]
+            _copy(path, trial, count)
             length, current = count, cost
-            now[:] = most
+            now, most = most, now
         if excess == 0 and cost < known[0]:
             known[0] = cost
-            best[:count] = trial[:count]
+            _copy(best, trial, count)
             best[best.size - 1] = count
         if price.size:
-            _raise_prices(use, capacity, price, path, length, DEAREST * current)
-            current, _ = judge(
-                time, extra, peaks, use, capacity, weight, price, path, length, now
-            )  # fmt: skip
+            _raise_prices(graph.use, graph.capacity, price, path, length, DEAREST * current)
+            current, _ = judge(graph, price, path, length, now)
     path[path.size - 1] = length
 
 
-@numba.njit(cache=True, nogil=True)
-def begin(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    head, tail, time, extra, peaks, use, capacity, first, sources, sink, weight, aim, shake, price,
-    state, path, best, known,
-):  # fmt: skip
+@kernel
+def begin(graph, aim, shake, price, state, path, best, known):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Find a first path, at prices that make it use about as many devices as there are.
 
     aim: [1 + K], maxima that cost nothing. shake: seconds. price: [D], seconds per device, to begin
     with; becomes the last ones. path, best, known: as in `anneal`.
     """
-    nodes = first.size - 1
+    nodes, use, capacity = graph.first.size - 1, graph.use, graph.capacity
     value, into = np.empty(nodes), np.empty(nodes, np.int64)
-    most = np.empty(1 + peaks.shape[0])
+    most = np.empty(1 + graph.peaks.shape[0])
     rounds = PRICE_ROUNDS if price.size else 1
+    any_source = np.int64(-1)  # no literal, for which the way would be compiled twice
     for turn in range(rounds):
         length, _ = way_through(
-            head, time, extra, peaks, use, first, sources, weight, -1, sink, aim, price, shake,
-            state, value, into, tail, path,
-        )  # fmt: skip
+            graph, any_source, graph.sink, aim, price, shake, state, value, into, path
+        )
         path[path.size - 1] = length
-        cost, over = judge(
-            time, extra, peaks, use, capacity, weight, price, path, length, most
-        )  # fmt: skip
+        cost, over = judge(graph, price, path, length, most)
         if over == 0 and cost < known[0]:
             known[0] = cost
-            best[:] = path
+            _copy(best, path, path.size)
         step = PRICE_STEP * (1.0 - turn / rounds)
         for d in range(price.size):
             used = 0
@@ -275,13 +266,14 @@ def begin(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             share = (used - capacity[d]) / max(1, capacity[d])
             price[d] *= np.exp(step * min(max(share, -1.0), 1.0))
     if known[0] < INFINITE:
-        path[:] = best
+        _copy(path, best, path.size)
 
 
-@numba.njit(cache=True, nogil=True)
-def least_terms(head, time, extra, peaks, use, first, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+@kernel
+def least_terms(graph):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return [2 + K + D]: the least sum of a path, its least slowest arc, least peaks and least
     use, each on its own; INFINITE without a path."""
+    head, _, time, extra, peaks, use, _, first, sources, sink, _ = graph
     nodes, count = first.size - 1, 2 + peaks.shape[0] + use.shape[1]
     least = np.full((nodes, count), INFINITE)
     for node in range(nodes):

@@ -199,10 +199,10 @@ class _Descent:
 
     def _descend(self, number: int, steps: int) -> None:
         """Take one start through its schedule, decoding every few steps; in a thread."""
-        from ilp_planner.solvers.soft_path import Scratch, decode, descend, path_cost
+        from ilp_planner.solvers.soft_path import Steps, decode, descend, path_cost, scratch
 
-        s, room, plan = self.soft, Scratch(self.soft), self.schedules[number]
-        logits, prices = self.logits[number], self.prices[number]
+        s, room, plan = self.soft, scratch(self.soft), self.schedules[number]
+        arcs, logits, prices = s.swept, self.logits[number], self.prices[number]
         visits = self.visits[number] = np.zeros(s.size, np.float32)
         schedule = plan.steps(steps)
         for begin in range(0, steps, DECODE):
@@ -211,12 +211,10 @@ class _Descent:
                     return
                 if begin:  # the very first steps are always taken, and their path looked for
                     break
+            rows = schedule[begin : begin + DECODE]
             descend(
-                s.first, s.head, s.low, s.high, s.cost, s.values, s.logs, s.weights, s.use,
-                s.share, logits, prices, schedule[begin : begin + DECODE], plan.rate,
-                PRICE_RATES, STEEPEST, visits, room.flow, room.ahead, room.chance,
-                room.raised, room.cover, room.used, room.togo,
-            )  # fmt: skip
+                arcs, logits, prices, Steps(rows, plan.rate, PRICE_RATES, STEEPEST), visits, room
+            )
             for attempt, noise in enumerate(DECODE_NOISE):
                 seed = (((number * 64 + self.rung) * 4096 + begin) * 8 + attempt) % 2**31
                 path = decode(s.first, s.head, s.use, s.spare, s.sink, logits, noise, seed)

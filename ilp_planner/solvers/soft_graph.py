@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
 
 from ilp_planner.bounds.paths import node_positions
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
 RAREST = -1e30  # logarithm of 0
+
+
+class SweptArcs(NamedTuple):
+    """What sweeps along the nodes need; see `SoftGraph`."""
+
+    first: NDArray[np.int64]
+    head: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    cost: NDArray[np.float64]
+    values: NDArray[np.float64]
+    logs: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    use: NDArray[np.int64]
+    share: NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +75,11 @@ class SoftGraph:
     def nodes(self) -> int:
         """Number of nodes, the added one included."""
         return int(self.first.size) - 1
+
+    @property
+    def swept(self) -> SweptArcs:
+        """What sweeps along the nodes need."""
+        return SweptArcs(*(getattr(self, name) for name in SweptArcs._fields))
 
     @property
     def size(self) -> int:
@@ -127,11 +147,12 @@ def _maxima(graph: StageGraph, scale: float) -> tuple[NDArray[np.float64], NDArr
     return values[kept] / largest[kept, None], factors[kept] * largest[kept] / scale
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _spare(first, head, use, capacity, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     nodes, kinds = first.size - 1, use.shape[1]
     spare = np.full((nodes, kinds), -(2**40), np.int64)
-    spare[sink] = capacity
+    for d in range(kinds):
+        spare[sink, d] = capacity[d]
     for v in range(nodes - 1, -1, -1):
         for a in range(first[v], first[v + 1]):
             for d in range(kinds):
@@ -139,7 +160,7 @@ def _spare(first, head, use, capacity, sink):  # type: ignore[no-untyped-def]  #
     return spare
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def path_counts(first, head, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the logarithm of the number of paths from each node to the sink ([n])."""
     nodes = first.size - 1

@@ -23,10 +23,11 @@ and the derivative by a logit is x_a * (Q_a - V_tail).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
+
+from ilp_planner.kernels import inner, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,12 +41,12 @@ FLOOR = 1e-12
 """Share of the largest sum below which the sum over a segment counts as that: it has a root."""
 
 
-@numba.njit(cache=True, nogil=True)
-def sweep_forward(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    first, head, low, high, cost, logs, use, share, logits, q, flow, chance, raised, cover, used
-):
+@kernel
+def sweep_forward(arcs, logits, q, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the expected cost; fill in flows (nodes), probabilities, value ** q, sums over
     segments and the use of devices."""
+    first, head, low, high, cost, _, logs, _, use, share = arcs
+    flow, chance, raised, cover, used = room.flow, room.chance, room.raised, room.cover, room.used
     nodes, maxima, kinds = first.size - 1, logs.shape[0], use.shape[1]
     flow[:] = 0.0
     flow[0] = 1.0
@@ -80,7 +81,7 @@ def sweep_forward(  # type: ignore[no-untyped-def]  # pragma: no cover - compile
     return expected
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def soften(cover, weights, q, p):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return sum(weight * M); replace the sums over segments by the slopes before each segment.
 
@@ -89,7 +90,10 @@ def soften(cover, weights, q, p):  # type: ignore[no-untyped-def]  # pragma: no 
     total = 0.0
     segments = cover.shape[1] - 1
     for k in range(cover.shape[0]):
-        least = FLOOR * max(cover[k, :segments].max(), 1e-200)
+        least = 1e-200
+        for o in range(segments):
+            least = max(least, cover[k, o])
+        least *= FLOOR
         largest = -np.inf
         for o in range(segments):
             cover[k, o] = np.log(max(cover[k, o], least)) / q
@@ -108,16 +112,15 @@ def soften(cover, weights, q, p):  # type: ignore[no-untyped-def]  # pragma: no 
     return total
 
 
-@numba.njit(cache=True, nogil=True)
-def sweep_back(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    first, head, low, high, cost, values, weights, use, share, steepest, prices, chance, raised,
-    cover, ahead, togo,
-):  # fmt: skip
+@kernel
+def sweep_back(arcs, steepest, prices, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Fill in the cost to go of each arc (`togo`) and node (`ahead`), from the slopes of `soften`.
 
     steepest: where a maximum's marginal cost exceeds so many times what the arc's own value would
     cost as that maximum, it is cut to that: the root makes it infinite where nothing is used yet.
     """
+    first, head, low, high, cost, values, _, weights, use, share = arcs
+    _, ahead, chance, togo, raised, cover, _ = room
     maxima, kinds = raised.shape[0], use.shape[1]
     for v in range(first.size - 2, -1, -1):
         mean = 0.0
@@ -145,40 +148,54 @@ def relaxed(
 
     The prices themselves are dual variables, whose derivative is what is used too much.
     """
-    s = soft
-    room = Scratch(soft)
-    value = sweep_forward(
-        s.first, s.head, s.low, s.high, s.cost, s.logs, s.use, s.share, logits, q,
-        room.flow, room.chance, room.raised, room.cover, room.used,
-    )  # fmt: skip
-    value += soften(room.cover, s.weights, q, p) + float(prices @ (room.used - 1.0))
-    sweep_back(
-        s.first, s.head, s.low, s.high, s.cost, s.values, s.weights, s.use, s.share, NO_LIMIT,
-        prices, room.chance, room.raised, room.cover, room.ahead, room.togo,
-    )  # fmt: skip
-    tail = np.repeat(np.arange(s.nodes), np.diff(s.first))
+    arcs, room = soft.swept, scratch(soft)
+    value = sweep_forward(arcs, logits, q, room)
+    value += soften(room.cover, soft.weights, q, p) + float(prices @ (room.used - 1.0))
+    sweep_back(arcs, NO_LIMIT, prices, room)
+    tail = np.repeat(np.arange(soft.nodes), np.diff(soft.first))
     return float(value), room.flow[tail] * room.chance * (room.togo - room.ahead[tail])
 
 
-class Scratch:
-    """Work arrays of one thread."""
+class Scratch(NamedTuple):
+    """Work arrays of one thread.
 
-    def __init__(self, soft: SoftGraph) -> None:
-        maxima = len(soft.weights)
-        self.flow, self.ahead = np.zeros(soft.nodes), np.zeros(soft.nodes)
-        self.chance, self.togo = np.zeros(soft.size), np.zeros(soft.size)
-        self.raised = np.zeros((maxima, soft.size))
-        self.cover = np.zeros((maxima, soft.segments + 1))
-        self.used = np.zeros(soft.share.size)
+    flow, ahead: float64 [n], of nodes; chance, togo: float64 [m], of arcs; raised: float64 [K, m];
+    cover: float64 [K, segments + 1]; used: float64 [D].
+    """
+
+    flow: NDArray[np.float64]
+    ahead: NDArray[np.float64]
+    chance: NDArray[np.float64]
+    togo: NDArray[np.float64]
+    raised: NDArray[np.float64]
+    cover: NDArray[np.float64]
+    used: NDArray[np.float64]
 
 
-@numba.njit(cache=True, nogil=True)
-def descend(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    first, head, low, high, cost, values, logs, weights, use, share, logits, prices, schedule, rate,
-    price_rates, steepest, visits, flow, ahead, chance, raised, cover, used, togo,
-):  # fmt: skip
-    """Take one step for each row (q, p, heat) of the schedule: logits move towards
-    -(cost to go) / heat.
+def scratch(soft: SoftGraph) -> Scratch:
+    """Return arrays to sweep along a graph with."""
+    maxima, nodes, arcs = len(soft.weights), soft.nodes, soft.size
+    shapes = (nodes, nodes, arcs, arcs, (maxima, arcs), (maxima, soft.segments + 1))
+    return Scratch(*(np.zeros(shape) for shape in (*shapes, soft.share.size)))
+
+
+class Steps(NamedTuple):
+    """How descent steps.
+
+    rows: float64 [steps, 3], q, p and heat of each. rate: how far logits move. price_rates: of the
+    price of a device and of its slope, per heat, so that a change of price moves the choices alike
+    whatever the heat. steepest: as in `sweep_back`.
+    """
+
+    rows: NDArray[np.float64]
+    rate: float
+    price_rates: tuple[float, float]
+    steepest: float
+
+
+@kernel
+def descend(arcs, logits, prices, steps, visits, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Take one step for each row (q, p, heat): logits move towards -(cost to go) / heat.
 
     That is mirror descent on the probabilities with their entropy, times the heat, as regulariser.
     It leaves the factor x_a of the gradient out (a natural gradient), which would starve nodes that
@@ -186,25 +203,21 @@ def descend(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
 
     Devices are priced as by an augmented Lagrangian: price + slope * (share used - 1), the price
     itself following what is used too much. The slope keeps all choices from flipping from one type
-    of device to another at once. price_rates: of the price and of its slope, per heat, so that a
-    change of price moves the choices alike whatever the heat.
+    of device to another at once.
     """
-    charged = np.empty_like(prices)
-    for step in range(len(schedule)):
-        q, p, heat = schedule[step]
-        sweep_forward(
-            first, head, low, high, cost, logs, use, share, logits, q, flow, chance, raised, cover,
-            used,
-        )  # fmt: skip
-        soften(cover, weights, q, p)
+    rows, rate, price_rates, steepest = steps
+    first = arcs.first
+    flow, ahead, chance, togo, _, _, used = room
+    charged = np.empty(prices.size)
+    for step in range(rows.shape[0]):
+        q, p, heat = rows[step, 0], rows[step, 1], rows[step, 2]
+        sweep_forward(arcs, logits, q, room)
+        soften(room.cover, arcs.weights, q, p)
         for d in range(prices.size):
             over = max(used[d] - 1.0, -1.0)
             charged[d] = max(0.0, prices[d] + price_rates[1] * heat * over)
             prices[d] = max(0.0, prices[d] + price_rates[0] * heat * over)
-        sweep_back(
-            first, head, low, high, cost, values, weights, use, share, steepest, charged, chance,
-            raised, cover, ahead, togo,
-        )  # fmt: skip
+        sweep_back(arcs, steepest, charged, room)
         for v in range(first.size - 1):
             begin, end = first[v], first[v + 1]
             if visits.size:
@@ -218,7 +231,7 @@ def descend(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 logits[a] = max(togo[a] - most, -FARTHEST)
 
 
-@numba.njit(cache=True, nogil=True)
+@inner
 def _uniform(seed, number):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return a number above 0 and below 1 (the mixing steps of SplitMix64, Steele et al. 2014)."""
     z = np.uint64(seed) + np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15)
@@ -228,7 +241,7 @@ def _uniform(seed, number):  # type: ignore[no-untyped-def]  # pragma: no cover 
     return (float(z >> np.uint64(11)) + 0.5) * 2.0**-53
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def decode(first, head, use, spare, sink, logits, noise, seed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the path of the likeliest choices (arc numbers), empty where it ran out of devices.
 
@@ -264,7 +277,7 @@ def decode(first, head, use, spare, sink, logits, noise, seed):  # type: ignore[
     return path[:length]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def path_cost(cost, values, weights, path):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return what a path costs, in units of the scale."""
     total = 0.0

@@ -13,7 +13,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.benchmarks import alpa, memory, mixed, prediction, runtime, search, slicing_table
+from tests.benchmarks import (
+    alpa,
+    first_solve,
+    memory,
+    mixed,
+    prediction,
+    runtime,
+    search,
+    slicing_table,
+)
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
@@ -31,6 +40,7 @@ SUITES = (
     "predict",
     "slicing",
     "search",
+    "first",
     *RUNTIME,
     *MEASURED,
 )
@@ -59,6 +69,8 @@ def main() -> None:
             slicing_table.measure(options.only, options.seconds)
         elif suite == "search":
             search.measure(options.only, options.seconds)
+        elif suite == "first":
+            first_solve.measure()
         elif suite in RUNTIME:
             runtime.measure(suite, options.only, options.seconds)
         elif suite in MEASURED:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
-from ilp_planner.bounds.sweep import INFINITE, Chain, spread
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.exact_stage import StageOptimum, compile_ahead, solve_stage
+from ilp_planner.bounds.labels import grow
+from ilp_planner.bounds.prices import completion, search_price
+from ilp_planner.bounds.sweep import Chain, spread
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.evaluate import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
@@ -196,6 +199,16 @@ def test_little_effort_gives_a_bound_below_the_optimum_and_a_way_above_it(
     assert result.time >= min(optimum, INFINITE) * (1 - SAME)
     if result.exact:
         assert result.bound == pytest.approx(min(optimum, INFINITE), rel=SAME)
+
+
+@settings(max_examples=5)
+@given(cases())
+def test_another_process_compiles_for_the_types_that_stages_have(case: Case) -> None:
+    """Each kernel is compiled for one kind of arguments, the ones that `compile_ahead` gives."""
+    compile_ahead()
+    case.solve(float(np.median(case.priced()[1])))
+    for kernel in (completion, search_price, grow):
+        assert len(kernel.signatures) == 1
 
 
 def test_a_recompute_run_between_two_sizes_of_pairs_is_charged_what_it_takes() -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
-from ilp_planner.bounds.sweep import INFINITE
 from ilp_planner.evaluate import ROUNDING, iteration_time
 from tests.tiny import StageCatalogue, problems
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.rows import Rows, share_rows
-from ilp_planner.bounds.sweep import entry_of
+from ilp_planner.bounds.sweep import Extent, entry_of
 
 BLOCKS = st.lists(st.integers(0, 3), min_size=1, max_size=5)
 KINDS = st.one_of(
@@ -23,7 +23,7 @@ def entries(rows: Rows) -> dict[tuple[int, int], int]:
     length = n - np.arange(n)
     base = np.concatenate([[0], np.cumsum(length - rows.common)])
     return {
-        (i, d): int(entry_of(i, d, rows.common, rows.above, base, length))
+        (i, d): int(entry_of(i, d, rows, Extent(length, base)))
         for i in range(n)
         for d in range(1, n - i + 1)
     }
@@ -77,5 +77,5 @@ def test_rows_branch_off_the_row_that_they_share_with_shortest_first(kinds: list
 def test_a_stage_that_is_too_long_to_matter_has_no_entry() -> None:
     rows = share_rows(np.array([0, 1, 0, 1]))
     base, length = np.array([0, 2, 3, 3, 3]), np.array([2, 1, 2, 1])
-    assert entry_of(0, 3, rows.common, rows.above, base, length) == -1
-    assert entry_of(2, 2, rows.common, rows.above, base, length) == 1
+    assert entry_of(0, 3, rows, Extent(length, base)) == -1
+    assert entry_of(2, 2, rows, Extent(length, base)) == 1

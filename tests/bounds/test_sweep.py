@@ -11,10 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
-from ilp_planner.bounds.sweep import INFINITE, extent
+from ilp_planner.bounds.sweep import extent
 from ilp_planner.evaluate import ROUNDING
 from tests.tiny import StageCatalogue, problems
 
@@ -89,10 +90,10 @@ def test_stages_are_left_out_only_when_their_operators_alone_take_too_long(
         for chain in part.stages.chains.values():
 
             def least(i: int, j: int, chain=chain) -> float:  # type: ignore[no-untyped-def]
-                now = chain.compute[i]
+                now = chain.operators.compute[i]
                 for q in range(i + 1, j):
-                    moved = now[:, None] + chain.reshard[chain.tables.pair[q]]
-                    now = moved.min(axis=0) + chain.compute[q]
+                    moved = now[:, None] + chain.operators.reshard[chain.tables.pair[q]]
+                    now = moved.min(axis=0) + chain.operators.compute[q]
                 return float(now.min())
 
             whole = [least(i, j) for i, j in itertools.combinations(range(n + 1), 2)]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ilp_planner.result import Status, Stop
 from ilp_planner.solvers.anneal import Anneal
 from ilp_planner.solvers.anneal_draws import chance
+from ilp_planner.solvers.anneal_graph import Arcs, Kinds, Room
 from ilp_planner.solvers.anneal_groups import recut, regroup
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
@@ -190,17 +191,22 @@ def test_groups_in_a_row_are_cut_as_well_as_they_can_be() -> None:
     first = np.searchsorted(graph.tail, np.arange(graph.nodes + 1)).astype(np.int64)
     sources = np.isin(np.arange(graph.nodes), graph.sources)
     by_kind = np.lexsort((kind, graph.tail))
+    arcs = Arcs(
+        graph.head, graph.tail, graph.time, graph.extra, graph.peaks, graph.use,
+        np.array(graph.capacity), first, sources, graph.sink, 0.0,
+    )  # fmt: skip
+    room = Room(
+        np.empty((2, graph.nodes)), np.zeros(graph.nodes + 1, np.int64),
+        np.empty((graph.operators, graph.nodes), np.int64), np.empty((2, graph.nodes), np.int64),
+    )  # fmt: skip
     rows: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for path in paths_of(graph):
         rows.setdefault(tuple(kind[list(path)].tolist()), []).append(path)
     for wanted, paths in list(rows.items())[::50]:
         found = np.zeros(graph.operators + 1, np.int64)
         length, _ = recut(
-            graph.head, graph.tail, graph.time, graph.extra, graph.peaks, first, sources,
-            graph.sink, 0.0, by_kind, kind, np.array(wanted), len(wanted), np.zeros(1),
-            np.empty((2, graph.nodes)), np.zeros(graph.nodes + 1, np.int64),
-            np.empty((graph.operators, graph.nodes), np.int64),
-            np.empty((2, graph.nodes), np.int64), found,
+            arcs, Kinds(by_kind, kind, keys), np.array(wanted), len(wanted), np.zeros(1), room,
+            found,
         )  # fmt: skip
         path = found[:length].tolist()
         assert tuple(kind[path].tolist()) == wanted

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
+
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +175,7 @@ class _Sweep:
         )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _least_sending(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     stages, stage, tail, head, sending, ring, load, sent, reduced, most_load, most_peak,
     value, step, begin,

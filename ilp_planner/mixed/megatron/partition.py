@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+
+from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +156,7 @@ def _first(low: int, high: int, possible: Callable[[int], bool]) -> int:
     return low
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _least_sum(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     kind, load, peak, row, fits, least, most_load, most_peak, value, begin
 ):

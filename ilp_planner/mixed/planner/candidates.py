@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
+from ilp_planner.kernels import kernel
 from ilp_planner.mixed.planner.sending import price_sending
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def device_use(
     return np.array(use, np.int64).reshape(len(options), len(capacity)), capacity
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def drop_dominated(extra, in_flight, kind, use, seconds, better, keep):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Mark the candidates that another one of their range is at least as good as in everything.
 

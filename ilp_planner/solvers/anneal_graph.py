@@ -1,0 +1,55 @@
+"""What the compiled moves of simulated annealing know of a stage graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Arcs(NamedTuple):
+    """A stage graph whose arcs are sorted by tail, then head, and go to higher nodes.
+
+    head, tail: int64 [arcs]. time, extra: float64 [arcs], seconds. peaks: float64 [K, arcs],
+    seconds. use: int64 [arcs, D]; capacity: int64 [D], devices. first: int64 [nodes + 1], where
+    each node's arcs begin. sources: bool [nodes]. weight: of the slowest stage.
+    """
+
+    head: NDArray[np.int64]
+    tail: NDArray[np.int64]
+    time: NDArray[np.float64]
+    extra: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    use: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    first: NDArray[np.int64]
+    sources: NDArray[np.bool_]
+    sink: int
+    weight: float
+
+
+class Kinds(NamedTuple):
+    """Groups that use the same devices are of one kind.
+
+    arcs: int64 [arcs], sorted by tail, then kind. of: int64 [arcs], kind of each. keys: int64
+    [kinds], ascending, which add up as the devices of kinds do; none: groups are not exchanged.
+    """
+
+    arcs: NDArray[np.int64]
+    of: NDArray[np.int64]
+    keys: NDArray[np.int64]
+
+
+class Room(NamedTuple):
+    """Arrays that cuts are found in.
+
+    value: float64 [2, nodes]. stamp: int64 [nodes + 1], the last entry counts. into: int64 [stages,
+    nodes]. active: int64 [2, nodes].
+    """
+
+    value: NDArray[np.float64]
+    stamp: NDArray[np.int64]
+    into: NDArray[np.int64]
+    active: NDArray[np.int64]
