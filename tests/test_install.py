@@ -12,6 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
+
+from tests.lowest import lower_bounds, pins
 
 ROOT = Path(__file__).parents[1]
 FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
@@ -103,3 +106,9 @@ def test_it_solves_where_only_pip_has_been(wheel: Path, tmp_path: Path):
     run(*pip, "install", "--no-deps", "--target", tmp_path / "folder", wheel)
     solved = run(python, "-m", "ilp_planner", "solve", *CASE, path=tmp_path / "folder")
     assert "proved optimal" in solved
+
+
+def test_every_package_has_a_lowest_version_and_a_pin():
+    known = pins()
+    for name, lowest in lower_bounds().items():
+        assert Version(known[name]) >= Version(lowest), name

@@ -5,12 +5,16 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
 from ilp_planner.errors import PlannerError, interruptible
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
+# What all complaints about the command line are: Click's, that of the copy of Click in Typer, or
+# Typer's own, as its version has it.
+CommandError: Any = typer.BadParameter.__mro__[2]
 INTERRUPTED = 130
 BUG = 1
 
@@ -84,7 +88,7 @@ def run(arguments: list[str]) -> int:
             if code == INTERRUPTED:  # what Typer makes of a Ctrl-C
                 raise KeyboardInterrupt
         sys.stdout.flush()
-    except (PlannerError, typer.TyperException) as error:
+    except (PlannerError, CommandError) as error:
         return _fail(error, _text_of(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _fail(error, "interrupted", INTERRUPTED)
@@ -101,10 +105,10 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _text_of(error: PlannerError | typer.TyperException) -> str:
-    if not isinstance(error, typer.TyperException):
+def _text_of(error: Any) -> str:
+    if isinstance(error, PlannerError):
         return str(error)
-    text = error.format_message()
+    text: str = error.format_message()
     # What was found is lost in the message of a value of the wrong type, and kept in its cause.
     details = getattr(error.__cause__, "errors", None)
     if details is None or repr(details()[0]["input"]) in text:
