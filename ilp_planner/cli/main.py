@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from ilp_planner.cli.help import HELP, Command, Group
 from ilp_planner.errors import PlannerError, interruptible
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
@@ -36,7 +37,8 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     """Return the command line with the command that is asked for, or with all of them."""
     app = typer.Typer(
         name="ilp-plan",
-        add_completion=False,
+        cls=Group,
+        context_settings={"help_option_names": HELP},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="The fastest distributed-training plan, with a proof of how far from the best it can "
@@ -46,16 +48,13 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     if first not in COMMANDS:
         from ilp_planner.cli.profile import profile_app
 
-        app.add_typer(profile_app(arguments[1:] if first == GROUP else ()), name=GROUP)
+        app.add_typer(profile_app(arguments[1:] if first == GROUP else None), name=GROUP)
+    from ilp_planner.cli.options import ManyNumbers
+
     for name in (first,) if first in COMMANDS else () if first == GROUP else COMMANDS:
         module, function = COMMANDS[name]
         command = getattr(importlib.import_module(module), function)
-        if name in MANY_NUMBERS:
-            from ilp_planner.cli.options import ManyNumbers
-
-            app.command(name, cls=ManyNumbers)(command)
-        else:
-            app.command(name)(command)
+        app.command(name, cls=ManyNumbers if name in MANY_NUMBERS else Command)(command)
     app.callback(invoke_without_command=True)(no_command)
     return app
 
@@ -73,6 +72,14 @@ def no_command(
         typer.echo(ctx.get_help())
 
 
+def words_to_complete() -> list[str]:
+    """Return the words of the line that a shell asks to complete; none where it asks nothing."""
+    if "_ILP_PLAN_COMPLETE" not in os.environ:
+        return []
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()[1:]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
@@ -82,7 +89,7 @@ def run(arguments: list[str]) -> int:
     """Run the command line; return its exit code, with one line on stderr for an error."""
     try:
         with interruptible():
-            code = command_line(arguments)(
+            code = command_line(words_to_complete() or arguments)(
                 args=arguments, prog_name="ilp-plan", standalone_mode=False
             )
             if code == INTERRUPTED:  # what Typer makes of a Ctrl-C

@@ -81,7 +81,7 @@ def measure(
         ),
     ] = None,
     repeats: Annotated[
-        int | None, o.number("--repeats", "Passes that count.", "3 to 20, as time allows")
+        int | None, o.number(None, "--repeats", "Passes that count.", "3 to 20, as time allows")
     ] = None,
     copies: Annotated[
         int,
