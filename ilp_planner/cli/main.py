@@ -1,5 +1,6 @@
 """The command `ilp-plan`: its commands, and the one place where errors become a line and a code."""
 
+import errno
 import importlib
 import os
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 import typer
 
 from ilp_planner.cli.help import HELP, Command, Group
+from ilp_planner.cli.signals import end_like_ctrl_c, ignore
 from ilp_planner.errors import PlannerError, interruptible
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
@@ -82,7 +84,10 @@ def words_to_complete() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    end_like_ctrl_c()
+    code = run(sys.argv[1:] if arguments is None else list(arguments))
+    ignore()  # what a signal asks for has happened
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -99,14 +104,14 @@ def run(arguments: list[str]) -> int:
         return _fail(error, _text_of(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _fail(error, "interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has closed it: nobody is left to tell. What Python flushes at exit
-        # must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BUG
     except MemoryError as error:
         return _fail(error, "out of memory", BUG)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
+            # Whoever read our output, a pipe or a terminal, has closed it: nobody is left to tell.
+            # What Python flushes at exit must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BUG
         line = f"this is a bug in ilp-plan: {type(error).__name__}: {error}; "
         return _fail(error, line + f"{TRACEBACK}=1 shows where", BUG)
     return code if isinstance(code, int) else 0
