@@ -63,7 +63,7 @@ def fitted(table: Table, width: int) -> Table | Text:
     texts = [[str(column.header), *map(str, column.cells)] for column in table.columns]
     least = [max(len(word) for text in column for word in ["", *text.split()]) for column in texts]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
-    room = width - GAP * (len(widths) - 1)
+    room = width - GAP * len(widths)  # before Rich 15 the last column is followed by a gap, too
     if sum(least) > room:
         titles, *rows = zip(*texts, strict=True)
         return Text(blocks(titles, rows, width))

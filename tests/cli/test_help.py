@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from ilp_planner.cli import profile
-from ilp_planner.cli.help import EXAMPLES, HELP, help_text
+from ilp_planner.cli.help import EXAMPLES, HELP, _examples, help_text
 from ilp_planner.cli.main import COMMANDS, command_line
 from tests.cli.conftest import Done
 
@@ -50,6 +50,8 @@ def test_every_command_has_examples() -> None:
 @pytest.mark.parametrize("command", EVERY)
 def test_examples_are_understood(command: str) -> None:
     for line, _ in EXAMPLES[command]:
+        shown = "\n".join(_examples([(line, "")], WIDTH - 2)).replace(" \\\n", " ")
+        assert shlex.split(shown) == shlex.split(line)
         parser, rest = parser_of(shlex.split(line)[1:])
         if rest != ["--help"]:
             parser.make_context("ilp-plan", rest)

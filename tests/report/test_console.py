@@ -35,7 +35,7 @@ def printed(rows: list[list[str]], width: int) -> str:
             st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=3),
         )
     ),
-    st.integers(45, 120),
+    st.integers(50, 120),
 )
 def test_no_word_of_a_table_is_cut(content: tuple[list[str], list[list[str]]], width: int):
     titles, rows = content
