@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_TEST := $(VENV)/.ready-test
+LOWEST := .venv-lowest
 # The extra with the training systems that exports are checked by (1 GB, most of it torch).
 RUNTIMES := runtimes
 # pip adds the exact versions of what the pinned dependencies depend on themselves
@@ -14,7 +15,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all lint bench bench-gpu clean
+.PHONY: plan test test-all test-lowest lint bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -25,8 +26,14 @@ test: $(READY_TEST)
 test-all: $(READY_TEST)
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" --hypothesis-profile=new
 
+# The fast tests with the lowest versions that pyproject.toml allows; those of 2024 run on Python 3.11
+# and 3.12.
+test-lowest: $(LOWEST)/.ready
+	$(LOWEST)/bin/python -m pytest -n auto
+
 lint: $(READY_TEST)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 bench: $(READY_TEST)
@@ -38,7 +45,7 @@ bench-gpu: $(READY_TEST)
 	$(BIN)/python -m tests.benchmarks --suite gpu
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find ilp_planner tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -57,3 +64,10 @@ $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
 	$(if $(RUNTIMES),$(PIP) --no-deps torchtitan==0.2.2)
 	$(WARM)
 	touch $(READY) $@
+
+$(LOWEST)/.ready: pyproject.toml .constraints.txt
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) -m tests.lowest > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(LOWEST)/constraints.txt --editable . hypothesis pytest pytest-xdist setuptools
+	touch $@

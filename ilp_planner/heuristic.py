@@ -211,7 +211,10 @@ class PlanHunt(Search):
         failed = 0
         while failed < PATIENCE:
             self.check_time()
-            path = self.cheapest(graph, path).path
+            solution = self.cheapest(graph, path)
+            path = solution.path
+            if solution.stopped_by is Stop.USER:
+                self.last_words(part, path)
             if not path or graph.path_time(path) >= min(cutoff, self.objective):
                 return
             self.check_time()
@@ -227,7 +230,4 @@ class PlanHunt(Search):
         starts = max(1, self.limits.starts // FEWER) if hint else self.limits.starts
         seconds = max(self.seconds_left, 0.0)
         limits = dataclasses.replace(self.limits, seconds=seconds, gap=0.0, starts=starts)
-        solution = self.backend.solve(graph, limits, hint=tuple(hint))
-        if solution.stopped_by is Stop.USER:
-            raise KeyboardInterrupt
-        return solution
+        return self.backend.solve(graph, limits, hint=tuple(hint))

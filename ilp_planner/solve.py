@@ -9,7 +9,7 @@ exact stages: then it is the optimum of its part.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
@@ -176,8 +176,10 @@ class Search(SearchState[Plan, Evaluation]):
             self.check_time()
             solution = self.cheapest(graph, path)
             part.raise_bound(min(solution.bound, cutoff), solution.solver)
-            self.report()
             path = solution.path
+            if solution.stopped_by is Stop.USER:
+                self.last_words(part, path)
+            self.report()
             if not path or solution.objective >= cutoff:
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
@@ -208,9 +210,19 @@ class Search(SearchState[Plan, Evaluation]):
             self.notes.append(f"{self.backend.name} failed ({reason}); chain DP alone went on")
             self.backend = registry.get("dp")
             solution = self.backend.solve(graph, limits, hint=tuple(hint))
-        if solution.stopped_by is Stop.USER:
-            raise KeyboardInterrupt
         return solution
+
+    def last_words(self, part: Part, path: tuple[int, ...]) -> NoReturn:
+        """Keep the plan along the best path that an interrupted solver had.
+
+        Raises
+        ------
+        KeyboardInterrupt: always.
+        """
+        if path:
+            part.refine(path, 0.0)
+            self.take(part, path)
+        raise KeyboardInterrupt
 
     def take(self, part: Part, path: Sequence[int]) -> bool:
         """Judge the plan along a path, and keep it when it is better than the incumbent."""

@@ -287,6 +287,21 @@ def test_a_backend_that_the_user_interrupts_ends_the_search(
     check_consistent(problem, result, least_time(problem))
 
 
+def test_the_path_of_an_interrupted_backend_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the solver had its first path only when it was interrupted."""
+    solve = ChainDP.solve
+
+    def interrupted(self: ChainDP, *given: Any, **options: Any) -> GraphSolution:
+        return dataclasses.replace(solve(self, *given, **options), stopped_by=Stop.USER)
+
+    monkeypatch.setattr(ChainDP, "solve", interrupted)
+    problem = fixed_problem()
+    result = run(problem)
+    assert result.stopped_by is Stop.USER
+    assert result.plan is not None
+    check_consistent(problem, result, least_time(problem))
+
+
 # ---- lies ---------------------------------------------------------------------------------------
 
 LIES: dict[str, tuple[Callable[[GraphSolution], dict[str, Any]], str]] = {

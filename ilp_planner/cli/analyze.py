@@ -52,4 +52,6 @@ def analyze(
     from ilp_planner.cli.analyze_inputs import read_job
     from ilp_planner.cli.analyze_output import emit
 
+    # Up to Typer 0.25 these are texts there.
+    ctx.params |= {"plan_file": plan_file, "megatron_script": megatron_script, "output": output}
     emit(read_job(ctx), ctx.params)

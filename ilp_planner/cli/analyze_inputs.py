@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.analyze_options import JOB_OPTIONS, LAUNCH_OPTIONS, SOURCES
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.cli.values import option_size
 from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.library import find_spec
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.training import HOPPER
@@ -155,7 +155,7 @@ def read_cluster_named(name: str | None) -> ClusterSpec | None:
         return None
     from ilp_planner.specs.cluster_reader import read_cluster
 
-    return read_cluster(spec_candidates(name, "clusters")[0])
+    return read_cluster(find_spec(name, "clusters"))
 
 
 def devices_of(spec: ClusterSpec | None, asked: float | None = None) -> Devices:

@@ -5,117 +5,153 @@ from typing import Annotated, Literal
 
 import typer
 
+from ilp_planner.cli.completion import clusters, models, plans
+from ilp_planner.cli.help import OUTPUT
+from ilp_planner.cli.options import number, option
+
+WHAT = "What to analyse"
+PARALLEL = "Parallelism"
+MEMORY = "Memory"
+KERNELS = "Kernels"
+
 MaybePlan = Annotated[
-    Path | None, typer.Argument(metavar="PLAN", help="A saved plan.", show_default=False)
+    Path | None,
+    typer.Argument(metavar="PLAN", help="A saved plan.", show_default=False, autocompletion=plans),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Model, TOML, or the name of a known one."),
+    option(
+        WHAT,
+        "--model",
+        "Model, TOML, or the name of a known one.",
+        "FILE",
+        autocompletion=models,
+    ),
 ]
 MegatronArgs = Annotated[
     str | None,
-    typer.Option(metavar="ARGS", help="Arguments of Megatron-LM's pretrain_gpt.py, as one text."),
+    option(
+        WHAT, "--megatron-args", "Arguments of Megatron-LM's pretrain_gpt.py, as one text.", "ARGS"
+    ),
 ]
 MegatronScript = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A launch script of Megatron-LM; it is read, not run."),
+    option(
+        WHAT, "--megatron-script", "A launch script of Megatron-LM; it is read, not run.", "FILE"
+    ),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Cluster, TOML, or the name of a known one."),
+    option(
+        WHAT,
+        "--cluster",
+        "Cluster, TOML, or the name of a known one.",
+        "FILE",
+        autocompletion=clusters,
+    ),
 ]
 DeviceMemory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory of a device, as 80GB or 79GiB.")
+    str | None, option(WHAT, "--device-memory", "Memory of a device, as 80GB or 79GiB.", "SIZE")
 ]
-Tp = Annotated[int, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel degree.")]
-Pp = Annotated[int, typer.Option("--pp", metavar="N", min=1, help="Pipeline stages.")]
+SequenceLength = Annotated[
+    int | None, number(WHAT, "--sequence-length", "Tokens of a sample; the model's.")
+]
+Tp = Annotated[int, number(PARALLEL, "--tp", "Tensor-parallel degree.", True)]
+Pp = Annotated[int, number(PARALLEL, "--pp", "Pipeline stages.", True)]
 Dp = Annotated[
     int | None,
-    typer.Option(
-        "--dp", metavar="N", min=1, help="Replicas; what --world-size or --cluster leaves, or 1."
-    ),
+    number(PARALLEL, "--dp", "Replicas; what --world-size or --cluster leaves, or 1."),
 ]
-Cp = Annotated[int, typer.Option("--cp", metavar="N", min=1, help="Context-parallel degree.")]
-Ep = Annotated[int, typer.Option("--ep", metavar="N", min=1, help="Expert-parallel degree.")]
+Cp = Annotated[int, number(PARALLEL, "--cp", "Context-parallel degree.", True)]
+Ep = Annotated[int, number(PARALLEL, "--ep", "Expert-parallel degree.", True)]
 Etp = Annotated[
     int,
-    typer.Option(
-        "--etp", metavar="N", min=0, help="Tensor-parallel degree of experts; 0: that of --tp."
-    ),
+    number(PARALLEL, "--etp", "Tensor-parallel degree of experts; 0: that of --tp.", True, least=0),
 ]
 VirtualStages = Annotated[
-    int, typer.Option("--virtual-stages", metavar="N", min=1, help="Virtual stages per GPU.")
+    int, number(PARALLEL, "--virtual-stages", "Virtual stages per GPU.", True)
 ]
 Layout = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Uneven stages, in Megatron's letters: 'Et*3|t*5L'."),
+    option(PARALLEL, "--layout", "Uneven stages, in Megatron's letters: 'Et*3|t*5L'.", "TEXT"),
 ]
 MicroBatch = Annotated[
-    int,
-    typer.Option("--micro-batch-size", metavar="N", min=1, help="Samples per replica at a time."),
+    int, number(PARALLEL, "--micro-batch-size", "Samples per replica at a time.", True)
 ]
 GlobalBatchOrNone = Annotated[
-    int | None,
-    typer.Option("--global-batch-size", metavar="N", min=1, help="Samples per iteration."),
+    int | None, number(PARALLEL, "--global-batch-size", "Samples per iteration.")
 ]
-WorldSize = Annotated[int | None, typer.Option(metavar="N", min=1, help="GPUs in all.")]
+WorldSize = Annotated[int | None, number(PARALLEL, "--world-size", "GPUs in all.")]
 DevicesPerNode = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="GPUs of a node; the cluster's, or 8.")
+    int | None, number(PARALLEL, "--devices-per-node", "GPUs of a node; the cluster's, or 8.")
 ]
-SequenceLength = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Tokens of a sample; the model's.")
+RankOrder = Annotated[
+    Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
+    option(PARALLEL, "--rank-order", "Fastest first.", default=True),
 ]
 SequenceParallel = Annotated[
-    bool, typer.Option("--sequence-parallel", help="Divide activations between products too.")
+    bool, option(MEMORY, "--sequence-parallel", "Divide activations between products too.")
 ]
 Recompute = Annotated[
-    Literal["none", "selective", "full"], typer.Option(help="Activations computed again.")
+    Literal["none", "selective", "full"],
+    option(MEMORY, "--recompute", "Activations computed again.", default=True),
 ]
 RecomputeModules = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Of selective: Megatron's names, by commas.")
+    str | None,
+    option(MEMORY, "--recompute-modules", "Of selective: Megatron's names, by commas.", "NAMES"),
 ]
 RecomputeMethod = Annotated[
-    Literal["uniform", "block"] | None, typer.Option(help="Of full.", show_default=False)
+    Literal["uniform", "block"] | None, option(MEMORY, "--recompute-method", "Of full.")
 ]
 RecomputeLayers = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Of full: layers of a chunk, or of each stage."),
+    number(MEMORY, "--recompute-layers", "Of full: layers of a chunk, or of each stage."),
 ]
 DistributedOptimizer = Annotated[
-    bool, typer.Option("--distributed-optimizer", help="The same as --sharding optimizer.")
+    bool, option(MEMORY, "--distributed-optimizer", "The same as --sharding optimizer.")
 ]
 Sharding = Annotated[
     Literal["none", "optimizer", "gradients", "parameters"],
-    typer.Option(help="What replicas divide: ZeRO 0, 1, 2, 3."),
+    option(MEMORY, "--sharding", "What replicas divide: ZeRO 0, 1, 2, 3.", default=True),
 ]
-RankOrder = Annotated[
-    Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"], typer.Option(help="Fastest first.")
+Attention = Annotated[
+    Literal["flash", "unfused"], option(KERNELS, "--attention", "Kernel.", default=True)
 ]
-Attention = Annotated[Literal["flash", "unfused"], typer.Option(help="Kernel.")]
 Dispatcher = Annotated[
-    Literal["allgather", "alltoall", "flex"], typer.Option(help="Of tokens to experts.")
+    Literal["allgather", "alltoall", "flex"],
+    option(KERNELS, "--dispatcher", "Of tokens to experts.", default=True),
 ]
 CpComm = Annotated[
-    Literal["p2p", "all_gather", "a2a"], typer.Option(help="Of attention over --cp.")
+    Literal["p2p", "all_gather", "a2a"],
+    option(KERNELS, "--cp-comm", "Of attention over --cp.", default=True),
 ]
 GroupedExperts = Annotated[
-    bool, typer.Option("--grouped-experts", help="All experts of a GPU in one kernel.")
+    bool, option(KERNELS, "--grouped-experts", "All experts of a GPU in one kernel.")
 ]
-FusedLoss = Annotated[bool, typer.Option("--fused-loss", help="Cross-entropy as one kernel.")]
+FusedLoss = Annotated[bool, option(KERNELS, "--fused-loss", "Cross-entropy as one kernel.")]
 Imbalance = Annotated[
     float,
-    typer.Option(metavar="N", min=1.0, help="Assumed: the fullest rank's tokens over the average."),
+    option(
+        KERNELS,
+        "--imbalance",
+        "Assumed: the fullest rank's tokens over the average.",
+        "N",
+        default=True,
+        min=1.0,
+    ),
 ]
-Stage = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Show only this pipeline stage.")
-]
-AllGroups = Annotated[bool, typer.Option("--all-groups", help="Name every communication group.")]
+Stage = Annotated[int | None, number(OUTPUT, "--stage", "Show only this pipeline stage.", least=0)]
+AllGroups = Annotated[bool, option(OUTPUT, "--all-groups", "Name every communication group.")]
 Compat = Annotated[
     Literal["analysis-tool"] | None,
-    typer.Option(help="The report of Megatron-LM's analysis tool, with its formulas and errors."),
+    option(
+        OUTPUT,
+        "--compat",
+        "The report of Megatron-LM's analysis tool, with its formulas and errors.",
+    ),
 ]
 Output = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Where to write it, JSON for FILE.json.")
+    Path | None, option(OUTPUT, "--output", "Where to write it, JSON for FILE.json.", "FILE")
 ]
 
 # What says something of a job, and so goes with --model only: parameter -> option.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.analyze_inputs import Found, decoder_of, devices_of
 from ilp_planner.cli.inputs import check_unchanged, choose, find_model, plan_folders, rebuild_case
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.library import find_specs
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _cluster(saved: SavedPlan | SavedGroups, file: Path, *, accept_changed: bool
         return rebuild_layer_case(saved, file, accept_changed=accept_changed).problem.cluster
     from ilp_planner.specs.cluster_reader import read_cluster
 
-    found = spec_candidates(reference.name, "clusters", plan_folders(file))
+    found = find_specs(reference.name, "clusters", plan_folders(file))
     path, digest = choose(found, reference)
     if not accept_changed:
         check_unchanged(file, "cluster", reference, Reference(name=reference.name, sha256=digest))

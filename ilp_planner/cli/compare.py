@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.completion import plans
+from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.inputs import Case, rebuild_case
 from ilp_planner.cli.layer_compare import compare_layers
 from ilp_planner.cli.solve import search
@@ -44,10 +46,15 @@ SAME_VALUES = ("cost_model", "global_batch", "memory_limit")
 
 def compare(
     plan_files: Annotated[
-        list[Path], typer.Argument(metavar="PLAN...", help="Saved plans; the first is the problem.")
+        list[Path],
+        typer.Argument(
+            metavar="PLAN...",
+            help="Saved plans; the first is the problem.",
+            autocompletion=plans,
+        ),
     ],
     solvers: Annotated[
-        str, typer.Option("--solvers", metavar="NAME,...", help="Solvers to run on the problem.")
+        str, o.option(SOLVER, "--solvers", "Solvers to run on the problem.", "NAME,...")
     ] = "",
     starts: o.Starts = None,
     time_limit: o.TimeLimit = 200.0,

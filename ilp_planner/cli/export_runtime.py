@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from ilp_planner.cli.inputs import check_unchanged, choose, find_model, plan_folders
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
     from ilp_planner.formats.exported import Exported
@@ -94,7 +94,7 @@ def _inputs(
     then = references["model"]
     model, digest = find_model(then.name, then, folders)
     place = references["cluster"]
-    path, cluster_digest = choose(spec_candidates(place.name, "clusters", folders), place)
+    path, cluster_digest = choose(find_specs(place.name, "clusters", folders), place)
     if not accept_changed:
         check_unchanged(file, "model", then, Reference(name=then.name, sha256=digest))
         now = Reference(name=place.name, sha256=cluster_digest)

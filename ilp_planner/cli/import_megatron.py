@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ilp_planner.cli.inputs import choose, find_model
+from ilp_planner.cli.inputs import find_model
 from ilp_planner.cli.layer_evaluate import show_verdict
 from ilp_planner.cli.layer_inputs import build_layer_case
-from ilp_planner.cli.library import library_folders, spec_candidates
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.groups_json import write_groups
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
 from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.library import find_spec, library_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def import_megatron(
     for name, option in SAID.items():
         if _typed(ctx, name):
             raise UsageError(f"{option}: expected none with megatron: the launch line says it")
-    spec = read_cluster(choose(spec_candidates(cluster, "clusters"), None)[0])
+    spec = read_cluster(find_spec(cluster, "clusters"))
     args = read_launch(launch)
     if not args.world_said:
         args = replace(args, world=spec.device_count)
@@ -109,7 +109,7 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
                 "line says"
             )
         return named, spec.name
-    for file in sorted(f for place in library_folders() for f in (place / "models").glob("*.toml")):
+    for file in library_files("models"):
         spec, _ = find_model(str(file))
         if as_decoder(spec.architecture) == job.model and spec.precision == precision:
             return file.stem, spec.name

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.cli.values import split_profile
 from ilp_planner.errors import PlanError, SpecError, UsageError
 from ilp_planner.files import sha256_of
 from ilp_planner.formats.saved_plan import Inputs, Reference
+from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ def build_case(
 
     model, model_hash = find_model(request.model, recorded.model if recorded else None, folders)
     cluster_file, cluster_hash = choose(
-        spec_candidates(request.cluster, "clusters", folders),
+        find_specs(request.cluster, "clusters", folders),
         recorded.cluster if recorded else None,
     )
     cluster = read_cluster(cluster_file)
@@ -158,7 +158,7 @@ def find_model(
     """
     from ilp_planner.specs.model_reader import read_model
 
-    file, digest = choose(spec_candidates(name, "models", folders), recorded)
+    file, digest = choose(find_specs(name, "models", folders), recorded)
     return read_model(file), digest
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.cli.inputs import choose, find_model
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.cli.options import DEFAULT_CLUSTER, DEFAULT_MODEL
 from ilp_planner.cli.values import split_profile
 from ilp_planner.errors import UsageError
 from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ class LayerFiles:
 
         reference = self.asked.files.get("cluster", Reference(name=DEFAULT_CLUSTER))
         found, digest = choose(
-            spec_candidates(reference.name, "clusters", self.folders), self.recorded("cluster")
+            find_specs(reference.name, "clusters", self.folders), self.recorded("cluster")
         )
         self.held["cluster"] = Reference(name=reference.name, sha256=digest)
         return read_cluster(found)

@@ -15,11 +15,11 @@ from ilp_planner.cli.layer_profiles import (
     native_table,
     table_profile,
 )
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.cli.options import DEFAULT_CLUSTER, DEFAULT_GLOBAL_BATCH
 from ilp_planner.cli.table_inputs import find_tables, records_in
 from ilp_planner.cli.values import split_profile
 from ilp_planner.errors import ProfileError, UsageError
+from ilp_planner.library import find_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def plans_layers(asked: GroupInputs) -> bool:
     from ilp_planner.specs.cluster_reader import read_cluster
 
     name = asked.name("cluster") or DEFAULT_CLUSTER
-    if len(read_cluster(spec_candidates(name, "clusters")[0]).type_names) > 1:
+    if len(read_cluster(find_spec(name, "clusters")).type_names) > 1:
         return True
     named = asked.name("model")
     if kind == "table":

@@ -1,16 +1,23 @@
 """The command `ilp-plan`: its commands, and the one place where errors become a line and a code."""
 
+import errno
 import importlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
+from ilp_planner.cli.help import HELP, Command, Group
+from ilp_planner.cli.signals import end_like_ctrl_c, ignore
 from ilp_planner.errors import PlannerError, interruptible
 
 TRACEBACK = "ILP_PLAN_TRACEBACK"
+# What all complaints about the command line are: Click's, that of the copy of Click in Typer, or
+# Typer's own, as its version has it.
+CommandError: Any = typer.BadParameter.__mro__[2]
 INTERRUPTED = 130
 BUG = 1
 
@@ -32,7 +39,8 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     """Return the command line with the command that is asked for, or with all of them."""
     app = typer.Typer(
         name="ilp-plan",
-        add_completion=False,
+        cls=Group,
+        context_settings={"help_option_names": HELP},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="The fastest distributed-training plan, with a proof of how far from the best it can "
@@ -42,16 +50,13 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     if first not in COMMANDS:
         from ilp_planner.cli.profile import profile_app
 
-        app.add_typer(profile_app(arguments[1:] if first == GROUP else ()), name=GROUP)
+        app.add_typer(profile_app(arguments[1:] if first == GROUP else None), name=GROUP)
+    from ilp_planner.cli.options import ManyNumbers
+
     for name in (first,) if first in COMMANDS else () if first == GROUP else COMMANDS:
         module, function = COMMANDS[name]
         command = getattr(importlib.import_module(module), function)
-        if name in MANY_NUMBERS:
-            from ilp_planner.cli.options import ManyNumbers
-
-            app.command(name, cls=ManyNumbers)(command)
-        else:
-            app.command(name)(command)
+        app.command(name, cls=ManyNumbers if name in MANY_NUMBERS else Command)(command)
     app.callback(invoke_without_command=True)(no_command)
     return app
 
@@ -69,42 +74,53 @@ def no_command(
         typer.echo(ctx.get_help())
 
 
+def words_to_complete() -> list[str]:
+    """Return the words of the line that a shell asks to complete; none where it asks nothing."""
+    if "_ILP_PLAN_COMPLETE" not in os.environ:
+        return []
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()[1:]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    end_like_ctrl_c()
+    code = run(sys.argv[1:] if arguments is None else list(arguments))
+    ignore()  # what a signal asks for has happened
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line; return its exit code, with one line on stderr for an error."""
     try:
         with interruptible():
-            code = command_line(arguments)(
+            code = command_line(words_to_complete() or arguments)(
                 args=arguments, prog_name="ilp-plan", standalone_mode=False
             )
             if code == INTERRUPTED:  # what Typer makes of a Ctrl-C
                 raise KeyboardInterrupt
         sys.stdout.flush()
-    except (PlannerError, typer.TyperException) as error:
+    except (PlannerError, CommandError) as error:
         return _fail(error, _text_of(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _fail(error, "interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has closed it: nobody is left to tell. What Python flushes at exit
-        # must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BUG
     except MemoryError as error:
         return _fail(error, "out of memory", BUG)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
+            # Whoever read our output, a pipe or a terminal, has closed it: nobody is left to tell.
+            # What Python flushes at exit must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BUG
         line = f"this is a bug in ilp-plan: {type(error).__name__}: {error}; "
         return _fail(error, line + f"{TRACEBACK}=1 shows where", BUG)
     return code if isinstance(code, int) else 0
 
 
-def _text_of(error: PlannerError | typer.TyperException) -> str:
-    if not isinstance(error, typer.TyperException):
+def _text_of(error: Any) -> str:
+    if isinstance(error, PlannerError):
         return str(error)
-    text = error.format_message()
+    text: str = error.format_message()
     # What was found is lost in the message of a value of the wrong type, and kept in its cause.
     details = getattr(error.__cause__, "errors", None)
     if details is None or repr(details()[0]["input"]) in text:

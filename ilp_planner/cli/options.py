@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
+
+from ilp_planner.cli.completion import clusters, models, plans, profiles
+from ilp_planner.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER, Command
 
 DEFAULT_MODEL = "gpt3-1.3b"
 DEFAULT_CLUSTER = "v100-32gb-1x4"
@@ -15,79 +17,89 @@ MANY = "--micro-batch-size"
 VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
 
 
-def number(option: str, text: str, default: str | bool = False, *, least: int = 1) -> Any:
-    """Return an option of one whole number, with its help and what that calls the default."""
-    return typer.Option(option, min=least, metavar="N", help=text, show_default=default)
+def option(
+    section: str | None,
+    name: str,
+    text: str,
+    metavar: str | None = None,
+    *,
+    default: str | bool = False,
+    **others: Any,
+) -> Any:
+    """Return an option, with its help, the section of that and what it calls the default."""
+    return typer.Option(
+        name, metavar=metavar, help=text, show_default=default, rich_help_panel=section, **others
+    )
 
 
-Model = Annotated[
-    str, typer.Option("--model", metavar="FILE", help="Model, TOML, or the name of a known one.")
-]
-Cluster = Annotated[
-    str,
-    typer.Option("--cluster", metavar="FILE", help="Cluster, TOML, or the name of a known one."),
-]
+def number(
+    section: str | None, name: str, text: str, default: str | bool = False, *, least: int = 1
+) -> Any:
+    """Return an option of one whole number."""
+    return option(section, name, text, "N", default=default, min=least)
+
+
+def model_option(text: str = "", default: str | bool = True) -> Any:
+    """Return `--model`. text: what its help says besides."""
+    help_text = f"Model, TOML, or the name of a known one.{text}"
+    return option(PROBLEM, "--model", help_text, "FILE", default=default, autocompletion=models)
+
+
+def cluster_option(default: str | bool = True) -> Any:
+    """Return `--cluster`."""
+    text = "Cluster, TOML, or the name of a known one."
+    return option(PROBLEM, "--cluster", text, "FILE", default=default, autocompletion=clusters)
+
+
+def profile_option(text: str) -> Any:
+    """Return `--profile`."""
+    name, metavar = "--profile", "FORMAT:PATH"
+    return option(PROBLEM, name, text, metavar, default=True, autocompletion=profiles)
+
+
+COST_MODEL = option(PROBLEM, "--cost-model", "Whose formulas say what a plan takes.", default=True)
+Model = Annotated[str, model_option()]
+Cluster = Annotated[str, cluster_option()]
 MaybeModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="FILE",
-        help="Model, TOML, or the name of a known one. A measured profile of layers does without.",
-        show_default=DEFAULT_MODEL,
-    ),
+    str | None, model_option(" A measured profile of layers does without.", DEFAULT_MODEL)
 ]
-MaybeCluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="FILE",
-        help="Cluster, TOML, or the name of a known one.",
-        show_default=DEFAULT_CLUSTER,
-    ),
-]
+MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
 Hostfile = Annotated[
     str | None,
-    typer.Option(
+    option(
+        PEERS,
         "--hostfile",
-        metavar="FILE",
-        help="Nodes, a line `NAME slots=N` each, with --clusterfile instead of --cluster; or those "
-        "of an amp:FILE.",
-        show_default=False,
+        "Nodes, a line `NAME slots=N` each, with --clusterfile instead of --cluster; or those of "
+        "an amp:FILE.",
+        "FILE",
     ),
 ]
 Clusterfile = Annotated[
     str | None,
-    typer.Option(
+    option(
+        PEERS,
         "--clusterfile",
-        metavar="FILE",
-        help="Metis's clusterfile.json, which says what the nodes of --hostfile are.",
-        show_default=False,
+        "Metis's clusterfile.json, which says what the nodes of --hostfile are.",
+        "FILE",
     ),
 ]
 Profile = Annotated[
     str,
-    typer.Option(
-        "--profile",
-        metavar="FORMAT:PATH",
-        help="FILE.csv of `ilp-plan profile`, aceso:FOLDER, or analytic for an estimate.",
-    ),
+    profile_option("FILE.csv of `ilp-plan profile`, aceso:FOLDER, or analytic for an estimate."),
 ]
 AnyProfile = Annotated[
     str,
-    typer.Option(
-        "--profile",
-        metavar="FORMAT:PATH",
-        help="Of operators: aceso:FOLDER; of layers: metis:FOLDER, amp:FILE; of either: FILE.csv "
-        "of `ilp-plan profile`, or several joined with commas; analytic for an estimate.",
+    profile_option(
+        "Of operators: aceso:FOLDER; of layers: metis:FOLDER, amp:FILE; of either: FILE.csv of "
+        "`ilp-plan profile`, or several joined with commas; analytic for an estimate."
     ),
 ]
-AnyCostModel = Annotated[
-    Literal["native", "aceso", "metis", "amp"],
-    typer.Option("--cost-model", help="Whose formulas say what a plan takes."),
-]
+AnyCostModel = Annotated[Literal["native", "aceso", "metis", "amp"], COST_MODEL]
+CostModel = Annotated[Literal["native", "aceso"], COST_MODEL]
 AnyGlobalBatch = Annotated[
     int | None,
     number(
+        PROBLEM,
         "--global-batch-size",
         "Samples per iteration; an experiment of AMP's has its own.",
         str(DEFAULT_GLOBAL_BATCH),
@@ -95,24 +107,26 @@ AnyGlobalBatch = Annotated[
 ]
 Space = Annotated[
     Literal["planner", "metis", "amp", "megatron"] | None,
-    typer.Option(
+    option(
+        RUNTIME,
         "--space",
-        help="Which plans of whole layers: any groups of devices, exactly those that Metis or AMP "
-        "can choose from, or those that Megatron-LM can run.",
-        show_default="planner; amp for --cost-model amp",
+        "Which plans of whole layers: any groups of devices, exactly those that Metis or AMP can "
+        "choose from, or those that Megatron-LM can run.",
+        default="planner; amp for --cost-model amp",
     ),
 ]
 Runtime = Annotated[
     Literal["megatron"] | None,
-    typer.Option(
+    option(
+        RUNTIME,
         "--runtime",
-        help="Only plans that this system can run; the same as --space megatron.",
-        show_default=False,
+        "Only plans that this system can run; the same as --space megatron.",
     ),
 ]
 MaxCp = Annotated[
     int | None,
     number(
+        RUNTIME,
         "--max-cp",
         "Context-parallel degree at most, for --runtime megatron; 1, or 8 for samples of more "
         "than 8192 tokens.",
@@ -120,120 +134,107 @@ MaxCp = Annotated[
 ]
 MemoryRule = Annotated[
     Literal["device", "metis"] | None,
-    typer.Option(
+    option(
+        PEERS,
         "--memory-rule",
-        help="What must fit: every device by itself, or Metis's sum over the devices of a stage.",
-        show_default="device",
+        "What must fit: every device by itself, or Metis's sum over the devices of a stage.",
+        default="device",
     ),
 ]
 Placement = Annotated[
     Literal["default", "free"] | None,
-    typer.Option(
+    option(
+        PEERS,
         "--placement",
-        help="For --cost-model amp: AMP's own order of ranks, or any, with its all-reduce formula "
+        "For --cost-model amp: AMP's own order of ranks, or any, with its all-reduce formula "
         "repaired.",
-        show_default="default",
+        default="default",
     ),
 ]
 Experiment = Annotated[
     str | None,
-    typer.Option(
-        "--experiment",
-        metavar="NAME",
-        help="Which cluster and model of an amp:FILE.",
-        show_default=False,
-    ),
+    option(PEERS, "--experiment", "Which cluster and model of an amp:FILE.", "NAME"),
 ]
 Top = Annotated[
     int | None,
-    typer.Option(
-        "--top",
-        min=1,
-        metavar="K",
-        help="Show the K best plans that differ in more than a cut.",
-        show_default=False,
-    ),
+    option(OUTPUT, "--top", "Show the K best plans that differ in more than a cut.", "K", min=1),
 ]
 MaxTp = Annotated[
-    int | None, number("--max-tp", "Tensor-parallel degree at most; all that are profiled.")
+    int | None,
+    number(LIMITS, "--max-tp", "Tensor-parallel degree at most; all that are profiled."),
 ]
 HiddenSize = Annotated[
-    int | None, number("--hidden-size", "Width of the layers of a metis:FOLDER; the model's.")
+    int | None,
+    number(PEERS, "--hidden-size", "Width of the layers of a metis:FOLDER; the model's."),
 ]
 SequenceLength = Annotated[
-    int | None, number("--sequence-length", "Tokens of its samples; the model's.")
+    int | None, number(PEERS, "--sequence-length", "Tokens of its samples; the model's.")
 ]
 VocabSize = Annotated[
     int | None,
     number(
+        PEERS,
         "--vocab-size",
         "Entries of its word embedding, for --cost-model metis; the model's.",
         least=0,
     ),
 ]
 NumLayers = Annotated[
-    int | None, number("--num-layers", "Layers that it must have, embedding and head included.")
-]
-CostModel = Annotated[
-    Literal["native", "aceso"],
-    typer.Option("--cost-model", help="Whose formulas say what a plan takes."),
-]
-GlobalBatch = Annotated[
-    int, typer.Option("--global-batch-size", min=1, metavar="N", help="Samples per iteration.")
+    int | None,
+    number(PEERS, "--num-layers", "Layers that it must have, embedding and head included."),
 ]
 MaybeGlobalBatch = Annotated[
-    int | None, number("--global-batch-size", "Samples per iteration; the plan's own.", True)
+    int | None,
+    number(PROBLEM, "--global-batch-size", "Samples per iteration; the plan's own.", True),
 ]
 MicroBatches = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        LIMITS,
         MANY,
-        metavar="N...",
-        help="Micro-batch sizes to try, over all replicas; all that are profiled.",
-        show_default=False,
+        "Micro-batch sizes to try, over all replicas; all that are profiled.",
+        "N...",
     ),
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(
+    option(
+        LIMITS,
         "--memory-limit",
-        metavar="SIZE",
-        help="Memory of a device to use, as 28000MiB or 30GB; all of it. Of several types: at most "
+        "Memory of a device to use, as 28000MiB or 30GB; all of it. Of several types: at most "
         "this much of each.",
-        show_default=False,
+        "SIZE",
     ),
 ]
-MaxStages = Annotated[int | None, number("--max-stages", "Pipeline stages at most.")]
+MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
 TimeLimit = Annotated[
-    float, typer.Option("--time-limit", min=0.0, metavar="S", help="Seconds to search at most.")
+    float, option(SOLVER, "--time-limit", "Seconds to search at most.", "S", default=True, min=0.0)
 ]
-Workers = Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Threads of a solver.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a solver.")]
+Workers = Annotated[int, number(SOLVER, "--workers", "Threads of a solver.", True)]
+Seed = Annotated[int, number(SOLVER, "--seed", "Seed of a solver.", True, least=0)]
 Starts = Annotated[
     int | None,
     number(
+        SOLVER,
         "--starts",
         "Random points that gradient and anneal begin from; the poor ones are dropped early.",
         "64",
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", metavar="FILE", help="Where to save the plan.", show_default=False),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Output = Annotated[Path | None, option(OUTPUT, "--output", "Where to save the plan.", "FILE")]
+Json = Annotated[bool, option(OUTPUT, "--json", "Print one JSON object instead of a table.")]
 AcceptChanged = Annotated[
     bool,
-    typer.Option("--accept-changed", help="Judge by the inputs as they are, changed or not."),
+    option(None, "--accept-changed", "Judge by the inputs as they are, changed or not."),
 ]
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A saved plan.")]
+PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="A saved plan.", autocompletion=plans)
+]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")]
-TableOutput = Annotated[
-    Path, typer.Option("--output", metavar="FILE", help="Where to save the table, CSV.")
-]
+TableOutput = Annotated[Path, option(OUTPUT, "--output", "Where to save the table, CSV.", "FILE")]
 
 
-class ManyNumbers(TyperCommand):
+class ManyNumbers(Command):
     """A command whose options of several numbers take all the numbers that follow them."""
 
     many: tuple[str, ...] = (MANY,)

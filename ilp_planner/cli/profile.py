@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
+from ilp_planner.cli.help import Group
 from ilp_planner.cli.options import MANY, ManyNumbers
 
 # Command -> its module and function, imported only where it is asked for.
@@ -24,13 +25,22 @@ class ManyLists(ManyNumbers):
     many = (MANY, "--tp", "--sequence-length", "--sizes")
 
 
-def profile_app(arguments: Sequence[str]) -> typer.Typer:
-    """Return the group with the command that is asked for, or with all of them."""
+def profile_app(arguments: Sequence[str] | None) -> typer.Typer:
+    """Return the group with the command that is asked for, or with all of them.
+
+    Parameters
+    ----------
+    arguments: after `profile`; None where another command is asked for, and the group's are not
+        needed.
+    """
     app = typer.Typer(
+        cls=Group,
         rich_markup_mode=None,
         help="Measure, import, complete and check profiles.",
         no_args_is_help=True,
     )
+    if arguments is None:
+        return app
     first = arguments[0] if arguments else ""
     for name in (first,) if first in COMMANDS else COMMANDS:
         module, function = COMMANDS[name]

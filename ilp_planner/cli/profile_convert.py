@@ -40,11 +40,14 @@ def import_profile(
     sequence: Annotated[
         int | None,
         o.number(
-            "--sequence-length", "Tokens of a sample, where the format does not say.", "the model's"
+            None,
+            "--sequence-length",
+            "Tokens of a sample, where the format does not say.",
+            "the model's",
         ),
     ] = None,
     hidden: Annotated[
-        int | None, o.number("--hidden-size", "Width of the layers, likewise.", "the model's")
+        int | None, o.number(None, "--hidden-size", "Width of the layers, likewise.", "the model's")
     ] = None,
 ) -> None:
     """Make a native table of somebody else's profile."""
@@ -200,10 +203,10 @@ def export_profile(
         ),
     ] = None,
     sequence: Annotated[
-        int | None, o.number("--sequence-length", "Which rows, where the table has several.")
+        int | None, o.number(None, "--sequence-length", "Which rows, where the table has several.")
     ] = None,
     hidden: Annotated[
-        int | None, o.number("--hidden-size", "Which rows, where the table has several.")
+        int | None, o.number(None, "--hidden-size", "Which rows, where the table has several.")
     ] = None,
 ) -> None:
     """Write a native table as the profile that Metis or Aceso reads."""

@@ -38,6 +38,7 @@ def measure_links(
     processes: Annotated[
         int | None,
         o.number(
+            None,
             "--processes",
             "Ranks to start on this machine; under torchrun they are there already.",
             "one per GPU, or 2",
@@ -64,7 +65,7 @@ def measure_links(
     ] = None,
     operations: Annotated[
         str,
-        typer.Option("--operations", metavar="NAME,...", help="Which to measure."),
+        o.option(None, "--operations", "Which to measure.", "NAME,...", default="all"),
     ] = ",".join(OPERATIONS),
     device_name: Annotated[
         str,

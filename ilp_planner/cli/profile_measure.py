@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.library import spec_candidates
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable
+from ilp_planner.library import find_spec
 from ilp_planner.profiles.measure.machine import need_torch
 from ilp_planner.profiles.measure.run import measure_model
 from ilp_planner.profiles.measurements import Record, read_measurements
@@ -81,7 +81,7 @@ def measure(
         ),
     ] = None,
     repeats: Annotated[
-        int | None, o.number("--repeats", "Passes that count.", "3 to 20, as time allows")
+        int | None, o.number(None, "--repeats", "Passes that count.", "3 to 20, as time allows")
     ] = None,
     copies: Annotated[
         int,
@@ -102,7 +102,7 @@ def measure(
     from --links. A row is in FILE as soon as it is measured.
     """
     need_torch(COMMAND)
-    file = spec_candidates(model, "models")[0]
+    file = find_spec(model, "models")
     spec = read_model(file)
     collectives = read_measurements(links) if links is not None else None
     check_writable(output, [file, *([links] if links is not None else [])])

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.inputs import Case, Request, build_case
 from ilp_planner.cli.layer_checks import LAYER_OPTIONS
 from ilp_planner.cli.layer_inputs import build_layer_case, check_num_layers, plans_layers
@@ -59,23 +60,21 @@ def solve(
     top: o.Top = None,
     time_limit: o.TimeLimit = 200.0,
     gap: Annotated[
-        float, typer.Option("--gap", metavar="FRACTION", help="Stop once the gap is this small.")
+        float,
+        o.option(SOLVER, "--gap", "Stop once the gap is this small.", "FRACTION", default=True),
     ] = 0.0,
     require_gap: Annotated[
         float | None,
-        typer.Option(
-            "--require-gap",
-            metavar="FRACTION",
-            help="Exit with 5 when the gap stays larger.",
-            show_default=False,
-        ),
+        o.option(SOLVER, "--require-gap", "Exit with 5 when the gap stays larger.", "FRACTION"),
     ] = None,
     solver: Annotated[
         Solver,
-        typer.Option(
+        o.option(
+            SOLVER,
             "--solver",
-            help="What solves; auto combines. gradient and anneal are heuristics: their plan, with "
-            "the bound of auto.",
+            "What solves; auto combines. gradient and anneal are heuristics: their plan, with the "
+            "bound of auto.",
+            default=True,
         ),
     ] = "auto",
     starts: o.Starts = None,

@@ -297,13 +297,20 @@ def _check_columns(names: list[str], kinds: set[str], path: Path) -> None:
                     )
 
 
+def _number(cell: Any) -> float:
+    """Return a number to the last bit, which `pandas.to_numeric` gives since pandas 3 only."""
+    try:
+        return math.nan if "_" in str(cell) else float(cell)
+    except (TypeError, ValueError):
+        return math.nan
+
+
 def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFrame:
     """Return the frame with numbers as numbers and texts on one line, every row checked.
 
     unit: what the index of the frame counts, `line` or `row`.
     """
     import numpy as np
-    import pandas as pd
 
     def refuse(place: Any, column: str, found: Any, expected: str) -> None:
         raise ProfileError(
@@ -326,7 +333,7 @@ def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFram
     for name in NUMBERS:
         raw = frame[name]
         empty = raw.isna() | (raw.astype(str).str.strip() == "")
-        values = pd.to_numeric(raw.where(~empty), errors="coerce").astype(np.float64)
+        values = raw.where(~empty).map(_number).astype(np.float64)
         wrong = frame.index[~empty & ~(np.isfinite(values) & (values >= 0))]
         if len(wrong):
             refuse(wrong[0], name, raw[wrong[0]], _expected(name, str(raw[wrong[0]])))

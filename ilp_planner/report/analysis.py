@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ilp_planner.analysis.stages import messages_of
 from ilp_planner.anatomy.communication import EMBEDDING, FAMILIES
 from ilp_planner.anatomy.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.report.analysis_memory import gibibytes, memory_tables, recompute_table
-from ilp_planner.report.grid import Grid, grid_lines
+from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.units import format_bytes
 
@@ -383,7 +384,14 @@ def analysis_text(
         lines += [*grid_lines(table, width, styled=styled), ""]
     if analysis.groups:
         lines += [*named_lines(group_lines(analysis, all_groups=all_groups)), ""]
-    return "\n".join([*lines, *named_lines(summary_lines(analysis))])
+    last = named_lines(summary_lines(analysis))
+    return "\n".join([*lines, *(map(partial(_shown, width=width), last) if styled else last)])
+
+
+def _shown(line: str, width: int) -> str:
+    """Return a line as a terminal shows it: wrapped between words, a verdict in its colour."""
+    colour = {"FITS": "green", "DOES": "red"}.get(line.partition(" ")[0])
+    return wrapped(line, width) if colour is None else styled_text(wrapped(line, width), colour)
 
 
 def named_lines(lines: Sequence[tuple[str, str]]) -> list[str]:

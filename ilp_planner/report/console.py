@@ -1,26 +1,39 @@
-"""Where text goes, and how wide it may be."""
+"""Where text goes, how wide it may be, and how verdicts look on a terminal."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
+
+from ilp_planner.report.grid import GAP, blocks, wrapped
 
 from ilp_planner.kernels import before_compiling
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
 COMPILING = "compiling the numerical kernels, once ..."
 PIPE_WIDTH = 200  # columns when nobody's terminal limits them: no cell of a table is ever cut
+# What lines of a report say of a plan, and the colour of that.
+VERDICTS = {
+    r"^(claimed )?gap +(?!0 % \(proved|0 %$)[0-9].*": "yellow",
+    r"^(claimed )?gap +(0 % \(proved|0 %$).*": "green",
+    r"^plan +legal\b.*|^FITS\b.*": "green",
+    r"^plan +breaks\b.*|^BROKEN RULE\b.*|^DOES NOT FIT\b.*": "red",
+    r"^no plan +proved\b.*": "red",
+    r"^no plan +none\b.*": "yellow",
+}
 
 
 def open_console(*, stderr: bool = False) -> Console:
     """Return a console for plain text: names with brackets or colons are shown as they are."""
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else PIPE_WIDTH
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
 
 
@@ -31,9 +44,41 @@ def tell_of_compiling() -> None:
 
 
 def print_report(lines: Text, *tables: Table) -> None:
-    """Print tables and then lines to stdout, an empty line after each table."""
+    """Print tables and then lines to stdout, an empty line after each table.
+
+    On a terminal the lines are wrapped between words, each below where its text begins.
+    """
     console = open_console()
     for table in tables:
-        console.print(table)
+        console.print(fitted(table, console.width), soft_wrap=True)
         console.print()
-    console.print(lines, soft_wrap=True)
+    text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
+    console.print(coloured(text), soft_wrap=True)
+
+
+def coloured(text: str) -> Text:
+    """Return lines with their verdicts in colour."""
+    styled = Text(text)
+    for pattern, colour in VERDICTS.items():
+        styled.highlight_regex(re.compile(pattern, re.MULTILINE), colour)
+    return styled
+
+
+def fitted(table: Table, width: int) -> Table | Text:
+    """Return a table in which no word is cut; a block of lines per row where it is too wide.
+
+    Cells are wrapped between words, in the columns that have the longest ones.
+    """
+    texts = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    least = [max(len(word) for text in column for word in ["", *text.split()]) for column in texts]
+    widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
+    room = width - GAP * len(widths)  # before Rich 15 the last column is followed by a gap, too
+    if sum(least) > room:
+        titles, *rows = zip(*texts, strict=True)
+        return Text(blocks(titles, rows, width))
+    while sum(widths) > room:
+        wide = max((k for k in range(len(widths)) if widths[k] > least[k]), key=widths.__getitem__)
+        widths[wide] -= 1
+    for column, size in zip(table.columns, widths, strict=True):
+        column.width = size
+    return table

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 GAP = 2  # spaces between columns
-LEAST = 14  # characters that a column of text keeps, however narrow the terminal
-STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "italic": "\x1b[3m"}
+LEAST = 14  # characters that a line keeps for its text, half of them beside the indentation
+STYLES = {
+    "bold": "\x1b[1m",
+    "dim": "\x1b[2m",
+    "italic": "\x1b[3m",
+    "green": "\x1b[32m",
+    "red": "\x1b[31m",
+}
 RESET = "\x1b[0m"
 
 
@@ -30,7 +42,7 @@ class Grid:
 
 
 def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
-    """Return the table, no line longer than the limit where its text can be wrapped so far.
+    """Return the table, no line longer than the limit: a block per row where no table can be.
 
     Parameters
     ----------
@@ -41,7 +53,10 @@ def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
     widths = [
         max(len(line) for cells, _ in split for line in cells[c]) for c in range(len(grid.titles))
     ]
-    _narrow(widths, grid.left, limit)
+    least = {c: max(_least(line) for cells, _ in split for line in cells[c]) for c in grid.left}
+    _narrow(widths, least, limit)
+    if sum(widths) + GAP * (len(widths) - 1) > limit:
+        return blocks(grid.titles, (cells for cells, _ in grid.rows), limit).split("\n")
     found = []
     for number, (cells, style) in enumerate(split):
         columns = [
@@ -60,29 +75,46 @@ def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
                 )
                 .rstrip()
             )
-            found.append(f"{STYLES[style]}{line}{RESET}" if styled and style else line)
+            found.append(styled_text(line, style) if styled and style else line)
     return found
 
 
-def _narrow(widths: list[int], left: frozenset[int], limit: int) -> None:
-    """Take from the widest columns of text what the line is too long by."""
+def styled_text(text: str, style: str) -> str:
+    """Return a text in a terminal's style."""
+    return f"{STYLES[style]}{text}{RESET}"
+
+
+def _least(line: str) -> int:
+    """Return the width that a line can be wrapped to without breaking a name."""
+    pieces = re.findall(r"[^ ._]+[._]?|[._]", line)
+    return max(map(len, pieces), default=0) + (GAP + _indent(line) if len(pieces) > 1 else 0)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _narrow(widths: list[int], least: dict[int, int], limit: int) -> None:
+    """Take from the widest columns of text what the line is too long by.
+
+    least: what such a column keeps.
+    """
     over = sum(widths) + GAP * (len(widths) - 1) - limit
-    while over > 0:
-        widest = max(left, key=lambda c: widths[c], default=None)
-        if widest is None or widths[widest] <= LEAST:
+    for _ in range(over):
+        wide = [column for column, width in least.items() if widths[column] > width]
+        if not wide:
             return
-        others = [widths[c] for c in left if c != widest and widths[c] < widths[widest]]
-        floor = max([LEAST, *(width for width in others if width > LEAST)])
-        step = min(over, max(1, widths[widest] - floor))
-        widths[widest] -= step
-        over -= step
+        widths[max(wide, key=widths.__getitem__)] -= 1
 
 
 def wrap(line: str, width: int) -> list[str]:
-    """Return a line in pieces of a width at most, broken at spaces, its indentation kept."""
+    """Return a line in pieces of a width at most, its indentation kept.
+
+    It is broken at spaces, and in a name after a dot or an underscore where it has none.
+    """
     if len(line) <= width:
         return [line]
-    indent = min(len(line) - len(line.lstrip(" ")), max(0, width - LEAST // 2))
+    indent = min(_indent(line), max(0, width - LEAST // 2))
     lead, rest = " " * indent, line.lstrip(" ")
     pieces = []
     while rest:
@@ -91,8 +123,41 @@ def wrap(line: str, width: int) -> list[str]:
             pieces.append(lead + rest)
             break
         place = rest.rfind(" ", 1, room + 1)
-        place = place if place > 0 else room
+        place = place if place > 0 else max(map(rest[:room].rfind, "._")) + 1 or room
         pieces.append(lead + rest[:place].rstrip())
         rest = rest[place:].lstrip()
         lead = " " * min(indent + GAP, max(0, width - LEAST // 2))
     return pieces
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return lines of a name and a text, wrapped between words below where the text begins."""
+    return "\n".join(part for line in text.split("\n") for part in _aligned(line, width) or [""])
+
+
+def _aligned(line: str, width: int) -> list[str]:
+    name = re.match(r" *\S.*? {2,}", line)
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * (name.end() if name else 0),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
+    """Return the rows of a table one below the other, a line per cell that has a text."""
+    names = [" ".join(title.split()) for title in titles]
+    space = max(map(len, names)) + GAP
+    return "\n\n".join(
+        wrapped(
+            "\n".join(
+                f"{name:<{space}}{' '.join(text.split())}"
+                for name, text in zip(names, row, strict=True)
+                if text
+            ),
+            width,
+        )
+        for row in rows
+    )

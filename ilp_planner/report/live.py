@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from typing import TYPE_CHECKING
@@ -61,4 +62,7 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         if self.live is not None:
-            self.live.stop()
+            with contextlib.suppress(
+                OSError
+            ):  # the terminal was closed: what was found is not lost
+                self.live.stop()

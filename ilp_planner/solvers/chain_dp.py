@@ -114,7 +114,7 @@ class _ResourceSearch:
             objective=self.objective,
             bound=self.bound,
             status=status,
-            stopped_by=Stop.PROOF if proved else stop,
+            stopped_by=Stop.PROOF if proved and stop is not Stop.USER else stop,
             solver=ChainDP.name,
         )
 

@@ -149,7 +149,7 @@ class _Run:
         hint = self.problem.translated(self.search.path)
         if hint:
             for number, variable in enumerate(arc):
-                model.add_hint(variable, number in hint)
+                model.add_hint(variable, int(number in hint))
             for variable, value in zip(
                 maxima, self._floor(np.array(maxima_of(graph, hint))).tolist(), strict=True
             ):

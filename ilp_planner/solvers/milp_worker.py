@@ -24,12 +24,12 @@ def solve(request: dict[str, Any], send: Callable[[tuple[str, Any]], None], stop
     """Solve one request and send its outcome.
 
     request: model (serialised MathOpt ModelProto), solver (name of a MathOpt SolverType), seconds,
-    gap (relative), seed, hint (value of each variable, or empty). stop: a SolveInterrupter.
+    gap (relative), seed, hint (value of each variable, or empty). stop: as of `interrupter`.
     """
     from ortools.math_opt import model_pb2
     from ortools.math_opt.python import mathopt
 
-    model = mathopt.Model.from_model_proto(model_pb2.ModelProto.FromString(request["model"]))
+    model = read_model(model_pb2.ModelProto.FromString(request["model"]))
     # `threads` stays unset: HiGHS refuses it here (and the refusal surfaces as an AttributeError),
     # SCIP is built without.
     parameters = mathopt.SolveParameters(
@@ -53,7 +53,7 @@ def solve(request: dict[str, Any], send: Callable[[tuple[str, Any]], None], stop
         params=parameters,
         model_params=mathopt.ModelSolveParameters(solution_hints=hints),
         msg_cb=log,
-        interrupter=stop,
+        **({} if stop is None else {"interrupter": stop}),
     )
     values: Any = []
     if result.has_primal_feasible_solution():
@@ -73,6 +73,35 @@ def solve(request: dict[str, Any], send: Callable[[tuple[str, Any]], None], stop
     )
 
 
+def read_model(proto: Any) -> Any:
+    """Return the MathOpt model of a proto, whose ids count from 0."""
+    from ortools.math_opt.python import mathopt
+
+    if hasattr(mathopt.Model, "from_model_proto"):
+        return mathopt.Model.from_model_proto(proto)
+    model = mathopt.Model()  # before OR-Tools 9.15 it has no reader
+    columns, rows, terms = proto.variables, proto.linear_constraints, proto.linear_constraint_matrix
+    ends = zip(columns.lower_bounds, columns.upper_bounds, columns.integers, strict=True)
+    variables = [model.add_variable(lb=low, ub=high, is_integer=whole) for low, high, whole in ends]
+    sides = zip(rows.lower_bounds, rows.upper_bounds, strict=True)
+    constraints = [model.add_linear_constraint(lb=low, ub=high) for low, high in sides]
+    for row, column, value in zip(terms.row_ids, terms.column_ids, terms.coefficients, strict=True):
+        constraints[row].set_coefficient(variables[column], value)
+    costs = proto.objective.linear_coefficients
+    for column, value in zip(costs.ids, costs.values, strict=True):
+        model.objective.set_linear_coefficient(variables[column], value)
+    return model
+
+
+def interrupter() -> Any:
+    """Return a SolveInterrupter; None with an OR-Tools that has none, before 9.15."""
+    try:
+        from ortools.util.python.solve_interrupter import SolveInterrupter
+    except ImportError:
+        return None
+    return SolveInterrupter()
+
+
 def serve() -> None:
     """Serve requests from standard input, one at a time, until it closes."""
     replies = os.fdopen(os.dup(1), "wb")
@@ -90,8 +119,6 @@ def serve() -> None:
         except Exception as error:
             send(("error", f"{type(error).__name__}: {error}"))
 
-    from ortools.util.python.solve_interrupter import SolveInterrupter
-
     stop = None
     while True:
         try:
@@ -102,7 +129,7 @@ def serve() -> None:
             if stop is not None:
                 stop.interrupt()
             continue
-        stop = SolveInterrupter()
+        stop = interrupter()
         threading.Thread(target=work, args=(request, stop), daemon=True).start()
 
 

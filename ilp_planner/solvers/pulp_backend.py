@@ -200,8 +200,9 @@ def _program(model: LinearModel, numbers: Iterable[int]) -> Any:
     import pulp
 
     program = pulp.LpProblem("stages", pulp.LpMinimize)
-    columns = [program.add_variable(f"x_{number}", 0, 1, cat="Integer") for number in numbers]
-    columns += [program.add_variable(name, low, high) for name, low, high in model.maxima]
+    variable = getattr(program, "add_variable", pulp.LpVariable)  # the former since PuLP 3.3.1
+    columns = [variable(f"x_{number}", 0, 1, cat="Integer") for number in numbers]
+    columns += [variable(name, low, high) for name, low, high in model.maxima]
     program.setObjective(
         pulp.LpAffineExpression(list(zip(columns, model.cost.tolist(), strict=True)))
     )

@@ -110,6 +110,8 @@ class Search:
     ) -> GraphSolution:
         """Return what is known; OPTIMAL within the relative gap that the solver can resolve.
 
+        That the user interrupted it is said whatever is known by then: the caller stops as well.
+
         Raises
         ------
         SolverError: the bound is above the cost of a path that the graph has.
@@ -123,14 +125,16 @@ class Search:
         gap = relative_gap(self.objective, bound)
         if not self.path:
             status = Status.INFEASIBLE if bound == math.inf else Status.UNKNOWN
-            stopped = Stop.PROOF if bound == math.inf else stopped
+            proved = bound == math.inf
         elif gap <= tolerance:
-            status, stopped = Status.OPTIMAL, Stop.PROOF
+            status, proved = Status.OPTIMAL, True
         else:
-            status = Status.FEASIBLE
+            status, proved = Status.FEASIBLE, False
             # A solver that says "optimal" but is this far off stopped at its own tolerance.
             if stopped is Stop.PROOF or (stopped is Stop.TIME and gap <= limits.gap):
                 stopped = Stop.GAP
+        if proved and stopped is not Stop.USER:
+            stopped = Stop.PROOF
         return GraphSolution(
             path=self.path,
             objective=self.objective,

@@ -45,7 +45,7 @@ def test_recheck_proves_without_a_solver() -> None:
     ("bound", "gap", "said", "status", "stopped"),
     [
         (27.0, 0.0, Stop.PROOF, Status.OPTIMAL, Stop.PROOF),
-        (27.0, 0.0, Stop.USER, Status.OPTIMAL, Stop.PROOF),
+        (27.0, 0.0, Stop.USER, Status.OPTIMAL, Stop.USER),
         (26.0, 0.0, Stop.USER, Status.FEASIBLE, Stop.USER),
         (26.0, 0.0, Stop.PROOF, Status.FEASIBLE, Stop.GAP),
         (26.0, 0.1, Stop.TIME, Status.FEASIBLE, Stop.GAP),

@@ -1,0 +1,55 @@
+"""What a shell offers where an option names a model, a cluster, a profile or a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ilp_planner.library import Kind, library_files
+
+TABLE = ".csv"
+PLAN = ".json"
+SPEC = ".toml"
+
+
+def models(incomplete: str) -> list[str]:
+    """Return the models that a name can become."""
+    return _specs("models", incomplete)
+
+
+def clusters(incomplete: str) -> list[str]:
+    """Return the clusters that a name can become."""
+    return _specs("clusters", incomplete)
+
+
+def profiles(incomplete: str) -> list[str]:
+    """Return the profiles that a text can become: an estimate, a table, `FORMAT:PATH`."""
+    kind, colon, path = incomplete.partition(":")
+    if colon:
+        return [f"{kind}:{found}" for found in _paths(path, "")]
+    formats = [name for name in ("analytic", "aceso:", "amp:", "metis:") if name.startswith(kind)]
+    return formats + _paths(incomplete, TABLE)
+
+
+def plans(incomplete: str) -> list[str]:
+    """Return the saved plans that a path can become."""
+    return _paths(incomplete, PLAN)
+
+
+def _specs(kind: Kind, incomplete: str) -> list[str]:
+    known = [path.stem for path in library_files(kind)]
+    return [name for name in known if name.startswith(incomplete)] + _paths(incomplete, SPEC)
+
+
+def _paths(incomplete: str, ending: str) -> list[str]:
+    """Return the folders and the files of one ending that a path can become."""
+    folder, slash, start = incomplete.rpartition("/")
+    try:
+        there = sorted(Path(folder + slash or ".").expanduser().iterdir())
+    except OSError:
+        return []
+    found = [path for path in there if path.name.startswith(start) and path.name[0] != "."]
+    return [
+        f"{folder}{slash}{path.name}{'/' * path.is_dir()}"
+        for path in found
+        if path.is_dir() or path.name.endswith(ending)
+    ]

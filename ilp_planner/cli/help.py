@@ -1,0 +1,167 @@
+"""How `--help` looks: options in sections, examples, and no line that breaks inside a word.
+
+Options name their section as Typer's `rich_help_panel`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HELP = ["-h", "--help"]
+LONG = 400  # letters of a command's first sentence, which is shown whole
+COLUMN = 26  # where the texts of a section begin at most; a longer name has a line of its own
+# The sections of options, in the order of the options; the last two come last.
+PROBLEM = "Problem"
+RUNTIME = "Runtime"
+LIMITS = "Limits"
+SOLVER = "Solver"
+OUTPUT = "Output"
+PEERS = "For users of Metis and AMP"
+REST = "Options"
+
+# Command -> what to type, each with what it does.
+EXAMPLES = {
+    "": (
+        ("ilp-plan solve --model gpt3-1.3b --cluster v100-32gb-1x4", "the fastest plan"),
+        ("ilp-plan solve --help", "all that can be asked for"),
+    ),
+    "solve": (
+        ("ilp-plan solve --model gpt3-1.3b --cluster v100-32gb-1x4 --output plan.json", ""),
+        (
+            "ilp-plan solve --runtime megatron --model llama3-8b --cluster a100-4x8 "
+            "--global-batch-size 256",
+            "what Megatron-LM can run",
+        ),
+    ),
+    "evaluate": (
+        ("ilp-plan evaluate plan.json --check-certificate", "derives the proved bound again"),
+    ),
+    "analyze": (
+        ("ilp-plan analyze plan.json --stage 1", ""),
+        ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),
+        ("ilp-plan analyze --megatron-script run.sh", "a launch script: read, never run"),
+    ),
+    "export": (
+        ("ilp-plan export plan.json --to megatron --output run.sh", ""),
+        ("ilp-plan export plan.json --to lp --output plan.lp", "for another solver"),
+    ),
+    "import": (
+        ("ilp-plan import megatron run.sh --cluster a100-4x8 --output plan.json", ""),
+        ("ilp-plan import aceso aceso.json --model gpt3-1.3b --output plan.json", ""),
+    ),
+    "compare": (
+        ("ilp-plan compare plan.json other.json", ""),
+        ("ilp-plan compare plan.json --solvers dp,gradient", "with what these find"),
+    ),
+    "profile": (("ilp-plan profile measure --model gpt3-350m --output table.csv", ""),),
+    "profile measure": (
+        ("ilp-plan profile measure --model gpt3-350m --tp 1 2 4 --output table.csv", ""),
+    ),
+    "profile measure-links": (
+        ("ilp-plan profile measure-links --output links.csv", ""),
+        ("ilp-plan profile measure-links --backend gloo --sizes 1KiB 1MiB --output links.csv", ""),
+    ),
+    "profile import": (
+        ("ilp-plan profile import alpa prof_database.json --output links.csv", ""),
+        ("ilp-plan profile import metis profile/ --model gpt-10l-4096 --output table.csv", ""),
+    ),
+    "profile export": (("ilp-plan profile export metis table.csv profile/", ""),),
+    "profile predict": (
+        ("ilp-plan profile predict table.csv --want 'tp=8 micro_batch=16' --output more.csv", ""),
+        ("ilp-plan profile predict table.csv --report error.html", "how well it predicts itself"),
+    ),
+    "profile check": (("ilp-plan profile check table.csv", ""),),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help has sections and examples."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        formatter.write(help_text(self, ctx, formatter.width))
+
+
+class Group(TyperGroup):
+    """A group of commands, likewise."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        formatter.write(help_text(self, ctx, formatter.width))
+
+
+def help_text(command: Any, ctx: Any, width: int) -> str:
+    """Return the help of a command in lines of at most `width`, as long as words allow it."""
+    parts = [command.get_usage(ctx)]
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        parts.append("\n".join(_wrapped(paragraph, width, "  ")))
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            name = "Arguments" if parameter.param_type_name == "argument" else REST
+            section = getattr(parameter, "rich_help_panel", None) or name
+            sections.setdefault(section, []).append(record)
+    commands = [
+        (name, command.get_command(ctx, name).get_short_help_str(LONG))
+        for name in getattr(command, "commands", ())
+    ]
+    arguments = sections.pop("Arguments", [])
+    last = {name: sections.pop(name, []) for name in (OUTPUT, PEERS, REST)}
+    every = {"Arguments": arguments, "Commands": commands} | sections | last
+    column = min(COLUMN, 4 + max(len(name) for records in every.values() for name, _ in records))
+    for title, records in every.items():
+        if records:
+            parts.append("\n".join([_title(title), *_section(records, column, width)]))
+    examples = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+    if examples:
+        parts.append("\n".join([_title("Examples"), *_examples(examples, width)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(text: str) -> str:
+    return f"{text}:" if os.environ.get("NO_COLOR") else typer.style(f"{text}:", bold=True)
+
+
+def _section(records: Sequence[tuple[str, str]], column: int, width: int) -> Iterator[str]:
+    """Yield the lines of names and, from a column on, their texts."""
+    for name, text in records:
+        text = text.replace("\\[", "[")  # as some versions of Typer write it
+        plain = re.sub(r"\[default: \((.*?)\)(;|\])", r"[default: \1\2", text)
+        lines = _wrapped(plain, width, " " * column)
+        if lines and len(name) + 4 <= column:
+            lines[0] = f"  {name:{column - 2}}{lines[0].lstrip()}"
+        else:
+            yield f"  {name}"
+        yield from lines
+
+
+def _examples(examples: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Yield commands that a shell takes as they stand, each after what it does."""
+    for command, what in examples:
+        if what:
+            yield f"  # {what}"
+        lines = _wrapped(command, width - 2, "    ")
+        lines[0] = f"  {lines[0].lstrip()}"
+        yield " \\\n".join(lines)
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        " ".join(text.split()),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,11 @@
+"""What pyproject.toml cannot say: `models/` and `clusters/` are folders of the package."""
+
+from setuptools import find_packages, setup
+
+DATA = ("models", "clusters")
+
+setup(
+    packages=[*find_packages(include=["ilp_planner*"]), *(f"ilp_planner.{name}" for name in DATA)],
+    package_dir={f"ilp_planner.{name}": name for name in DATA},
+    package_data={"ilp_planner": ["py.typed"]} | {f"ilp_planner.{n}": ["*.toml"] for n in DATA},
+)

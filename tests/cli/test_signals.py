@@ -1,0 +1,182 @@
+"""Whatever asks a solve to end, Ctrl-C, a scheduler, a closed terminal, gets the best plan so far.
+
+Each is a real process. It says on stderr when the search has something, so nothing waits for a
+time that a slower machine would need more of.
+"""
+
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.formats.groups_json import read_saved
+
+# Runs `ilp-plan solve`, and tells on stderr once there is a plan.
+SOLVE = """
+import sys
+import ilp_planner.report.live as live
+
+class Telling(live.Progress):
+    told = False
+
+    def __call__(self, incumbent, bound):
+        super().__call__(incumbent, bound)
+        if incumbent < float("inf") and not self.told:
+            self.told = True
+            print("found", file=sys.stderr, flush=True)
+
+live.Progress = Telling
+from ilp_planner.cli.main import main
+main(["solve", *sys.argv[1:]])
+"""
+# Searches that go on for long after their first plan.
+OPERATORS = [
+    *("--model", "gpt3-13b", "--cluster", "v100-32gb-4x8"),
+    *("--solver", "cp-sat", "--workers", "1"),
+]
+LAYERS = [
+    *("--model", "gpt3-13b", "--cluster", "mixed-a100-t4", "--global-batch-size", "2048"),
+    *("--solver", "anneal", "--starts", "1000000"),
+]
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def heard() -> None:
+    """Begin without ignored signals: a shell starts background jobs with some."""
+    for name in SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    return tmp_path / "plan.json"
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def start(
+    started: list[subprocess.Popen[str]], options: list[str], plan: Path, *before: str
+) -> subprocess.Popen[str]:
+    """Start a solve and wait until it has a plan."""
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", SOLVE, *options, "--output", str(plan)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heard,
+    )
+    started.append(process)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "found\n"
+    return process
+
+
+def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
+    """The plan is printed and saved with its bound, and nothing is an error."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "stopped by      interrupted by the user" in out
+    assert f"saved to        {plan}" in out
+    claim = read_saved(plan).claim
+    assert claim is not None
+    assert 0 <= claim.bound <= claim.objective
+
+
+@pytest.mark.parametrize("options", [OPERATORS, LAYERS], ids=["operators", "layers"])
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_best_plan_so_far_is_kept(
+    name: str, options: list[str], plan: Path, processes: list[subprocess.Popen[str]]
+) -> None:
+    process = start(processes, options, plan)
+    process.send_signal(getattr(signal, name))
+    check_kept(process, plan)
+
+
+def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
+    """As `timeout` sends it: to the process, then to its group."""
+    process = start(processes, OPERATORS, plan)
+    for _ in range(3):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)
+    check_kept(process, plan)
+
+
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="there is no `timeout`")
+def test_timeout_keeps_the_plan(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
+    options = [*OPERATORS, "--json"]
+    process = start(processes, options, plan, "timeout", "--preserve-status", "-s", "TERM", "8")
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert read_saved(plan).claim is not None
+
+
+def test_a_second_signal_ends_it_at_once(
+    plan: Path, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """Here while the plan is saved, into a pipe that nobody reads."""
+    code = """
+import sys, time
+import ilp_planner.cli.signals as signals
+signals.SAME = 0.0
+signals.end_like_ctrl_c()
+try:
+    print("ready", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    time.sleep(600)
+"""
+    for name in SIGNALS:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, preexec_fn=heard
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        for line in ("ready\n", "interrupted\n"):
+            assert process.stdout.readline() == line
+            process.send_signal(getattr(signal, name))
+        assert process.wait(timeout=60) == -getattr(signal, name)
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    code = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from ilp_planner.cli.signals import end_like_ctrl_c
+end_like_ctrl_c()
+os.kill(os.getpid(), signal.SIGHUP)
+print("still here")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=heard
+    )
+    assert done.stdout == "still here\n"
+
+
+def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        heard()
+        words = [sys.executable, "-c", SOLVE, *OPERATORS, "--output", str(plan)]
+        os.execv(words[0], words)
+    shown = b""
+    while b"found" not in shown:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)  # the kernel sends SIGHUP
+    os.waitpid(process, 0)
+    assert read_saved(plan).claim is not None

@@ -1,0 +1,114 @@
+"""The wheel holds all that a plan needs: installed anywhere, it plans models that are named.
+
+By default it is installed into a copy of the running environment, which needs no network.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from tests.lowest import lower_bounds, pins
+
+ROOT = Path(__file__).parents[1]
+FILES = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
+CASE = ("--model", "gpt3-350m", "--cluster", "v100-32gb-1x8")
+WHERE = "import ilp_planner; print(ilp_planner.__file__)"
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def run(*command: object, path: Path | None = None) -> str:
+    """Run a command far from the repository, which nothing names; return what it prints.
+
+    Parameters
+    ----------
+    path: a folder to import from.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        [str(word) for word in command], cwd="/", env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of links to the sources, so that nothing is written into the repository."""
+    folder = tmp_path_factory.mktemp("sources")
+    for name in ("clusters", "ilp_planner", "models", *FILES):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, sources)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Return the Python of a new environment that imports what this one has."""
+    venv.create(tmp_path / "copy")
+    paths = dict.fromkeys(("base", "platbase"), str(tmp_path / "copy"))
+    site = Path(sysconfig.get_path("purelib", "venv", vars=paths))
+    here = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    (site / "others.pth").write_text("".join(f"{folder}\n" for folder in here))
+    return tmp_path / "copy" / "bin" / "python"
+
+
+def test_the_wheel_holds_models_clusters_and_types(wheel: Path):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for kind in ("models", "clusters"):
+        assert {f"ilp_planner/{kind}/{path.name}" for path in (ROOT / kind).glob("*.toml")} <= names
+    assert "ilp_planner/py.typed" in names
+    assert {Path(name).parts[0].partition("-")[0] for name in names} == {"ilp_planner"}
+
+
+def test_it_plans_in_a_copy_of_this_environment(wheel: Path, copy: Path):
+    run(*PIP, "--python", copy, "install", "--no-deps", "--ignore-installed", wheel)
+    assert "FITS" in run(copy.with_name("ilp-plan"), "analyze", *CASE)
+    assert str(copy.parents[1]) in run(copy, "-c", WHERE)
+
+
+def test_it_plans_where_the_sources_are_installed_for_editing(sources: Path, copy: Path):
+    editable = ("--no-build-isolation", "--editable", sources)
+    run(*PIP, "--python", copy, "install", "--no-deps", "--ignore-installed", *editable)
+    assert "FITS" in run(copy.with_name("ilp-plan"), "analyze", *CASE)
+    assert str(ROOT) in run(copy, "-c", WHERE)
+
+
+def test_it_plans_from_a_folder_of_its_own(wheel: Path, tmp_path: Path):
+    run(*PIP, "install", "--no-deps", "--target", tmp_path, wheel)
+    assert "FITS" in run(sys.executable, "-m", "ilp_planner", "analyze", *CASE, path=tmp_path)
+    assert str(tmp_path) in run(sys.executable, "-c", WHERE, path=tmp_path)
+
+
+@pytest.mark.slow
+def test_it_solves_where_only_pip_has_been(wheel: Path, tmp_path: Path):
+    """In an empty environment, with what pip finds for the bounds; then from a folder."""
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    pip = (python, *PIP[1:])
+    run(*pip, "install", wheel)
+    assert "proved optimal" in run(python.with_name("ilp-plan"), "solve", *CASE)
+    run(*pip, "uninstall", "--yes", "ilp-planner")
+    run(*pip, "install", "--no-deps", "--target", tmp_path / "folder", wheel)
+    solved = run(python, "-m", "ilp_planner", "solve", *CASE, path=tmp_path / "folder")
+    assert "proved optimal" in solved
+
+
+def test_every_package_has_a_lowest_version_and_a_pin():
+    known = pins()
+    for name, lowest in lower_bounds().items():
+        assert Version(known[name]) >= Version(lowest), name
