@@ -243,7 +243,8 @@ class Table:
         value = self._get(key, None)
         with self.blamed():
             # A number without a unit goes to the parser too: its message shows what one looks like.
-            return parse(value if isinstance(value, str) else _shown(value), what=key)
+            bare = isinstance(value, str | int | float) and not isinstance(value, bool)
+            return parse(value if bare else _shown(value), what=key)
 
 
 def read_toml(path: Path, keys: Sequence[str]) -> Table:
