@@ -10,7 +10,7 @@ import ilp_planner
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("errors", "units", "files"),
+    ("errors", "units", "files", "file_kinds"),
     ("specs",),
     ("anatomy",),
     ("profiles",),

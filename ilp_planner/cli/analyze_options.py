@@ -25,7 +25,10 @@ Cluster = Annotated[
     typer.Option(metavar="FILE", help="Cluster, TOML, or the name of a known one."),
 ]
 DeviceMemory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory of a device, as 80GB or 79GiB.")
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Memory of a device, as 80GiB; a card sold as 80 GB has that."
+    ),
 ]
 Tp = Annotated[int, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel degree.")]
 Pp = Annotated[int, typer.Option("--pp", metavar="N", min=1, help="Pipeline stages.")]

@@ -128,8 +128,10 @@ def _same(found: Decoder | None, wanted: Decoder, name: str) -> None:
     for field in fields(wanted):
         have, want = getattr(found, field.name), getattr(wanted, field.name)
         if have != want:
+            repair = f"--hidden-dropout {have} --attention-dropout {have}"
             raise SpecError(
                 f"{name}: {field.name}: found {have}, expected {want} as the launch line says"
+                + (f": add {repair} to it" if field.name == "dropout" else "")
             )
 
 

@@ -17,6 +17,12 @@ def library_folders() -> list[Path]:
     return [folder for folder in (beside, installed) if (folder / "models").is_dir()]
 
 
+def known_names(kind: str) -> list[str]:
+    """Return the names of the `models` or `clusters` that come with the planner."""
+    folders = (folder / kind for folder in library_folders())
+    return sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
+
+
 def spec_candidates(name: str, kind: str, folders: tuple[Path, ...] = ()) -> list[Path]:
     """Return the files that a name may mean, best first.
 
@@ -36,7 +42,10 @@ def spec_candidates(name: str, kind: str, folders: tuple[Path, ...] = ()) -> lis
     found = [path for path in tries if path.is_file()]
     if found:
         return found
-    known = sorted({path.stem for folder in library for path in (folder / kind).glob("*.toml")})
+    other = "clusters" if kind == "models" else "models"
+    if name in known_names(other):
+        raise SpecError(f"{name}: found one of the {other}, expected one of the {kind}")
+    known = known_names(kind)
     near = difflib.get_close_matches(Path(name).name.removesuffix(".toml"), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"{kind} that are here: {', '.join(known)}"
     raise SpecError(f"{name}: no such file; {hint}")

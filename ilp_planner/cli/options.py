@@ -12,6 +12,7 @@ DEFAULT_CLUSTER = "v100-32gb-1x4"
 DEFAULT_PROFILE = "analytic"
 DEFAULT_GLOBAL_BATCH = 1024
 MANY = "--micro-batch-size"
+LAUNCH_LINE = re.compile(r"--?[\w-]+(\s|=\S*\s+-)")  # options of another program, as one text
 VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
 
 
@@ -44,6 +45,13 @@ MaybeCluster = Annotated[
         help="Cluster, TOML, or the name of a known one.",
         show_default=DEFAULT_CLUSTER,
     ),
+]
+ModelName = Annotated[
+    str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.", show_default=False)
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Argument(metavar="[CLUSTER]", help="The same as --cluster.", show_default=False),
 ]
 Hostfile = Annotated[
     str | None,
@@ -246,4 +254,9 @@ class ManyNumbers(TyperCommand):
                 joined[-1] += f",{arg}"
             else:
                 joined.append(arg)
+        if "--" not in joined:
+            # A text of several options is a value, though it begins as an option does.
+            texts = [arg for arg in joined if LAUNCH_LINE.match(arg)]
+            others = [arg for arg in joined if not LAUNCH_LINE.match(arg)]
+            joined = [*others, "--", *texts] if texts else joined
         return list(super().parse_args(ctx, joined))

@@ -17,7 +17,7 @@ from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
 from ilp_planner.formats.megatron.rules_parallel import PP, model_size
 from ilp_planner.formats.megatron.settings import granularity_of
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
-from ilp_planner.specs.pipeline_layout import split_layout, write_layout
+from ilp_planner.specs.pipeline_layout import balanced_layout, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -409,9 +409,6 @@ def _counted(a: MegatronArguments, layers: int) -> str:
 
 def _even_as_can_be(a: MegatronArguments, layers: int, pp: int) -> str:
     """Return the layout that spreads the layers as evenly as can be."""
-    virtual = max(1, a.whole(VIRTUAL))
-    stages = pp * virtual
-    more = layers % stages
-    counts = [layers // stages + (k < more) for k in range(stages)]
-    layout = split_layout(counts, prediction_layers=a.whole("mtp_num_layers"))
+    stages = pp * max(1, a.whole(VIRTUAL))
+    layout = balanced_layout(layers, stages, prediction_layers=a.whole("mtp_num_layers"))
     return f"{NAMES[LAYOUT]} '{write_layout(layout)}'"

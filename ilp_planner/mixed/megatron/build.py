@@ -56,7 +56,7 @@ def build_megatron_problem(
     for option, value in (("--max-stages", max_stages), ("--max-tp", max_tp), ("--max-cp", max_cp)):
         if value is not None and value < 1:
             raise UsageError(f"{option}: must be at least 1, found {value}")
-    cluster.check_figures(model.precision)
+    cluster.check_figures(model.precision, model.name)
     if profile is not None:
         profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
         max_cp = 1
