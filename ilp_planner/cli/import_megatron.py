@@ -60,7 +60,7 @@ def import_megatron(
     spec = read_cluster(choose(spec_candidates(cluster, "clusters"), None)[0])
     args = read_launch(launch)
     if not args.world_said:
-        args = replace(args, world=spec.device_count)
+        args = replace(args, world=spec.device_count, world_said=True)
     job = replace(
         job_of_arguments(args),
         devices_per_node=spec.nodes[0].devices,
