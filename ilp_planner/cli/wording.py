@@ -30,17 +30,27 @@ OPTIONS = {
     "starts": "--starts",
     "workers": "--workers",
     "seed": "--seed",
+    "num_layers": "--num-layers",
+    "tp": "--tp",
+    "device": "--device",
+    "backend": "--backend",
+    "resume": "--resume",
+    "output": "--output",
 }
-VALUE = re.compile(r"`(\w+)=([^`]*)`")  # a parameter with its value, as Python has it
+# A parameter, alone or with its value, as Python has it.
+PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
 
 def as_typed(message: str) -> str:
-    """Return a message with `max_tp: ...` as `--max-tp: ...`, and max_tp=8 in backquotes as
-    --max-tp 8."""
+    """Return a message with the parameter that it begins with, as in `max_tp: must be at least 1`,
+    and those in backquotes, as in `max_tp=8`, as options."""
     name, colon, rest = message.partition(":")
     if colon and name in OPTIONS:
         message = f"{OPTIONS[name]}:{rest}"
-    return VALUE.sub(
-        lambda match: f"{OPTIONS[match[1]]} {match[2]}" if match[1] in OPTIONS else match[0],
-        message,
-    )
+    return PARAMETER.sub(_option, message)
+
+
+def _option(match: re.Match[str]) -> str:
+    if match[1] not in OPTIONS:
+        return match[0]
+    return " ".join(part for part in (OPTIONS[match[1]], match[2]) if part)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
-ADVICE = "to plan operator by operator; --cost-model native plans mixed clusters layer by layer"
+ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"
 
 
 def check_positive(**values: float) -> None:
@@ -108,7 +108,7 @@ class Device:
     def _missing(self, key: str) -> SpecError:
         return SpecError(
             f"device {self.name!r}: {key} is missing, which an analytic profile needs "
-            "(a measured one, --profile FORMAT:PATH, does without, unless --runtime is megatron)"
+            "(a measured one, `profile=FORMAT:PATH`, does without, unless for `space=megatron`)"
         )
 
 

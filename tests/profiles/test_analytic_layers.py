@@ -302,8 +302,8 @@ def test_more_work_takes_longer_and_faster_devices_less(family, samples, factor)
                 {key: None},
                 [1],
                 f"cluster 'room': device 'slow': {key} is missing, which an analytic profile needs "
-                "(a measured one, --profile FORMAT:PATH, does without, "
-                "unless --runtime is megatron)",
+                "(a measured one, `profile=FORMAT:PATH`, does without, "
+                "unless for `space=megatron`)",
             )
             for key in ("peak", "sustained", "memory_bandwidth")
         ),
