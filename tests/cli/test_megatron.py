@@ -164,3 +164,17 @@ def test_dropout_that_the_line_leaves_to_megatron(ilp_plan: Command) -> None:
     repair = re.search(r"dropout: found 0.0, expected 0.1 .*: add (--.*) to it", done.err)
     assert repair, done.err
     assert ilp_plan("import", "megatron", f"{line} {repair[1]}", *named).code == 0
+
+
+def test_an_order_of_ranks_that_other_runtimes_lack(ilp_plan: Command) -> None:
+    """The refusal says which plans have no order; such a plan of the same model is exported."""
+    line = f"{LINE} --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping --global-batch-size 32"
+    named = ("--cluster", "a100-4x8", "--output", "plan.json")
+    assert ilp_plan("import", "megatron", line, *named).code == 0
+    done = ilp_plan("export", "plan.json", "--to", "torchtitan", "--output", "job.toml")
+    assert done.code == 1
+    repair = re.search(r"settings.order: .*; plans of one stage, which (--\S+ \d+) asks", done.err)
+    assert repair, done.err
+    asked = ("plan-model.toml", "a100-4x8", "--runtime", "megatron", "--global-batch-size", "32")
+    assert ilp_plan("solve", *asked, *repair[1].split(), "--output", "one.json").code == 0
+    assert ilp_plan("export", "one.json", "--to", "torchtitan", "--output", "job.toml").code == 0
