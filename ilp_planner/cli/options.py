@@ -47,11 +47,11 @@ MaybeCluster = Annotated[
     ),
 ]
 ModelName = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.", show_default=False)
+    str | None, typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False)
 ]
 ClusterName = Annotated[
     str | None,
-    typer.Argument(metavar="[CLUSTER]", help="The same as --cluster.", show_default=False),
+    typer.Argument(metavar="CLUSTER", help="The same as --cluster.", show_default=False),
 ]
 Hostfile = Annotated[
     str | None,
