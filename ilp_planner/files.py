@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
 import math
@@ -51,6 +52,18 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
         Path(name).unlink()
     except OSError as error:
         raise OutputError(f"{path}: not writable: {error.strerror}") from None
+
+
+def missing_folder(folder: Path, holds: str) -> str:
+    """Return what to say of a folder that is not there: what it would hold, and one of nearly that
+    name."""
+    found = "is a file" if folder.exists() else "no such profile folder"
+    beside = []
+    with contextlib.suppress(OSError):
+        beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
+    near = difflib.get_close_matches(folder.name, beside, n=1)
+    guess = f"; did you mean {str(folder.with_name(near[0]))!r}?" if near else ""
+    return f"{folder}: {found}, expected a folder with {holds}{guess}"
 
 
 def write_text(path: Path, text: str) -> None:

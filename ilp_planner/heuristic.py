@@ -158,7 +158,7 @@ def _remarks(found: Outcome, proved: Outcome, status: Status) -> list[str]:
         less = format_percent(1 - proved.objective / found.objective)
         remarks.append(
             f"{proved.solver} found a plan that takes {less} less:"
-            f" {format_seconds(proved.objective)}; --solver {proved.solver} saves it"
+            f" {format_seconds(proved.objective)}; solver {proved.solver} saves it"
         )
     remarks += [note for note in proved.notes if note not in found.notes]
     return remarks

@@ -26,6 +26,11 @@ def library_files(kind: Kind) -> list[Path]:
     return sorted((library_folder() / kind).glob("*.toml"))
 
 
+def known_names(kind: Kind) -> list[str]:
+    """Return the names of the files that come with the planner."""
+    return [path.stem for path in library_files(kind)]
+
+
 def find_spec(name: str, kind: Kind, folders: tuple[Path, ...] = ()) -> Path:
     """Return the file that a name means; see `find_specs`."""
     return find_specs(name, kind, folders)[0]
@@ -50,7 +55,10 @@ def find_specs(name: str, kind: Kind, folders: tuple[Path, ...] = ()) -> list[Pa
     existing = [path for path in tries if path.is_file()]
     if existing:
         return existing
-    known = [path.stem for path in library_files(kind)]
+    other: Kind = "clusters" if kind == "models" else "models"
+    if name in known_names(other):
+        raise SpecError(f"{name}: found one of the {other}, expected one of the {kind}")
+    known = known_names(kind)
     asked = Path(name).name.removesuffix(".toml").lower()
     near = difflib.get_close_matches(asked, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"{kind} that are here: {', '.join(known)}"

@@ -70,7 +70,7 @@ def build_problem(
     """
     if cost_model not in COST_MODELS:
         raise UsageError(
-            f"--cost-model: expected one of {', '.join(COST_MODELS)}, found {cost_model!r}"
+            f"cost_model: expected one of {', '.join(COST_MODELS)}, found {cost_model!r}"
         )
     if global_batch < 1:
         raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
@@ -79,7 +79,7 @@ def build_problem(
         raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
     stages = cluster.device_count if max_stages is None else max_stages
     if stages < 1:
-        raise UsageError(f"--max-stages: must be at least 1, found {stages}")
+        raise UsageError(f"max_stages: must be at least 1, found {stages}")
     missing = [op for op in dict.fromkeys(model.operators) if op not in _profiled(profile)]
     if missing:
         raise ProfileError(

@@ -1,7 +1,8 @@
 """Quantities with their unit written out, in both directions.
 
 Decimal prefixes are SI and binary ones IEC, always: 1 GB is 10^9 bytes, 1 GiB is 2^30 bytes. Some
-tools write MB and mean 2^20: Aceso's memory limit of 28000 MB is `28000 MiB` here.
+tools write MB and mean 2^20: Aceso's memory limit of 28000 MB is `28000 MiB` here. The case of a
+unit does not matter where it cannot turn bytes into bits.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 SIZE_UNITS = {
@@ -46,7 +47,7 @@ DURATION_UNITS: dict[str, Decimal] = {
 QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d.]\S*)?\s*")
 
 
-def parse_size(text: str, *, what: str = "size") -> int:
+def parse_size(text: str | float, *, what: str = "size") -> int:
     """Return a number of bytes from `32 GiB` (2^30) or `32 GB` (10^9).
 
     Parameters
@@ -57,40 +58,40 @@ def parse_size(text: str, *, what: str = "size") -> int:
     ------
     ValueError: not a number with a unit, not finite, or less than one byte.
     """
-    size = round(_parse(text, SIZE_UNITS, what, "32 GiB"))
+    size = round(_parse(text, SIZE_UNITS, what, ("32 GiB", "32 GB")))
     if size < 1:
         raise ValueError(f"{what} must be at least 1 B, found {text!r}")
     return size
 
 
-def parse_rate(text: str, *, what: str = "rate") -> float:
+def parse_rate(text: str | float, *, what: str = "rate") -> float:
     """Return bytes per second from `300 GB/s` or `100 Gbit/s`.
 
     Raises
     ------
     ValueError: not a positive, finite number with a unit.
     """
-    return float(_parse(text, RATE_UNITS, what, "300 GB/s"))
+    return float(_parse(text, RATE_UNITS, what, ("300 GB/s", "300 Gbit/s")))
 
 
-def parse_flops(text: str, *, what: str = "rate") -> float:
+def parse_flops(text: str | float, *, what: str = "rate") -> float:
     """Return FLOP per second from `125 TFLOP/s`.
 
     Raises
     ------
     ValueError: not a positive, finite number with a unit.
     """
-    return float(_parse(text, FLOPS_UNITS, what, "125 TFLOP/s"))
+    return float(_parse(text, FLOPS_UNITS, what, ("125 TFLOP/s",)))
 
 
-def parse_duration(text: str, *, what: str = "duration") -> float:
+def parse_duration(text: str | float, *, what: str = "duration") -> float:
     """Return seconds from `5 us`.
 
     Raises
     ------
     ValueError: not a positive, finite number with a unit.
     """
-    return float(_parse(text, DURATION_UNITS, what, "5 us"))
+    return float(_parse(text, DURATION_UNITS, what, ("5 us",)))
 
 
 def format_bytes(size: float) -> str:
@@ -128,17 +129,36 @@ def format_percent(fraction: float) -> str:
     return f"{percent:.2f} %"
 
 
-def _parse(text: str, units: Mapping[str, int | Decimal], what: str, example: str) -> Decimal:
-    match = QUANTITY.fullmatch(text)
+def _parse(
+    text: str | float, units: Mapping[str, int | Decimal], what: str, examples: Sequence[str]
+) -> Decimal:
+    """Return a number of base units."""
+    match = QUANTITY.fullmatch(str(text))
     if match is None:
-        raise ValueError(f"{what} must be a number with a unit such as {example!r}, found {text!r}")
+        raise ValueError(
+            f"{what} must be a number with a unit such as {examples[0]!r}, found {text!r}"
+        )
     number, unit = match.groups()
-    if unit not in units:
-        known = ", ".join(dict.fromkeys(units))
-        raise ValueError(f"{what} must have a unit out of {known}, found {text!r}")
+    known = _known_unit(unit or "", units)
+    if known is None:
+        repairs = [f"{number} {example.split()[1]}" for example in examples]
+        raise ValueError(
+            f"{what} must have a unit out of {', '.join(units)}, as in "
+            f"{' or '.join(map(repr, repairs))}, found {text!r}"
+        )
     if float(number) <= 0:
         raise ValueError(f"{what} must be positive, found {text!r}")
-    value = Decimal(number) * units[unit] if math.isfinite(float(number)) else Decimal("inf")
+    value = Decimal(number) * units[known] if math.isfinite(float(number)) else Decimal("inf")
     if not math.isfinite(float(value)):
         raise ValueError(f"{what} must be finite, found {text!r}")
     return value
+
+
+def _known_unit(unit: str, units: Mapping[str, int | Decimal]) -> str | None:
+    """Return a unit as it is listed, whatever its case, unless a small b could stand for bits: `Gb`
+    and `gb/s` could, `gb` of a size could not."""
+    if unit in units:
+        return unit
+    if re.search(r"b(?!it)", unit) and ("/" in unit or unit != unit.lower()):
+        return None
+    return {name.casefold(): name for name in units}.get(unit.casefold())

@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown cost model": (
         {"cost_model": "amp"},
         UsageError,
-        "--cost-model: expected one of aceso, native, found 'amp'",
+        "cost_model: expected one of aceso, native, found 'amp'",
     ),
     "no samples": (
         {"global_batch": 0},
@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no stages": (
         {"max_stages": 0},
         UsageError,
-        "--max-stages: must be at least 1, found 0",
+        "max_stages: must be at least 1, found 0",
     ),
     "operators without rows": (
         {"operators": ("a", "b", "a", "c", "b")},

@@ -79,9 +79,28 @@ def test_units_are_demanded(parse, unit, text):
         parse(text)
 
 
-def test_bits_are_not_bytes():
-    with pytest.raises(ValueError, match="must have a unit out of"):
-        parse_size("32 Gb")
+@pytest.mark.parametrize(
+    ("parse", "text"), [(parse_size, "32 Gb"), (parse_rate, "100 gb/s"), (parse_rate, "100 Gb/s")]
+)
+def test_bits_are_not_bytes(parse, text):
+    with pytest.raises(ValueError, match=r"must have a unit out of .*(32 GB|100 Gbit/s)"):
+        parse(text)
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper])
+@pytest.mark.parametrize(
+    ("parse", "units"),
+    [(parse_size, SIZE_UNITS), (parse_flops, FLOPS_UNITS), (parse_duration, DURATION_UNITS)],
+)
+def test_the_case_of_a_unit_does_not_matter(parse, units, change):
+    for unit in units:
+        assert parse(f"40 {change(unit)}") == parse(f"40 {unit}")
+
+
+@pytest.mark.parametrize("text", [80, "80", "80 gigs"])
+def test_a_missing_unit_is_repaired_as_the_message_says(text):
+    with pytest.raises(ValueError, match=rf"as in '80 GiB' or '80 GB', found {text!r}$"):
+        parse_size(text)
 
 
 def test_a_unit_can_make_a_number_infinite():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from ilp_planner.library import find_spec
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.training import HOPPER
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,9 +71,7 @@ def read_job(ctx: typer.Context) -> Found:
     asked = ctx.params
     source = one_source(ctx)
     spec = read_cluster_named(asked["cluster"])
-    said = asked["device_memory"]
-    memory = None if said is None else float(option_size("--device-memory", said))
-    devices = devices_of(spec, memory)
+    devices = devices_of(spec, asked["device_memory"])
     if source == "model":
         from ilp_planner.cli.analyze_job import job_of_options
 
@@ -158,18 +158,35 @@ def read_cluster_named(name: str | None) -> ClusterSpec | None:
     return read_cluster(find_spec(name, "clusters"))
 
 
-def devices_of(spec: ClusterSpec | None, asked: float | None = None) -> Devices:
+def card_notes(said: str, memory: float) -> tuple[str, ...]:
+    """Return what to say of a size in decimal units: a card of binary ones is sold by that name."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgtp])b\s*", said, re.IGNORECASE)
+    if match is None:
+        return ()
+    number, prefix = match[1], match[2].upper()
+    return (
+        f"--device-memory {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
+        f"{number} {prefix}iB: --device-memory {number}{prefix}iB",
+    )
+
+
+def devices_of(spec: ClusterSpec | None, said: str | None = None) -> Devices:
     """Return what a cluster says of its devices; of several types, the one with least memory.
 
     Parameters
     ----------
-    asked: bytes of a device that may be used, where the user says so.
+    said: memory of a device that may be used, where the user says so.
+
+    Raises
+    ------
+    UsageError: not a size with a unit.
     """
+    asked = None if said is None else float(option_size("--device-memory", said))
+    notes = [] if said is None or asked is None else [*card_notes(said, asked)]
     if spec is None:
-        return Devices(memory=asked)
+        return Devices(memory=asked, notes=tuple(notes))
     least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
     sizes = sorted({group.devices for group in spec.nodes})
-    notes = []
     if len(spec.type_names) > 1:
         notes.append(f"of the cluster's device types, {least.name} has the least memory")
     if len(sizes) > 1:

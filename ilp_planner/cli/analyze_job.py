@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.analyze_inputs import decoder_of, values_of
 from ilp_planner.cli.inputs import find_model
-from ilp_planner.errors import SpecError, UsageError
-from ilp_planner.specs.degrees import job_misfits, nearest_multiple, pipeline_misfits
+from ilp_planner.errors import PlannerError, SpecError, UsageError
+from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout
 from ilp_planner.specs.training import (
     Kernels,
@@ -21,7 +21,6 @@ from ilp_planner.specs.training import (
 if TYPE_CHECKING:
     from ilp_planner.cli.analyze_inputs import Devices
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.degrees import Misfit
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
@@ -30,9 +29,22 @@ FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a 
 SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 OPTION_OF = {
     "virtual": "--virtual-stages",
-    "world": "--world-size",
+    "world_size": "--world-size",
     "global_batch": "--global-batch-size",
 }
+STEPS = 4  # options that a repair changes at most
+
+
+class _UnfitError(Exception):
+    """Options that do not fit one another. misfit: the first of them."""
+
+    def __init__(self, misfit: Misfit) -> None:
+        self.misfit = misfit
+
+    @property
+    def name(self) -> str:
+        """Return the parameter of the option that would be changed."""
+        return {"world": "world_size"}.get(self.misfit.name, self.misfit.name.replace("-", "_"))
 
 
 def job_of_options(
@@ -42,7 +54,51 @@ def job_of_options(
 
     Raises
     ------
-    SpecError, UsageError: what cannot be, and the value that would repair it.
+    SpecError, UsageError: what cannot be, and the values that would repair it.
+    """
+    try:
+        return _job(asked, devices)
+    except _UnfitError as error:
+        misfit = error.misfit
+        repairs = _repairs(asked, devices, error)
+        line = f"{_option(error.name)}: found {misfit.found}, expected {misfit.rule}"
+        if list(repairs) == [error.name]:
+            line += f"; {repairs[error.name]} would do"
+        elif repairs:
+            words = (f"{_option(name)} {value}" for name, value in repairs.items())
+            line += f"; {' '.join(words)} would do"
+        raise UsageError(line) from None
+
+
+def _repairs(asked: dict[str, Any], devices: Devices, error: _UnfitError) -> dict[str, Any]:
+    """Return values of options with which all would fit; empty where none are known."""
+    repairs: dict[str, Any] = {}
+    for _ in range(STEPS):
+        if error.misfit.repair is None:
+            break
+        repairs[error.name] = error.misfit.repair
+        try:
+            _job(asked | repairs, devices)
+        except _UnfitError as following:
+            error = following
+        except PlannerError:
+            break
+        else:
+            return repairs
+    return {}
+
+
+def _option(name: str) -> str:
+    return OPTION_OF.get(name, f"--{name.replace('_', '-')}")
+
+
+def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tuple[str, ...]]:
+    """Return the same as `job_of_options`.
+
+    Raises
+    ------
+    _UnfitError: a value that another one would repair.
+    SpecError, UsageError: what cannot be.
     """
     spec, _ = find_model(asked["model"])
     model = decoder_of(spec, asked["model"], asked["sequence_length"])
@@ -70,7 +126,7 @@ def job_of_options(
     except ValueError as error:
         raise UsageError(f"--layout: {error}") from None
     for misfit in job_misfits(job, asked["world_size"]):
-        refuse(misfit)
+        raise _UnfitError(misfit)
     if job.world > MOST_RANKS:
         raise UsageError(f"--dp: found {dp}, {job.world} GPUs, expected at most {MOST_RANKS}")
     check_imbalance(job)
@@ -97,7 +153,7 @@ def replicas(asked: dict[str, Any], devices: Devices) -> int:
 
     Raises
     ------
-    UsageError: it is not a multiple of the other degrees.
+    _UnfitError: it is not a multiple of the other degrees.
     """
     world, cluster = asked["world_size"], devices.count
     degrees: dict[str, int] = values_of(asked, "tp", "pp", "cp")
@@ -106,10 +162,8 @@ def replicas(asked: dict[str, Any], devices: Devices) -> int:
         return max(1, cluster // each)
     if world % each:
         text = " x ".join(f"{name} {size}" for name, size in degrees.items())
-        raise UsageError(
-            f"--world-size: found {world}, expected a multiple of {text} = {each}; "
-            f"{nearest_multiple(world, each)} would do"
-        )
+        rule, repair = f"a multiple of {text} = {each}", nearest_multiple(world, each)
+        raise _UnfitError(Misfit(name="world", found=world, rule=rule, repair=repair))
     return int(world // each)
 
 
@@ -118,7 +172,7 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
 
     Raises
     ------
-    UsageError: it cannot be; names the degree that would do.
+    _UnfitError: the degrees do not divide the layers. UsageError: the layout cannot be.
     """
     if asked["layout"] is not None:
         if asked["virtual"] > 1:
@@ -135,7 +189,7 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
             )
         return layout
     for misfit in pipeline_misfits(model.layers, asked["pp"], asked["virtual"]):
-        refuse(misfit)
+        raise _UnfitError(misfit)
     return even_layout(
         model.layers,
         asked["pp"],
@@ -199,15 +253,3 @@ def recompute_of(asked: dict[str, Any]) -> Recompute:
     if granularity != "full":
         return Recompute(granularity=granularity, modules=modules)
     return Recompute(granularity="full", method=method or "uniform", layers=layers or 1)
-
-
-def refuse(misfit: Misfit) -> NoReturn:
-    """Refuse a value, and name the one that would do.
-
-    Raises
-    ------
-    UsageError: always.
-    """
-    option = OPTION_OF.get(misfit.name, f"--{misfit.name}")
-    repair = "" if misfit.repair is None else f"; {misfit.repair} would do"
-    raise UsageError(f"{option}: found {misfit.found}, expected {misfit.rule}{repair}")

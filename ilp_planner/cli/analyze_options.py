@@ -51,7 +51,13 @@ Cluster = Annotated[
     ),
 ]
 DeviceMemory = Annotated[
-    str | None, option(WHAT, "--device-memory", "Memory of a device, as 80GB or 79GiB.", "SIZE")
+    str | None,
+    option(
+        WHAT,
+        "--device-memory",
+        "Memory of a device, as 80GiB; a card sold as 80 GB has that.",
+        "SIZE",
+    ),
 ]
 SequenceLength = Annotated[
     int | None, number(WHAT, "--sequence-length", "Tokens of a sample; the model's.")

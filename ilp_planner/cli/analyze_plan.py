@@ -48,7 +48,7 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
         return judged(saved, file, "the plan names no model", changed=changed)
     cluster = spec or _cluster(saved, file, accept_changed=changed)
     typed = asked["device_memory"] is not None
-    devices = devices_of(cluster, devices.memory if typed else None)
+    devices = devices_of(cluster, asked["device_memory"])
     found = Found(
         jobs=(), name=model.name, limit=devices.memory, device=devices.name, notes=devices.notes
     )

@@ -60,7 +60,7 @@ def import_megatron(
     spec = read_cluster(find_spec(cluster, "clusters"))
     args = read_launch(launch)
     if not args.world_said:
-        args = replace(args, world=spec.device_count)
+        args = replace(args, world=spec.device_count, world_said=True)
     job = replace(
         job_of_arguments(args),
         devices_per_node=spec.nodes[0].devices,
@@ -128,8 +128,10 @@ def _same(found: Decoder | None, wanted: Decoder, name: str) -> None:
     for field in fields(wanted):
         have, want = getattr(found, field.name), getattr(wanted, field.name)
         if have != want:
+            repair = f"--hidden-dropout {have} --attention-dropout {have}"
             raise SpecError(
                 f"{name}: {field.name}: found {have}, expected {want} as the launch line says"
+                + (f": add {repair} to it" if field.name == "dropout" else "")
             )
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.cli.values import split_profile
 from ilp_planner.errors import PlanError, SpecError, UsageError
+from ilp_planner.file_kinds import FileKind, file_kind
 from ilp_planner.files import sha256_of
 from ilp_planner.formats.saved_plan import Inputs, Reference
-from ilp_planner.library import find_specs
+from ilp_planner.library import find_specs, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +43,18 @@ class Case:
 
     problem: Problem
     inputs: Inputs
+
+
+def named_once(option: str, said: str | None, position: str | None) -> str | None:
+    """Return what an option or an argument without one names.
+
+    Raises
+    ------
+    UsageError: they name two things.
+    """
+    if said is not None and position not in (None, said):
+        raise UsageError(f"{option}: found {said} and, without an option, {position}: expected one")
+    return said or position
 
 
 def build_case(
@@ -159,6 +172,11 @@ def find_model(
     from ilp_planner.specs.model_reader import read_model
 
     file, digest = choose(find_specs(name, "models", folders), recorded)
+    if file_kind(file) is FileKind.HUGGING_FACE:
+        raise SpecError(
+            f"{file}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or the name "
+            f"of one that is here: {', '.join(known_names('models'))}"
+        )
     return read_model(file), digest
 
 

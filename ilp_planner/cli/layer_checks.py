@@ -55,8 +55,9 @@ def check_options(files: LayerFiles) -> None:
         )
     if asked.cost_model == "aceso":
         raise UsageError(
-            "--cost-model aceso: expected a profile of operators, aceso:FOLDER or analytic, "
-            f"and equal devices, found {files.named}"
+            f"--cost-model aceso: found whole layers to plan ({files.named}), expected "
+            "--cost-model native; or operators: --profile aceso:FOLDER or analytic, equal devices, "
+            "no --space, a model of family gpt, t5 or resnet"
         )
     for name in ("hidden", "sequence", "vocabulary"):
         if getattr(asked, name) is not None and files.kind not in NEED_SIZES:

@@ -119,8 +119,10 @@ def run(arguments: list[str]) -> int:
 
 def _text_of(error: Any) -> str:
     if isinstance(error, PlannerError):
-        return str(error)
-    text: str = error.format_message()
+        from ilp_planner.cli.wording import as_typed
+
+        return as_typed(str(error))
+    text: str = error.format_message().replace("Value error, ", "")
     # What was found is lost in the message of a value of the wrong type, and kept in its cause.
     details = getattr(error.__cause__, "errors", None)
     if details is None or repr(details()[0]["input"]) in text:

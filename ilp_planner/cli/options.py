@@ -14,6 +14,7 @@ DEFAULT_CLUSTER = "v100-32gb-1x4"
 DEFAULT_PROFILE = "analytic"
 DEFAULT_GLOBAL_BATCH = 1024
 MANY = "--micro-batch-size"
+LAUNCH_LINE = re.compile(r"--?[\w-]+(\s|=\S*\s+-)")  # options of another program, as one text
 VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
 
 
@@ -64,6 +65,13 @@ MaybeModel = Annotated[
     str | None, model_option(" A measured profile of layers does without.", DEFAULT_MODEL)
 ]
 MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
+ModelName = Annotated[
+    str | None, typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False)
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Argument(metavar="CLUSTER", help="The same as --cluster.", show_default=False),
+]
 Hostfile = Annotated[
     str | None,
     option(
@@ -247,4 +255,9 @@ class ManyNumbers(Command):
                 joined[-1] += f",{arg}"
             else:
                 joined.append(arg)
+        if "--" not in joined:
+            # A text of several options is a value, though it begins as an option does.
+            texts = [arg for arg in joined if LAUNCH_LINE.match(arg)]
+            others = [arg for arg in joined if not LAUNCH_LINE.match(arg)]
+            joined = [*others, "--", *texts] if texts else joined
         return list(super().parse_args(ctx, joined))

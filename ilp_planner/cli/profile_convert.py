@@ -11,7 +11,7 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import find_model
 from ilp_planner.cli.table_inputs import find_tables, read_tables, wanted_rows
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
-from ilp_planner.files import check_writable
+from ilp_planner.files import check_writable, missing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,7 +141,7 @@ def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
     from ilp_planner.profiles.aceso import known_models
 
     if not path.is_dir():
-        raise ProfileError(f"{path}: no such profile folder")
+        raise ProfileError(missing_folder(path, "files MODEL_mbs*_tp*_algo*.csv"))
     known = known_models(path)
     there = f"one of {', '.join(known)}" if known else "files MODEL_mbs*_tp*_algo*.csv in it"
     if model is None:

@@ -7,7 +7,7 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
-from ilp_planner.cli.inputs import Case, Request, build_case
+from ilp_planner.cli.inputs import Case, Request, build_case, named_once
 from ilp_planner.cli.layer_checks import LAYER_OPTIONS
 from ilp_planner.cli.layer_inputs import build_layer_case, check_num_layers, plans_layers
 from ilp_planner.cli.layer_solve import save_and_show_layers, search_layers
@@ -36,6 +36,8 @@ GAP_TOO_LARGE = 5
 
 
 def solve(
+    model_name: o.ModelName = None,
+    cluster_name: o.ClusterName = None,
     model: o.MaybeModel = None,
     cluster: o.MaybeCluster = None,
     hostfile: o.Hostfile = None,
@@ -92,8 +94,8 @@ def solve(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
     named = {
-        "model": model,
-        "cluster": cluster,
+        "model": named_once("--model", model, model_name),
+        "cluster": named_once("--cluster", cluster, cluster_name),
         "hostfile": hostfile,
         "clusterfile": clusterfile,
         "profile": profile,

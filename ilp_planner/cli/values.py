@@ -25,6 +25,7 @@ PROFILE_FORMATS = {
     "metis": "FOLDER",
     "amp": "FILE",
 }
+FORMS = {"analytic": "analytic", "table": "FILE.csv"}  # how `--help` writes these formats
 TABLE = ".csv"  # how the name of a native table ends, which needs no `table:` before it
 
 
@@ -78,13 +79,14 @@ def split_profile(text: str) -> tuple[str, str]:
     kind, _, path = text.partition(":")
     if kind not in PROFILE_FORMATS and text.casefold().endswith(TABLE):
         return "table", text
-    forms = [f"{name}:{rest}" if rest else name for name, rest in PROFILE_FORMATS.items()]
+    forms = [FORMS.get(name, f"{name}:{rest}") for name, rest in PROFILE_FORMATS.items()]
     if kind not in PROFILE_FORMATS:
         raise UsageError(f"--profile: found {text!r}, expected one of {', '.join(forms)}")
     rest = PROFILE_FORMATS[kind]
     if rest and not path:
-        place = rest.lower()
-        raise UsageError(f"--profile: found {text!r} without a {place}, expected {kind}:{rest}")
+        place = "folder" if rest == "FOLDER" else "file"
+        form = FORMS.get(kind, f"{kind}:{rest}")
+        raise UsageError(f"--profile: found {text!r} without a {place}, expected {form}")
     if path and not rest:
         raise UsageError(f"--profile: found {text!r}, but an analytic profile reads no file")
     return kind, path

@@ -283,7 +283,7 @@ class AmpCosts:
         ------
         UsageError: always; says which space to search.
         """
-        raise UsageError("cost model 'amp' knows pipelines of equal stages only: use --space amp")
+        raise UsageError("cost model 'amp' knows pipelines of equal stages only: use `space=amp`")
 
     def send(
         self,
@@ -294,7 +294,7 @@ class AmpCosts:
         cluster: ClusterSpec,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Refuse, as `option_tables` does."""
-        raise UsageError("cost model 'amp' knows pipelines of equal stages only: use --space amp")
+        raise UsageError("cost model 'amp' knows pipelines of equal stages only: use `space=amp`")
 
 
 def amp_cost_s(

@@ -108,7 +108,7 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
         "settings.order",
         job.settings.order,
         f"{tool} has one order of ranks",
-        f"order = {usual}",
+        f"order = {usual}; plans of one stage, which `max_stages=1` asks for, run in either",
     )
 
 

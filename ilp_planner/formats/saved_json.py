@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json
 from ilp_planner.formats.json_fields import Fields, shown
 from ilp_planner.formats.saved_plan import Claim, Reference, Verdict
@@ -69,6 +70,7 @@ def open_plan(path: Path) -> Fields:
     ------
     PlanError: it is none, or of another version.
     """
+    refuse_other_kind(path, FileKind.PLAN, PlanError)
     root = Fields(read_json(path, PlanError), file=str(path))
     root.choice("schema", (SCHEMA,))
     if root.values.get("version") != VERSION:

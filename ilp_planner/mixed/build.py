@@ -25,11 +25,6 @@ COST_MODELS = ("native", "metis", "amp")
 SPACES = ("planner", "metis", "amp")
 MEMORY_RULES = ("device", "metis")
 PLACEMENTS = ("default", "free")
-SIZE_OPTIONS = {
-    "hidden": "--hidden-size",
-    "sequence": "--sequence-length",
-    "vocabulary": "--vocab-size",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +49,7 @@ class ModelSizes:
         value: int | None = getattr(self, name)
         if value is None:
             raise UsageError(
-                f"{SIZE_OPTIONS[name]}: found nothing, expected a number (or --model FILE): "
+                f"{name}: found nothing, expected a number (or `model`): "
                 "a Metis profile does not say it"
             )
         return value
@@ -98,15 +93,15 @@ def build_group_problem(
     _check_choices(cost_model, space, memory_rule, placement)
     limits = checked_limits(cluster, global_batch, memory_limit)
     if max_stages is not None and space != "planner":
-        raise UsageError(f"--max-stages: --space {space} has pipelines of any length, found it set")
+        raise UsageError(f"max_stages: `space={space}` has pipelines of any length, found it set")
     if space == "amp":
-        for option, value in (
-            ("--micro-batch-size", micro_batch_sizes),
-            ("--memory-limit", memory_limit),
+        for name, value in (
+            ("micro_batch_sizes", micro_batch_sizes),
+            ("memory_limit", memory_limit),
         ):
             if value:
                 raise UsageError(
-                    f"{option}: found it with --space amp, which tries every micro-batch and has "
+                    f"{name}: found it with `space=amp`, which tries every micro-batch and has "
                     "no model of memory"
                 )
     sizes = sizes or ModelSizes()
@@ -162,31 +157,31 @@ def checked_limits(
 
 def _check_choices(cost_model: str, space: str, memory_rule: str, placement: str) -> None:
     """Refuse names that are none, and combinations that mean nothing."""
-    for option, found, known in (
-        ("--cost-model", cost_model, COST_MODELS),
-        ("--space", space, SPACES),
-        ("--memory-rule", memory_rule, MEMORY_RULES),
-        ("--placement", placement, PLACEMENTS),
+    for name, found, known in (
+        ("cost_model", cost_model, COST_MODELS),
+        ("space", space, SPACES),
+        ("memory_rule", memory_rule, MEMORY_RULES),
+        ("placement", placement, PLACEMENTS),
     ):
         if found not in known:
-            raise UsageError(f"{option}: expected one of {', '.join(known)}, found {found!r}")
+            raise UsageError(f"{name}: expected one of {', '.join(known)}, found {found!r}")
     for own in ("metis", "amp"):
         if space == own and cost_model != own:
             raise UsageError(
-                f"--space {own}: expected --cost-model {own}, whose space it is, found {cost_model}"
+                f"`space={own}`: expected `cost_model={own}`, whose space it is, found {cost_model}"
             )
     if cost_model == "amp" and space != "amp":
         raise UsageError(
-            "--cost-model amp: expected --space amp, as it has costs for pipelines of equal "
+            "`cost_model=amp`: expected `space=amp`, as it has costs for pipelines of equal "
             f"stages only, found {space}"
         )
     if memory_rule == "metis" and space != "metis":
         raise UsageError(
-            f"--memory-rule metis: expected --space metis, which it is a rule of, found {space}"
+            f"`memory_rule=metis`: expected `space=metis`, which it is a rule of, found {space}"
         )
     if placement == "free" and cost_model != "amp":
         raise UsageError(
-            f"--placement free: expected --cost-model amp, found {cost_model}: all others place "
+            f"`placement=free`: expected `cost_model=amp`, found {cost_model}: all others place "
             "their stages anyway"
         )
 
@@ -276,7 +271,7 @@ def _layer_profile(
 def _refuse_profile(cost_model: str, profile: LayerProfile | MetisProfile | AmpProfile) -> NoReturn:
     expected = {"amp": "amp:FILE", "metis": "metis:FOLDER"}[cost_model]
     raise UsageError(
-        f"--cost-model {cost_model}: expected --profile {expected}, which its formulas are made "
+        f"`cost_model={cost_model}`: expected `profile={expected}`, which its formulas are made "
         f"for, found {_source(profile)}"
     )
 

@@ -55,7 +55,7 @@ def solve_groups_by_heuristic(
     """
     if top > 1:
         raise UsageError(
-            f"--top: found {top} with --solver {solver}, a heuristic, expected --solver auto, as "
+            f"top: found {top} with `solver={solver}`, a heuristic, expected `solver=auto`, as "
             "the order of the best plans takes a proof"
         )
 

@@ -15,6 +15,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.files import missing_folder
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def read_aceso_profile(
     ProfileError: the folder or the model is not there, or a file is malformed.
     """
     if not folder.is_dir():
-        raise ProfileError(f"{folder}: no such profile folder")
+        raise ProfileError(missing_folder(folder, "files MODEL_mbs*_tp*_algo*.csv"))
     family = key.split("_")[0]
     if family not in MICRO_BATCHES:
         raise ProfileError(

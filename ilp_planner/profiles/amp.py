@@ -173,7 +173,7 @@ def _chosen(clusters: Table, experiment: str) -> str:
     if experiment not in names:
         found = repr(experiment) if experiment else "no experiment to choose"
         known = ", ".join(names) or "none"
-        raise SpecError(f"{clusters.file}: --experiment: expected one of {known}, found {found}")
+        raise SpecError(f"{clusters.file}: `experiment`: expected one of {known}, found {found}")
     return experiment
 
 

@@ -104,7 +104,7 @@ def operator_work(model: ModelSpec, micro_batch: int, degree: int) -> dict[str, 
         return resnet_work(architecture, micro_batch, degree, number)
     raise SpecError(
         f"model {model.name!r}: family {model.family!r} has no estimates of single operators, "
-        "expected to plan whole layers: --space planner or --runtime megatron"
+        "expected gpt, t5 or resnet; `cost_model=native` plans its whole layers"
     )
 
 

@@ -59,7 +59,7 @@ def analytic_layers(
     SpecError: samples below 1, or a device type without a figure that this needs.
     """
     sizes = check_samples((*model.micro_batches, *samples))
-    cluster.check_figures(model.precision)
+    cluster.check_figures(model.precision, model.name)
     decoder = as_decoder(model.architecture)
     flash = flash_attention(cluster)
     chain = _Chain(model) if decoder is None else _DecoderChain(decoder, model.precision, flash)

@@ -164,10 +164,9 @@ def _of_totals(table: Measurements, wanted: Wanted) -> LayerProfile:
     }
     for name, size in sizes.items():
         if size is None:
-            option = {"hidden": "--hidden-size", "sequence": "--sequence-length"}[name]
             raise ProfileError(
-                f"{table.source}: column {name!r}: found nothing, expected a number ({option}, or "
-                "--model FILE, says it too)"
+                f"{table.source}: column {name!r}: found nothing, expected a number (`{name}`, or "
+                "`model`, says it too)"
             )
     profile = _with_turn(metis_profile(table, wanted))
     return metis_layer_profile(profile, hidden=sizes["hidden"], sequence=sizes["sequence"])

@@ -123,7 +123,7 @@ def check_layer_count(profile: MetisProfile, asked: int) -> None:
     if asked != profile.layers:
         raise ProfileError(
             f"{profile.source}: profiled with {profile.layers} layers, found {asked} asked: "
-            f"use --num-layers {profile.layers}"
+            f"`num_layers={profile.layers}` would do"
         )
 
 

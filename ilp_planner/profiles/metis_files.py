@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import OutputError, ProfileError
-from ilp_planner.files import read_json, to_json, write_text
+from ilp_planner.files import missing_folder, read_json, to_json, write_text
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import MetisProfile, MetisRow, file_name, total
 
@@ -41,7 +41,7 @@ def read_metis_profile(folder: Path, *, model_file: str | None = None) -> MetisP
     ProfileError: one line with the file, the key, what was found and what was expected.
     """
     if not folder.is_dir():
-        raise ProfileError(f"{folder}: no such profile folder")
+        raise ProfileError(missing_folder(folder, f"files {PATTERN}"))
     files: dict[LayerKey, str] = {}
     strays = []
     for name in sorted(path.name for path in folder.iterdir() if path.suffix == ".json"):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.measurements import Measurements
 
 MOST_LAYERS = 20_000  # of a model; a range up to a million is a mistake, and would fill the memory
-OPTIONS = {"sequence": "--sequence-length", "hidden": "--hidden-size"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +91,13 @@ def _of_size(
     if asked is not None and known and asked not in known:
         raise ProfileError(
             f"{table.source}: rows of record {record.value!r}: found {column} {found}, expected "
-            f"{asked}, which is the model's (--model) or what {OPTIONS[column]} says"
+            f"{asked}, which is the model's (`model`) or what `{column}` says"
         )
     if asked is None:
         if len(known) > 1:
             raise ProfileError(
                 f"{table.source}: rows of record {record.value!r}: found {column} {found}, "
-                f"expected one of them: {OPTIONS[column]} or --model chooses"
+                f"expected one of them: `{column}` or `model` chooses"
             )
         return frame
     return frame[frame[column].isna() | (frame[column] == asked)]
@@ -113,7 +112,7 @@ def _of_dtype(
     if asked not in known:
         raise ProfileError(
             f"{table.source}: rows of record {record.value!r}: found dtype {', '.join(known)}, "
-            f"expected {asked or 'one of them: --model chooses by its precision'}"
+            f"expected {asked or 'one of them: `model` chooses by its precision'}"
         )
     return frame[(frame["dtype"] == "") | (frame["dtype"] == asked)]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 COMMENT = "#"
 VERSION = 1
+WORDS = 4  # that the name of a column may have
 TITLE = "ilp-plan profile, version"  # stands before the number in the first line
 
 
@@ -45,6 +47,7 @@ def read_table_text(path: Path) -> TableText:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ProfileError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    refuse_other_kind(path, FileKind.PROFILE, ProfileError)
     lines = list(io.StringIO(text))
     head = 0
     while head < len(lines) and (lines[head].startswith(COMMENT) or not lines[head].strip()):
@@ -54,9 +57,11 @@ def read_table_text(path: Path) -> TableText:
         raise ProfileError(f"{path}: expected a header with the columns record, ..., found none")
     names, *rows = _cells(lines[head:], head, path)
     if "record" not in names[1]:
+        prose = any(len(name.split()) > WORDS for name in names[1])
+        there = f"a sentence in line {names[0]}" if prose else ", ".join(names[1][:6])
         raise ProfileError(
-            f"{path}: column 'record' is missing, found {', '.join(names[1][:6])}: expected a "
-            "native table (`ilp-plan profile import` makes one of other formats)"
+            f"{path}: column 'record' is missing, found {there}: expected a native table "
+            "(`ilp-plan profile import` makes one of other formats)"
         )
     filled = [(line, row) for line, row in rows if any(row)]
     for line, row in filled:

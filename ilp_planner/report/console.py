@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ilp_planner.report.grid import GAP, blocks, wrapped
-
 from ilp_planner.kernels import before_compiling
+from ilp_planner.report.grid import GAP, blocks, wrapped
 
 if TYPE_CHECKING:
     from rich.table import Table

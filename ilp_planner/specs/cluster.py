@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.architecture import check_counts
+from ilp_planner.specs.model import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
-ADVICE = "to plan operator by operator; --cost-model native plans mixed clusters layer by layer"
+ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"
 
 
 def check_positive(**values: float) -> None:
@@ -86,10 +87,9 @@ class Device:
         if self.sustained is None:
             raise self._missing("sustained")
         if precision not in self.peak:
-            known = ", ".join(self.peak)
             raise SpecError(
                 f"device {self.name!r}: peak must have {precision!r}, which the model needs, "
-                f"found {known}"
+                f"found {', '.join(self.peak)}"
             )
         return self.sustained * self.peak[precision]
 
@@ -108,7 +108,7 @@ class Device:
     def _missing(self, key: str) -> SpecError:
         return SpecError(
             f"device {self.name!r}: {key} is missing, which an analytic profile needs "
-            "(a measured one, --profile FORMAT:PATH, does without, unless --runtime is megatron)"
+            "(a measured one, `profile=FORMAT:PATH`, does without, unless for `space=megatron`)"
         )
 
 
@@ -256,8 +256,12 @@ class ClusterSpec:
         """Links depend on nothing but the device types of their ends."""
         return not self.matrix
 
-    def check_figures(self, precision: str) -> None:
+    def check_figures(self, precision: str, model: str) -> None:
         """See that every device type has the figures that estimates need.
+
+        Parameters
+        ----------
+        precision: of the model; model: its name, for messages.
 
         Raises
         ------
@@ -268,7 +272,18 @@ class ClusterSpec:
                 self.device_types[name].arithmetic(precision)
                 _ = self.device_types[name].streaming
             except SpecError as error:
-                raise SpecError(f"cluster {self.name!r}: {error}") from None
+                raise SpecError(
+                    f"cluster {self.name!r}: {error}{self._other_precision(precision, model)}"
+                ) from None
+
+    def _other_precision(self, precision: str, model: str) -> str:
+        """Return which precision would do where some device type has no figure for the asked one;
+        empty where none would."""
+        peaks = [self.device_types[name].peak or {} for name in self.type_names]
+        shared = [p for p in PRECISIONS if all(p in peak for peak in peaks)]
+        if precision in shared or not shared:
+            return ""
+        return f'; precision = "{shared[0]}" in the file of model {model!r} would do'
 
     def link(self, a: int, b: int) -> Link:
         """Return the link from a device of node a to one of node b; inside the node when a is b."""

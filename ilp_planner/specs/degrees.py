@@ -87,15 +87,15 @@ def expert_misfits(model: Decoder, ep: int, etp: int, ranks: int = 0) -> Iterato
 
 def pipeline_misfits(layers: int, pp: int, virtual: int) -> Iterator[Misfit]:
     """Yield whether layers do not split evenly over stages; a layout would split them unevenly."""
-    if layers % pp:
+    if virtual > 1 and pp == 1:
+        yield Misfit(name="virtual", found=virtual, rule="1 with pp 1", repair=1)
+    elif layers % pp:
         rule = f"a divisor of {layers} layers, or a layout"
         yield Misfit(name="pp", found=pp, rule=rule, repair=nearest_divisor(pp, layers))
     elif layers // pp % virtual:
         rule = f"a divisor of the {layers // pp} layers of a stage, or a layout"
         repair = nearest_divisor(virtual, layers // pp)
         yield Misfit(name="virtual", found=virtual, rule=rule, repair=repair)
-    if virtual > 1 and pp == 1:
-        yield Misfit(name="virtual", found=virtual, rule="1 with pp 1", repair=1)
 
 
 def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:

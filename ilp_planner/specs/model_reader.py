@@ -28,7 +28,11 @@ def read_model(path: Path | str) -> ModelSpec:
     SpecError: one line with the file, the key, what was found and what was expected.
     """
     root = read_toml(Path(path), KEYS)
-    family = root.choice("family", tuple(ARCHITECTURES))
+    family = root.choice(
+        "family",
+        tuple(ARCHITECTURES),
+        "decoder: Llama, Mistral, Qwen, DeepSeek and other decoder-only transformers",
+    )
     architecture = _read_architecture(root, family)
     export = root.table("export", optional=True)
     with root.blamed():

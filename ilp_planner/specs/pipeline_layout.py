@@ -9,7 +9,7 @@ Stage k of the text is virtual stage k // pp of pipeline rank k % pp.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ilp_planner.errors import SpecError
@@ -80,6 +80,36 @@ def split_layout(layers: list[int], *, prediction_layers: int = 0) -> PipelineLa
                 loss=k == last,
             )
             for k, count in enumerate(layers)
+        )
+    )
+
+
+def balanced_layout(layers: int, stages: int, *, prediction_layers: int = 0) -> PipelineLayout:
+    """Return the layout that spreads layers over stages as evenly as can be, more of them first."""
+    each, more = divmod(layers, stages)
+    counts = [each + (k < more) for k in range(stages)]
+    return split_layout(counts, prediction_layers=prediction_layers)
+
+
+def with_layers(layout: PipelineLayout, layers: int) -> PipelineLayout:
+    """Return a layout with so many layers, as like the given one as can be: one more or less in as
+    many stages as it takes; all anew where that is not enough."""
+    stages = layout.stages
+    missing = layers - layout.layers
+    step = 1 if missing > 0 else -1
+    # Those with fewest layers get one more, those with most lose one.
+    order = sorted(
+        (k for k, stage in enumerate(stages) if stage.layers),
+        key=lambda k: step * stages[k].layers,
+    )
+    if abs(missing) > len(order):
+        prediction = sum(stage.prediction_layers for stage in stages)
+        return balanced_layout(layers, len(stages), prediction_layers=prediction)
+    changed = set(order[: abs(missing)])
+    return PipelineLayout(
+        tuple(
+            replace(stage, layers=stage.layers + step) if k in changed else stage
+            for k, stage in enumerate(stages)
         )
     )
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.errors import SpecError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 if TYPE_CHECKING:
@@ -71,13 +72,13 @@ class Table:
         """Return a non-empty string."""
         return self._read(key, default, "a text", _text)
 
-    def choice(self, key: str, options: Sequence[str]) -> str:
-        """Return one of the options."""
+    def choice(self, key: str, options: Sequence[str], hint: str = "") -> str:
+        """Return one of the options. hint: what to say of them where none is near."""
         value = self.text(key)
         if value not in options:
             near = difflib.get_close_matches(value, options, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise self.error(f"{key} must be one of {', '.join(options)}, found {value!r}{hint}")
+            meant = f" (did you mean {near[0]!r}?)" if near else f" ({hint})" if hint else ""
+            raise self.error(f"{key} must be one of {', '.join(options)}, found {value!r}{meant}")
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
@@ -243,7 +244,8 @@ class Table:
         value = self._get(key, None)
         with self.blamed():
             # A number without a unit goes to the parser too: its message shows what one looks like.
-            return parse(value if isinstance(value, str) else _shown(value), what=key)
+            bare = isinstance(value, str | int | float) and not isinstance(value, bool)
+            return parse(value if bare else _shown(value), what=key)
 
 
 def read_toml(path: Path, keys: Sequence[str]) -> Table:
@@ -266,6 +268,7 @@ def read_toml(path: Path, keys: Sequence[str]) -> Table:
     except UnicodeDecodeError:
         raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
     except tomllib.TOMLDecodeError as error:
+        refuse_other_kind(path, FileKind.SPEC, SpecError)
         match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
         problem, place = match.groups() if match else (str(error), "")
         where = f"{place}: " if place else ""

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.specs.architecture import check_counts
-from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout
+from ilp_planner.specs.pipeline_layout import (
+    PipelineLayout,
+    balanced_layout,
+    even_layout,
+    with_layers,
+    write_layout,
+)
 
 if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder
@@ -194,13 +200,18 @@ class TrainingJob:
             )
             object.__setattr__(self, "layout", even)
         if len(self.stages) % self.pp:
+            layers, prediction = self.model.layers, self.model.prediction_layers
+            fitting = balanced_layout(layers, self.pp, prediction_layers=prediction)
             raise ValueError(
-                f"a layout of {len(self.stages)} stages is not divisible by pp {self.pp}"
+                f"{len(self.stages)} virtual stages cannot be dealt to {self.pp} ranks (pp); "
+                f"layouts of {self.pp}, {2 * self.pp} ... stages can, such as "
+                f"{write_layout(fitting)!r}"
             )
         if self.pipeline.layers != self.model.layers:
+            fitting = with_layers(self.pipeline, self.model.layers)
             raise ValueError(
                 f"a layout must have the model's {self.model.layers} layers, "
-                f"found {self.pipeline.layers}"
+                f"found {self.pipeline.layers}; {write_layout(fitting)!r} has them"
             )
 
     @property

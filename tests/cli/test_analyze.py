@@ -260,7 +260,15 @@ def test_a_changed_input_is_found(ilp_plan: Command, saved: Path) -> None:
             "--tp 2 --world-size 15",
             "--world-size: found 15, expected a multiple of tp 2 x pp 1 x cp 1 = 2; 16 would do",
         ),
-        ("--layout Et*25L", "--layout: a layout must have the model's 24 layers, found 25"),
+        (
+            "--layout Et*25L",
+            "--layout: a layout must have the model's 24 layers, found 25; 'Et*24L' has them",
+        ),
+        (
+            "--pp 4 --layout Et*12|t*12L",
+            "--layout: 2 virtual stages cannot be dealt to 4 ranks (pp); layouts of 4, 8 ... "
+            "stages can, such as 'Et*6|t*6|t*6|t*6L'",
+        ),
         ("--layout nonsense", "--layout: pipeline layout 'nonsense': expected E, t, m, L"),
         ("--layout Et*24mL", "--layout: found 1 layers of multi-token prediction (m)"),
         ("--ep 2", "--ep: found 2, expected a model with experts; 1 would do"),
@@ -359,3 +367,11 @@ def test_a_large_job_in_a_process_of_its_own_loads_nothing_heavy() -> None:
     assert code_ == "0"
     assert "16,384 = tp 8 x pp 16 x cp 1 x dp 128" in done.stdout
     assert not {"pandas", "ortools", "numba", "torch", "pulp"} & set(loaded)
+
+
+def test_a_card_is_sold_with_the_name_of_decimal_units(ilp_plan: Command) -> None:
+    job = ("analyze", "--model", "gpt3-1.3b", "--device-memory")
+    done = ilp_plan(*job, "80GB")
+    assert "--device-memory 80GB is 74.51 GiB; a card sold as 80 GB has 80 GiB" in done.out
+    assert "--device-memory 80GiB" in done.out
+    assert "a card sold" not in ilp_plan(*job, "80GiB").out

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -44,6 +45,7 @@ def changed(text: str, old: str, new: str) -> str:
         ("layers = 2", "layer = 2", ["unknown key 'layer'", "did you mean 'layers'"]),
         ("hidden = 256\n", "", ["hidden is missing"]),
         ('family = "gpt"', 'family = "gtp"', ["family", "did you mean 'gpt'"]),
+        ('family = "gpt"', 'family = "llama"', ["family", "decoder: Llama, Mistral, Qwen"]),
     ],
 )
 def test_model_file(ilp_plan: Command, old: str, new: str, words: list[str]) -> None:
@@ -57,7 +59,8 @@ def test_model_file(ilp_plan: Command, old: str, new: str, words: list[str]) -> 
     [
         ("devices = 2", "devices = 0", ["devices", "0"]),
         ('memory = "8 GiB"', 'memory = "-3 GiB"', ["memory must be positive", "-3 GiB"]),
-        ('memory = "8 GiB"', "memory = 8", ["memory", "unit"]),
+        ('memory = "8 GiB"', "memory = 8", ["memory", "'8 GB'", "found 8"]),
+        ('memory = "8 GiB"', 'memory = "8 gigs"', ["memory", "'8 GiB' or '8 GB'", "'8 gigs'"]),
         ('memory = "8 GiB"', 'memory = "many"', ["memory", "many"]),
         ('bandwidth = "40 GB/s"', 'bandwith = "40 GB/s"', ["did you mean 'bandwidth'"]),
     ],
@@ -106,7 +109,9 @@ def test_missing_spec_names_the_nearest(ilp_plan: Command) -> None:
         (["--output", "nowhere/p.json"], 1, ["nowhere/p.json", "no such folder"]),
         (["--output", "."], 1, ["is a folder"]),
         (["--modle", "x"], 2, [NO_OPTION, "--model"]),
-        (["extra"], 2, ["extra"]),
+        (["extra"], 2, ["--model: found tiny.toml", "extra"]),
+        (["--cost-model", "magic"], 2, ["--cost-model': 'magic' is not one of 'native'"]),
+        (["--profile", "table:"], 2, ["--profile", "without a file, expected FILE.csv"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -207,3 +212,95 @@ def test_a_plan_that_was_tampered_with(ilp_plan: Command, saved: Path) -> None:
     assert done.code == 1
     assert "plan.json: result.objective_s: found" in done.err
     assert done.err.count("\n") == 1
+
+
+# ---- files in the wrong place -------------------------------------------------------------------
+
+PROFILE_CSV = HEADER + "encoder-embedding,1,2,3,4,5,6,7,8\n"
+FILES = {
+    "prof.csv": PROFILE_CSV,
+    "run.sh": "#!/bin/bash\ntorchrun pretrain_gpt.py --num-layers 2\n",
+    "run.args.json": '{"format": "megatron-lm launch", "argv": []}',
+    "aceso.json": '{"model_name": "gpt", "num_ops_in_each_stage": [1]}',
+    "config.json": '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}',
+    "words.md": "# Words\n\nGive it a model, a cluster and a profile: it plans, and so on.\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evaluate", "prof.csv"], ["found a profile", "the .json of `ilp-plan solve --output`"]),
+        (["evaluate", "tiny.toml"], ["found a model or a cluster", "expected a saved plan"]),
+        (["evaluate", "run.sh"], ["found a launch of Megatron-LM", "`ilp-plan import megatron`"]),
+        (["evaluate", "run.args.json"], ["found a launch of Megatron-LM"]),
+        (["evaluate", "aceso.json"], ["found a plan of Aceso's", "`ilp-plan import aceso`"]),
+        (["solve", "plan.json"], ["found a saved plan", "expected a model or a cluster in TOML"]),
+        (["solve", "config.json"], ["a Hugging Face configuration", "gpt3-1.3b", "llama3-8b"]),
+        (["profile", "check", "plan.json"], ["found a saved plan", "the .csv of"]),
+        (["profile", "check", "words.md"], ["found a sentence in line 3", "a native table"]),
+        (["import", "megatron", "plan.json", "--output", "o.json"],
+         ["a saved plan, which `ilp-plan evaluate` judges", "an exported .args.json"]),
+        (["import", "megatron", "config.json", "--output", "o.json"], ["a Hugging Face"]),
+    ],
+    ids=lambda value: " ".join(value[:3]),
+)  # fmt: skip
+def test_a_file_of_another_kind(
+    ilp_plan: Command, saved: Path, arguments: list[str], words: list[str]
+) -> None:
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    refused(ilp_plan(*arguments), 1, next(a for a in arguments if "." in a), *words)
+    assert not Path("o.json").exists()
+
+
+def test_a_cluster_where_a_model_goes(ilp_plan: Command) -> None:
+    refused(ilp_plan("solve", "a100-4x8"), 1, "found one of the clusters")
+
+
+def test_a_folder_of_nearly_that_name(ilp_plan: Command, tiny: list[str]) -> None:
+    Path("database").mkdir()
+    Path("tiny.toml").write_text(MODEL)
+    done = ilp_plan("solve", *tiny, "--profile", "aceso:databse")
+    refused(done, 1, "databse: no such profile folder, expected a folder with", "'database'?")
+
+
+# ---- repairs that are offered work --------------------------------------------------------------
+
+
+def test_model_and_cluster_by_position(ilp_plan: Command, fake: SimpleNamespace) -> None:
+    assert ilp_plan("solve", "tiny.toml", "pair.toml", "--global-batch-size", "64").code == 0
+    assert (
+        ilp_plan("solve", "tiny.toml", "--cluster", "pair.toml", "--model", "tiny.toml").code == 0
+    )
+    done = ilp_plan("solve", "tiny.toml", "pair.toml", "--cluster", "a100-4x8")
+    refused(done, 2, "--cluster: found a100-4x8", "pair.toml", "expected one")
+    assert len(fake.calls) == 2
+
+
+def test_a_precision_that_the_devices_have(ilp_plan: Command) -> None:
+    tiny = ["--global-batch-size", "4", "--time-limit", "20"]
+    model = Path(__file__).parents[2].joinpath("models/qwen2.5-7b.toml").read_text()
+    model = re.sub(r"(?m)^layers = .*", "layers = 2", model)
+    Path("bf16.toml").write_text(model)
+    done = ilp_plan("solve", "bf16.toml", "v100-32gb-1x4", "--runtime", "megatron", *tiny)
+    refused(
+        done, 1, "'v100-32gb-1x4'", "'v100-sxm2-32gb'", "bf16", "of model 'qwen2.5-7b' would do"
+    )
+    repair = re.search(r'precision = "\w+"', done.err)
+    assert repair
+    Path("fixed.toml").write_text(changed(model, 'precision = "bf16"', repair[0]))
+    done = ilp_plan("solve", "fixed.toml", "v100-32gb-1x4", "--runtime", "megatron", *tiny)
+    assert done.code == 0, done.err
+
+
+def test_aceso_costs_for_a_decoder(ilp_plan: Command) -> None:
+    named = ("llama3-8b", "b200-1x8", "--time-limit", "60", "--global-batch-size", "8")
+    for options in ((), ("--space", "planner"), ("--runtime", "megatron")):
+        done = ilp_plan("solve", *named, "--cost-model", "aceso", *options)
+        assert done.code in (1, 2)
+        assert done.err.count("\n") == 1
+        assert "--cost-model native" in done.err
+        if options:
+            done = ilp_plan("solve", *named, "--cost-model", "native", *options)
+            assert done.code == 0, done.err

@@ -1,6 +1,7 @@
 """`ilp-plan import megatron` and `ilp-plan export --to megatron`: there and back."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,3 +143,38 @@ def test_a_plan_that_megatron_cannot_run(ilp_plan: Command, saved: Path) -> None
     assert done.code == 1
     assert done.err.startswith("ilp-plan: plan.json: ")
     assert not Path("run.sh").exists()
+
+
+@pytest.mark.parametrize("joint", [" ", "="])
+def test_arguments_alone_are_a_launch(ilp_plan: Command, joint: str) -> None:
+    words = LINE.removeprefix("pretrain_gpt.py ")
+    line = re.sub(r"(--[a-z-]+) (?=[^-])", rf"\1{joint}", words)
+    done = ilp_plan("import", "megatron", line, *CLUSTER, "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert read_saved(Path("plan.json")).plan.global_batch == 16
+
+
+def test_dropout_that_the_line_leaves_to_megatron(ilp_plan: Command) -> None:
+    line = LINE.replace("--hidden-dropout 0 --attention-dropout 0 ", "")
+    named = (*CLUSTER, "--output", "plan.json", "--model", "own.toml")
+    assert ilp_plan("import", "megatron", LINE, *CLUSTER, "--output", "own.json").code == 0
+    Path("own.toml").write_text(Path("own-model.toml").read_text())
+    done = ilp_plan("import", "megatron", line, *named)
+    assert done.code == 1
+    repair = re.search(r"dropout: found 0.0, expected 0.1 .*: add (--.*) to it", done.err)
+    assert repair, done.err
+    assert ilp_plan("import", "megatron", f"{line} {repair[1]}", *named).code == 0
+
+
+def test_an_order_of_ranks_that_other_runtimes_lack(ilp_plan: Command) -> None:
+    """The refusal says which plans have no order; such a plan of the same model is exported."""
+    line = f"{LINE} --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping --global-batch-size 32"
+    named = ("--cluster", "a100-4x8", "--output", "plan.json")
+    assert ilp_plan("import", "megatron", line, *named).code == 0
+    done = ilp_plan("export", "plan.json", "--to", "torchtitan", "--output", "job.toml")
+    assert done.code == 1
+    repair = re.search(r"settings.order: .*; plans of one stage, which (--\S+ \d+) asks", done.err)
+    assert repair, done.err
+    asked = ("plan-model.toml", "a100-4x8", "--runtime", "megatron", "--global-batch-size", "32")
+    assert ilp_plan("solve", *asked, *repair[1].split(), "--output", "one.json").code == 0
+    assert ilp_plan("export", "one.json", "--to", "torchtitan", "--output", "job.toml").code == 0

@@ -247,7 +247,7 @@ def test_bad_input_is_one_line(ilp_plan: Command, arguments: tuple[str, ...], wo
         ),
         (("--profile", "rows.csv,,links.csv"), "expected FILE.csv,FILE.csv"),
         (("--profile", "nope.csv"), "nope.csv: no such file"),
-        (("--profile", "table:"), "expected table:FILE.csv"),
+        (("--profile", "table:"), "expected FILE.csv"),
         (("--profile", "rows.csv,rows.csv"), "has two rows, expected one"),
         (("--profile", "rows.csv", "--model", "gpt3-1.3b"), "expected 2048, which is the model's"),
         (("--profile", "rows.csv", "--cost-model", "amp"), "expected --profile amp:FILE"),

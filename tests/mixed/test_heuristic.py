@@ -203,7 +203,7 @@ def test_a_space_without_parts_is_proved_empty(solver: str) -> None:
 
 
 def test_the_best_plans_in_order_take_a_proof() -> None:
-    with pytest.raises(UsageError, match="--top: found 3 with --solver anneal, a heuristic"):
+    with pytest.raises(UsageError, match="top: found 3 with `solver=anneal`, a heuristic"):
         solve_groups(room_problem(), solver="anneal", top=3)
 
 

@@ -295,15 +295,15 @@ def test_more_work_takes_longer_and_faster_devices_less(family, samples, factor)
             {"peak": {"fp32": 1e13}},
             [1],
             "cluster 'room': device 'slow': peak must have 'fp16', which the model needs, "
-            "found fp32",
+            "found fp32; precision = \"fp32\" in the file of model 'gpt' would do",
         ),
         *(
             (
                 {key: None},
                 [1],
                 f"cluster 'room': device 'slow': {key} is missing, which an analytic profile needs "
-                "(a measured one, --profile FORMAT:PATH, does without, "
-                "unless --runtime is megatron)",
+                "(a measured one, `profile=FORMAT:PATH`, does without, "
+                "unless for `space=megatron`)",
             )
             for key in ("peak", "sustained", "memory_bandwidth")
         ),

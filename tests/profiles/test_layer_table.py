@@ -245,5 +245,5 @@ def test_metis_files_give_the_same_layers() -> None:
 @needs_data
 def test_metis_files_need_the_sizes_of_the_model() -> None:
     table = metis_table(read_metis_profile(SAMPLES))
-    with pytest.raises(ProfileError, match=r"'hidden': found nothing.*--hidden-size"):
+    with pytest.raises(ProfileError, match=r"'hidden': found nothing.*`hidden`"):
         layer_profile(table)

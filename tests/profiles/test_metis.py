@@ -9,7 +9,7 @@ def test_layers_asked_and_profiled():
     profile = synthetic_profile({"A100": 1.0}, 3)
     check_layer_count(profile, 3)
     for asked in (2, 12):
-        with pytest.raises(ProfileError, match=rf"found {asked} asked: use --num-layers 3$"):
+        with pytest.raises(ProfileError, match=rf"found {asked} asked: `num_layers=3` would do$"):
             check_layer_count(profile, asked)
 
 

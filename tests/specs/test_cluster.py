@@ -187,7 +187,7 @@ def test_several_types_and_unequal_nodes_are_refused_when_asked_for_one():
         types=("gpu", "old"),
     )
     assert (spec.node_count, spec.device_count) == (4, 20)
-    advice = r"\(to plan operator by operator; --cost-model native plans mixed clusters layer"
+    advice = r"\(to plan operator by operator; `cost_model=native` plans mixed clusters layer"
     with pytest.raises(
         SpecError, match=rf"'lab': nodes must have devices of one type, found gpu, old {advice}"
     ):

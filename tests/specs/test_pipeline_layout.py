@@ -1,5 +1,7 @@
 """Layouts of pipelines as text: what is written is read back, and nonsense is refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from ilp_planner.specs.pipeline_layout import (
     even_layout,
     read_layout,
     split_layout,
+    with_layers,
     write_layout,
 )
 
@@ -66,3 +69,15 @@ def test_bad_texts(text: str, said: str):
 def test_uneven_split_is_refused():
     with pytest.raises(ValueError, match="not divisible"):
         even_layout(33, 4)
+
+
+@given(layouts(), st.integers(1, 60))
+def test_a_layout_with_other_layers_is_as_like_as_can_be(layout: PipelineLayout, layers: int):
+    mended = with_layers(layout, layers)
+    assert mended.layers == layers
+    assert len(mended.stages) == len(layout.stages)
+    held = sum(stage.layers > 0 for stage in layout.stages)
+    if abs(layers - layout.layers) <= held:
+        for old, new in zip(layout.stages, mended.stages, strict=True):
+            assert abs(old.layers - new.layers) <= 1
+            assert replace(old, layers=0) == replace(new, layers=0)

@@ -158,7 +158,7 @@ class MegatronCosts:
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> NoReturn:
         """Refuse: plans of this cost model are searched in a space of their own."""
-        raise SpecError("--space megatron: expected, as it is the only one with these costs")
+        raise SpecError("`space=megatron`: expected, as it is the only one with these costs")
 
     def send(
         self,
@@ -169,7 +169,7 @@ class MegatronCosts:
         cluster: ClusterSpec,
     ) -> NoReturn:
         """Refuse likewise."""
-        raise SpecError("--space megatron: expected, as it is the only one with these costs")
+        raise SpecError("`space=megatron`: expected, as it is the only one with these costs")
 
     def with_settings(self, **changes: object) -> Settings:
         """Return the settings of all plans with some changed."""

@@ -68,7 +68,7 @@ def read_arguments(
         environment=_merged(environment, launch.environment),
     )
     said = world or launch.world
-    ranks = said or _smallest(args)
+    ranks = said or smallest_world(args)
     return MegatronArguments(
         values=values,
         world=ranks,
@@ -159,16 +159,6 @@ def data_parallel_of(args: MegatronArguments) -> int:
         * args.whole("context_parallel_size")
     )
     return max(1, args.world // max(1, model))
-
-
-def _smallest(args: MegatronArguments) -> int:
-    return smallest_world(
-        args.whole("tensor_model_parallel_size"),
-        args.whole("pipeline_model_parallel_size"),
-        args.whole("context_parallel_size"),
-        args.whole("expert_model_parallel_size"),
-        args.whole("expert_tensor_parallel_size"),
-    )
 
 
 def _merged(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # Where: Megatron's own checks before anything is built, in their order, and what comes after.
 PARSE, VALIDATE, CONFIG = "parse_args", "validate_args", "TransformerConfig"
@@ -20,8 +20,8 @@ class Finding:
     """One rule that arguments break.
 
     flag: the argument, as it is typed. found: of what its parser refuses, all there is to say.
-    stage: one of STAGES. fix: what would repair it, where one
-    value does.
+    stage: one of STAGES. fix: what would repair it, where one value does; others: what else might,
+    in this order (`repairs` says how they are written).
     """
 
     flag: str
@@ -29,6 +29,7 @@ class Finding:
     expected: str = ""
     stage: str = VALIDATE
     fix: str = ""
+    others: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def rejected(self) -> bool:

@@ -14,6 +14,8 @@ from ilp_planner.formats.megatron.flags import flags
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.formats.megatron.values import MegatronArguments
+
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Options of torchrun that stand alone; all others take a value.
 ALONE = {"standalone", "no-python", "run-path", "module", "m", "use-env", "no-use-env"}
@@ -98,8 +100,18 @@ def _launch(
     )
 
 
-def smallest_world(tp: int, pp: int, cp: int, ep: int, etp: int) -> int:
+def smallest_world(args: MegatronArguments) -> int:
     """Return the fewest ranks that hold one replica of everything."""
+    tp, pp, cp, ep, etp = (
+        args.whole(key)
+        for key in (
+            "tensor_model_parallel_size",
+            "pipeline_model_parallel_size",
+            "context_parallel_size",
+            "expert_model_parallel_size",
+            "expert_tensor_parallel_size",
+        )
+    )
     return math.lcm(max(1, tp * pp * cp), max(1, (etp or tp) * ep * pp))
 
 

@@ -8,7 +8,7 @@ out. Those that Megatron checks only when it builds or runs the model are here a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron import rules_build as build
@@ -17,13 +17,22 @@ from ilp_planner.formats.megatron import rules_parallel as parallel
 from ilp_planner.formats.megatron import rules_pipeline as pipeline
 from ilp_planner.formats.megatron import rules_training as training
 from ilp_planner.formats.megatron.findings import PARSE, STAGES, Finding
+from ilp_planner.formats.megatron.repairs import with_working_repairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ilp_planner.formats.megatron.repairs import Broken
     from ilp_planner.formats.megatron.values import MegatronArguments
 
-    Rule = Callable[[MegatronArguments], Iterable[Finding]]
+    class Rule(Protocol):
+        """One check of arguments."""
+
+        __name__: str
+
+        def __call__(self, a: MegatronArguments, /) -> Iterable[Finding]:
+            """Yield what is wrong."""
+
 
 # What all others build on: each is asked only where those before it hold. In Megatron's order.
 FIRST: tuple[Rule, ...] = (
@@ -83,13 +92,17 @@ class Verdict:
 
 def check_arguments(args: MegatronArguments) -> tuple[Finding, ...]:
     """Return the rules that arguments break, those first that Megatron meets first."""
+    broken = _broken(args)
+    return with_working_repairs(args, broken, _broken) if broken else ()
+
+
+def _broken(args: MegatronArguments) -> list[Broken]:
+    """Return the names of the rules that arguments break, and what they find."""
     for rule in FIRST:
-        if found := tuple(rule(args)):
+        if found := [(rule.__name__, finding) for finding in rule(args)]:
             return found
-    findings: list[Finding] = []
-    for rule in RULES:
-        findings.extend(rule(args))
-    return tuple(sorted(findings, key=lambda finding: STAGES.index(finding.stage)))
+    found = [(rule.__name__, finding) for rule in RULES for finding in rule(args)]
+    return sorted(found, key=lambda broken: STAGES.index(broken[1].stage))
 
 
 def check_environment(args: MegatronArguments) -> tuple[Finding, ...]:

@@ -129,6 +129,7 @@ def check_states(a: MegatronArguments) -> Iterator[Finding]:
 def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
     """What the first forward pass shows of sequences and experts."""
     tp, cp, sequence = a.whole(TP), a.whole(CP), sequence_of(a)
+    unit = (2 if cp > 1 else 1) * tp * cp
     if sequence_parallel_of(a) and sequence % (tp * cp):
         yield Finding(
             flag="--seq-length",
@@ -136,7 +137,8 @@ def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
             expected=f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
             "--context-parallel-size with --sequence-parallel",
             stage=RUN,
-            fix=f"--seq-length {nearest_multiple(sequence, (2 if cp > 1 else 1) * tp * cp)}",
+            fix=f"--seq-length {nearest_multiple(sequence, unit)}",
+            others=(f"--seq-length {max(1, sequence // unit) * unit}",),
         )
     experts = a.whole("num_experts")
     if experts and tp > 1 and not sequence_parallel_of(a):

@@ -65,6 +65,7 @@ def check_sizes(a: MegatronArguments) -> Iterator[Finding]:
             found=str(sequence),
             expected=f"a multiple of {2 * cp} = 2 x --context-parallel-size ({cp})",
             fix=f"--seq-length {nearest_multiple(sequence, 2 * cp)}",
+            others=(f"--seq-length {max(1, sequence // (2 * cp)) * 2 * cp}",),
         )
     if a.whole("max_position_embeddings") < sequence:
         yield Finding(

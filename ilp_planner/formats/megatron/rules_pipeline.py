@@ -17,7 +17,7 @@ from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
 from ilp_planner.formats.megatron.rules_parallel import PP, model_size
 from ilp_planner.formats.megatron.settings import granularity_of
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
-from ilp_planner.specs.pipeline_layout import split_layout, write_layout
+from ilp_planner.specs.pipeline_layout import balanced_layout, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,7 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
                 found=f"{stages} stages",
                 expected=f"a multiple of {PIPELINE} ({pp})",
                 fix=f"{PIPELINE} {nearest_divisor(pp, stages)}",
+                others=(_even_as_can_be(a, layers, pp),),
             )
     elif a.given(EACH):
         yield from _check_each(a, counted, pp)
@@ -72,6 +73,7 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
             found=_counted(a, layers),
             expected=f"a multiple of {PIPELINE} ({pp}) or {NAMES[LAYOUT]}",
             fix=_even_as_can_be(a, layers, pp),
+            others=(f"{PIPELINE} {nearest_divisor(pp, counted)}",),
         )
     if _virtual(a) > 1:
         least = 2 if a.on("overlap_p2p_comm") else 3
@@ -103,6 +105,7 @@ def _check_each(a: MegatronArguments, counted: int, pp: int) -> Iterator[Finding
             found=_counted(a, layers_of(a)),
             expected=f"a multiple of {PIPELINE} ({pp})",
             fix=f"{PIPELINE} {nearest_divisor(pp, counted)}",
+            others=(_even_as_can_be(a, layers_of(a), pp),),
         )
     elif (counted // pp) % each:
         yield Finding(
@@ -199,6 +202,7 @@ def _check_counted(a: MegatronArguments) -> Iterator[Finding]:
             found=_counted(a, layers_of(a)),
             expected=f"a multiple of {PIPELINE} ({pp})",
             stage=CONFIG,
+            fix=_even_as_can_be(a, layers_of(a), pp),
         )
     elif counted // pp % virtual:
         yield Finding(
@@ -408,10 +412,9 @@ def _counted(a: MegatronArguments, layers: int) -> str:
 
 
 def _even_as_can_be(a: MegatronArguments, layers: int, pp: int) -> str:
-    """Return the layout that spreads the layers as evenly as can be."""
-    virtual = max(1, a.whole(VIRTUAL))
-    stages = pp * virtual
-    more = layers % stages
-    counts = [layers // stages + (k < more) for k in range(stages)]
-    layout = split_layout(counts, prediction_layers=a.whole("mtp_num_layers"))
-    return f"{NAMES[LAYOUT]} '{write_layout(layout)}'"
+    """Return the layout that spreads the layers as evenly as can be, alone as Megatron wants it."""
+    stages = pp * max(1, a.whole(VIRTUAL))
+    layout = balanced_layout(layers, stages, prediction_layers=a.whole("mtp_num_layers"))
+    others = [NAMES[key] for key in NAMES if key != LAYOUT and a[key]]
+    without = f" without {' and '.join(others)}" if others else ""
+    return f"{NAMES[LAYOUT]} '{write_layout(layout)}'{without}"

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
+from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flags
@@ -34,6 +35,7 @@ HARMLESS_OPTIONS = {
     "machine-rank",
     "local-addr",
 }
+QUOTED = re.compile(r"(['\"])([^'\"\n]*\s[^'\"\n]*)\1")  # texts with blanks
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 
 
@@ -70,12 +72,15 @@ def read_script(
     words = [_known(word, k, launch.words, path) for k, word in enumerate(launch.words)]
     if "torchrun" not in " ".join(words) and not world:
         world = _tasks(words, set_before)
-    args = read_arguments(
-        words,
-        world,
-        environment={name: without_marks(value) for name, value in launch.environment.items()},
-        source=f"{path}: line {launch.line}",
-    )
+    try:
+        args = read_arguments(
+            words,
+            world,
+            environment={name: without_marks(value) for name, value in launch.environment.items()},
+            source=f"{path}: line {launch.line}",
+        )
+    except SpecError as error:
+        raise SpecError(f"{error}{_split_text(text, str(error))}") from None
     remarks = tuple(
         f"line {other.line}: another launch, not read; the one of line {launch.line} is"
         for other in others
@@ -95,6 +100,7 @@ def read_launch(
     if launch.lstrip().startswith("-") or " -" in launch:
         return read_arguments(launch, world)
     path = Path(launch)
+    refuse_other_kind(path, FileKind.LAUNCH, SpecError)
     if path.suffix != ".json":
         return read_script(path, world, environment=environment)
     found = read_json(path, SpecError)
@@ -111,6 +117,22 @@ def read_launch(
         source=str(path),
     )
     return replace(args, devices_per_node=each) if isinstance(each, int) and each > 0 else args
+
+
+def _split_text(script: str, complaint: str) -> str:
+    """Return which quoted text with blanks the word of a complaint comes from, where an array that
+    holds the text is expanded without quotes; empty where none is."""
+    for match in QUOTED.finditer(script):
+        stray = any(f"{word!r}: expected an argument" in complaint for word in match[2].split())
+        arrays = re.findall(r"([A-Za-z_]\w*)\+?=\(", script[: match.start()])
+        bare = arrays and re.search(rf"(?<![\"\w])\$\{{{arrays[-1]}\[[@*]\]\}}", script)
+        if stray and bare:
+            at, use = (script.count("\n", 0, m.start()) + 1 for m in (match, bare))
+            return (
+                f": {match[0]} of line {at} falls apart as line {use} expands {bare[0]} without "
+                f'quotes; "${{{arrays[-1]}[@]}}" keeps it whole'
+            )
+    return ""
 
 
 def _find_launches(commands: Sequence[Command], path: Path) -> list[Command]:

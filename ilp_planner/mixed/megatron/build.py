@@ -53,10 +53,10 @@ def build_megatron_problem(
     decoder = decoder_of(model)
     check_cluster(cluster)
     limits = checked_limits(cluster, global_batch, memory_limit)
-    for option, value in (("--max-stages", max_stages), ("--max-tp", max_tp), ("--max-cp", max_cp)):
+    for name, value in (("max_stages", max_stages), ("max_tp", max_tp), ("max_cp", max_cp)):
         if value is not None and value < 1:
-            raise UsageError(f"{option}: must be at least 1, found {value}")
-    cluster.check_figures(model.precision)
+            raise UsageError(f"{name}: must be at least 1, found {value}")
+    cluster.check_figures(model.precision, model.name)
     if profile is not None:
         profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
         max_cp = 1
@@ -112,12 +112,12 @@ def _checked_profile(
         )
     if decoder.experts is not None:
         raise UsageError(
-            f"--profile {profile.source}: found experts in {model}, expected analytic: a profile "
+            f"`profile={profile.source}`: found experts in {model}, expected analytic: a profile "
             "of layers has no times by expert-parallel degree"
         )
     if max_cp is not None and max_cp > 1:
         raise UsageError(
-            f"--max-cp: found {max_cp} with --profile {profile.source}, expected 1: a profile of "
+            f"max_cp: found {max_cp} with `profile={profile.source}`, expected 1: a profile of "
             "layers has no times by context-parallel degree"
         )
     return for_cluster(profile, cluster)

@@ -202,7 +202,7 @@ def check_exportable(profile: Profile, source: str, key: str) -> list[str]:
     family = key.split("_")[0]
     if family not in MICRO_BATCHES:
         raise ProfileError(
-            f"--model: found {key!r}, expected a name that begins with one of "
+            f"model: found {key!r}, expected a name that begins with one of "
             f"{', '.join(f'{name}_' for name in MICRO_BATCHES)}, as Aceso's files have"
         )
     notes = []

@@ -224,7 +224,7 @@ def chain_job(model: Architecture, *, tp: int, micro_batch: int, dtype: str) -> 
     parts = model.tensor_parts
     if parts % tp:
         possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
-        raise UsageError(f"--tp: found {tp}, expected a divisor of {parts}: {possible}")
+        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
     return kinds[model.family](
         model=model, micro_batch=micro_batch, tp=tp, settings=Settings(precision=dtype)
     )

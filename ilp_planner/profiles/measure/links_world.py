@@ -133,7 +133,7 @@ def join_world(backend: str, timeout: float, name: str = "") -> World:
         if local >= count:
             raise MeasureError(
                 f"rank {os.environ['RANK']}: no GPU for it: found {count} on this host, expected "
-                f"at least {local + 1} (--backend gloo measures between processors)"
+                f"at least {local + 1} (`backend=gloo` measures between processors)"
             )
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)

@@ -60,7 +60,7 @@ def begun(path: Path, machine: Mapping[str, str]) -> dict[RowKey, RowStatus]:
         if there != machine.get(key):
             raise ProfileError(
                 f"{path}: {key}: found {there!r}, expected {machine.get(key)!r} to go on with it; "
-                "another --output begins a table of its own"
+                "another `output` begins a table of its own"
             )
     kept = table.frame[table.frame["status"] != RowStatus.FAILED]
     if len(kept) < len(table.frame):

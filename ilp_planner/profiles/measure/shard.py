@@ -72,7 +72,7 @@ def job_of(decoder: Decoder, *, tp: int, micro_batch: int, dtype: str) -> Traini
         parts = math.gcd(parts, decoder.hidden)  # columns of the product that joins
     if parts % tp:
         possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
-        raise UsageError(f"--tp: found {tp}, expected a divisor of {parts}: {possible}")
+        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
     return TrainingJob(
         model=decoder,
         micro_batch=micro_batch,

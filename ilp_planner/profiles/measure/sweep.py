@@ -253,7 +253,7 @@ class Sweep:
         there = self.journal.rows + len(self.known)
         rows = "a row" if there == 1 else f"{there} rows"
         kept = (
-            f"{rows} measured before are in {self.journal.path}, --resume goes on after them"
+            f"{rows} measured before are in {self.journal.path}, `resume` goes on after them"
             if there
             else "nothing was measured before"
         )

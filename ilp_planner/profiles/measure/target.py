@@ -131,7 +131,7 @@ def open_target(
             if built is None
             else "`nvidia-smi` shows whether the driver sees one"
         )
-        raise MeasureError(f"--device cuda: {why}: {hint}, or measure with --device cpu")
+        raise MeasureError(f"`device=cuda`: {why}: {hint}, or measure with `device=cpu`")
     found = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     chosen = dtype or (precision if found == "cuda" else "fp32")
     return Target(kind=found, name=name or device_name(found), dtype=chosen)

@@ -59,7 +59,7 @@ class Wish:
         if tokens is not None:
             why = "has two sequences of its own" if chain.sizes else "has no tokens"
             raise UsageError(
-                f"--sequence-length: found {tokens}, expected none: model {self.model.name!r} {why}"
+                f"sequence: found {tokens}, expected none: model {self.model.name!r} {why}"
             )
         return chain
 

@@ -218,3 +218,25 @@ def test_other_launches_are_told(tmp_path: Path) -> None:
     assert args["micro_batch_size"] == 1
     assert args.remarks == ("line 2: another launch, not read; the one of line 1 is",)
     assert args.remarks[0] in unmodelled(args)
+
+
+def test_an_array_that_is_expanded_without_quotes(tmp_path: Path) -> None:
+    """Megatron's own example for GPT-3 has a schedule of batch sizes with a blank in it."""
+    script = f"""#!/bin/bash
+TRAINING_ARGS=(
+    --micro-batch-size 1
+    --step-batch-size-schedule '0:32 2.4B:320'
+)
+torchrun --nproc-per-node 8 pretrain_gpt.py {MODEL} ${{TRAINING_ARGS[@]}}
+"""
+    path = tmp_path / "run.sh"
+    path.write_text(script)
+    with pytest.raises(SpecError) as caught:
+        read_script(path)
+    assert str(caught.value) == (
+        f"{path}: line 6: '2.4B:320': expected an argument that begins with --, found this value: "
+        "'0:32 2.4B:320' of line 4 falls apart as line 6 expands ${TRAINING_ARGS[@]} without "
+        'quotes; "${TRAINING_ARGS[@]}" keeps it whole'
+    )
+    path.write_text(script.replace("${TRAINING_ARGS[@]}", '"${TRAINING_ARGS[@]}"'))
+    assert read_script(path).text("step_batch_size_schedule") == "0:32 2.4B:320"

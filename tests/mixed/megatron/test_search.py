@@ -319,7 +319,7 @@ def test_profiles_of_other_models_are_refused():
         build_megatron_problem(
             cluster, small_model(), global_batch=4, profile=measured(cluster, (1,))
         )
-    with pytest.raises(UsageError, match="--max-cp: found 2 with --profile metis:somewhere"):
+    with pytest.raises(UsageError, match="max_cp: found 2 with `profile=metis:somewhere`"):
         build_megatron_problem(
             cluster, small_model(**SHORT), global_batch=4, max_cp=2,
             profile=measured(cluster, (1,)),
@@ -427,7 +427,7 @@ def test_unequal_nodes_and_other_families_are_refused():
     other = ModelSpec(name="t5", precision="bf16", architecture=t5)
     with pytest.raises(SpecError, match="family must be gpt or decoder"):
         build_megatron_problem(cluster, other, global_batch=8)
-    with pytest.raises(UsageError, match="--max-cp: must be at least 1, found 0"):
+    with pytest.raises(UsageError, match="max_cp: must be at least 1, found 0"):
         build_megatron_problem(cluster, small_model(), global_batch=8, max_cp=0)
     with pytest.raises(InfeasibleError, match="dp 4: does not divide the global batch 3"):
         build_megatron_problem(cluster, small_model(), global_batch=3, max_stages=1, max_tp=1)

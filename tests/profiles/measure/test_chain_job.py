@@ -108,11 +108,11 @@ def test_gathered_tensors_count_by_half():
 
 
 def test_degrees_and_samples_that_cannot_be():
-    with pytest.raises(UsageError, match=r"--tp: found 3, expected a divisor of 4: 1, 2, 4$"):
+    with pytest.raises(UsageError, match=r"tp: found 3, expected a divisor of 4: 1, 2, 4$"):
         shard(SIDES, tp=3)
     assert shard(LLAMA) is None
     for model, why in ((SIDES, "two sequences"), (IMAGES, "no tokens")):
         spec = ModelSpec(name="small", precision="fp32", architecture=model)
         wish = Wish(model=spec, degrees=(1,), micro_batches=(1,), sequences=(64,))
-        with pytest.raises(UsageError, match=f"--sequence-length: found 64, .* has {why}"):
+        with pytest.raises(UsageError, match=f"sequence: found 64, .* has {why}"):
             wish.jobs("fp32")

@@ -46,7 +46,7 @@ def test_other_samples_need_more_positions():
 
 
 def test_a_degree_that_does_not_divide_is_refused_with_those_that_do():
-    with pytest.raises(UsageError, match=r"--tp: found 4, expected a divisor of 2: 1, 2$"):
+    with pytest.raises(UsageError, match=r"tp: found 4, expected a divisor of 2: 1, 2$"):
         job_of(LLAMA, tp=4, micro_batch=1, dtype="bf16")
     assert job_of(MIXED, tp=2, micro_batch=1, dtype="bf16").tp == 2
 

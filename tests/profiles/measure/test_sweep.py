@@ -168,7 +168,7 @@ def test_a_gpu_that_disappears_leaves_its_rows(tmp_path, monkeypatch):
 
     real = LayerBench.sample
     monkeypatch.setattr(LayerBench, "sample", sample)
-    with pytest.raises(MeasureError, match=r"does not answer any more .*4 rows .*--resume goes on"):
+    with pytest.raises(MeasureError, match=r"does not answer any more .*4 rows .*`resume` goes on"):
         measure(path)
     assert len(rows_at(path)) == 4
     monkeypatch.setattr(LayerBench, "sample", real)

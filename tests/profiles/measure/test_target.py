@@ -21,10 +21,10 @@ def test_a_cpu_computes_in_single_precision_unless_asked():
 def test_no_gpu_says_what_would_do(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(MeasureError, match=r"built without CUDA: install one .*--device cpu"):
+    with pytest.raises(MeasureError, match=r"built without CUDA: install one .*`device=cpu`"):
         open_target("cuda", precision="bf16")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    with pytest.raises(MeasureError, match=r"--device cuda: no GPU: `nvidia-smi`.*--device cpu"):
+    with pytest.raises(MeasureError, match=r"`device=cuda`: no GPU: `nvidia-smi`.*`device=cpu`"):
         open_target("cuda", precision="bf16")
     assert open_target(None, precision="bf16").kind == "cpu"
 
