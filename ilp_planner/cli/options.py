@@ -66,11 +66,24 @@ MaybeModel = Annotated[
 ]
 MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
 ModelName = Annotated[
-    str | None, typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The same as --model.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+        autocompletion=models,
+    ),
 ]
 ClusterName = Annotated[
     str | None,
-    typer.Argument(metavar="CLUSTER", help="The same as --cluster.", show_default=False),
+    typer.Argument(
+        metavar="CLUSTER",
+        help="The same as --cluster.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+        autocompletion=clusters,
+    ),
 ]
 Hostfile = Annotated[
     str | None,

@@ -14,16 +14,15 @@ import numpy as np
 
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import UsageError, interruptible
-from ilp_planner.heuristic import PORTFOLIO, plan_and_bound
+from ilp_planner.heuristic import plan_and_bound
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.search import GroupSearch
-from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.result import Stop
 from ilp_planner.search_state import NEVER, PROVED, OutOfTimeError
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.mixed.problem import GroupProblem
@@ -44,10 +43,15 @@ def solve_groups_by_heuristic(
     problem: GroupProblem,
     limits: Limits,
     solver: str,
-    progress: Progress | None = None,
-    top: int = 1,
+    progress: Progress | None,
+    top: int,
+    prove: Callable[[Limits, Progress | None], GroupResult],
 ) -> GroupResult:
-    """Return a heuristic's plan of layers, with the portfolio's bound.
+    """Return a heuristic's plan of layers, with the bound of another search.
+
+    Parameters
+    ----------
+    prove: searches for the bound.
 
     Raises
     ------
@@ -61,9 +65,6 @@ def solve_groups_by_heuristic(
 
     def find(limits: Limits, progress: Progress | None) -> GroupResult:
         return find_group_plan(problem, limits, solver, progress)
-
-    def prove(limits: Limits, progress: Progress | None) -> GroupResult:
-        return solve_groups(problem, limits=limits, solver=PORTFOLIO, progress=progress)
 
     return plan_and_bound(find, prove, limits, progress)
 

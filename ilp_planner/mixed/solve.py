@@ -44,9 +44,13 @@ def solve_groups(
     SolverError: the evaluator refutes what the search believes.
     """
     if registry.is_heuristic(solver):
+        from ilp_planner.heuristic import PORTFOLIO
         from ilp_planner.mixed.heuristic import solve_groups_by_heuristic
 
-        return solve_groups_by_heuristic(problem, limits or Limits(), solver, progress, top)
+        def prove(limits: Limits, progress: Progress | None) -> GroupResult:
+            return solve_groups(problem, limits=limits, solver=PORTFOLIO, progress=progress)
+
+        return solve_groups_by_heuristic(problem, limits or Limits(), solver, progress, top, prove)
     search = GroupSearch(problem, limits or Limits(), solver, progress)
     ranking: tuple[Ranked, ...] = ()
     try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.profiles.measure.chain_job import chain_job
+from ilp_planner.profiles.measure.chain_jobs import chain_job
 from ilp_planner.profiles.measure.layers import (
     LayerBench,
     all_kinds,

@@ -38,7 +38,8 @@ def options_in(text: str) -> set[str]:
 
 def known_options() -> set[str]:
     """Return the options of all commands."""
-    commands, options = [typer.main.get_command(command_line([]))], set()
+    commands = [typer.main.get_command(command_line(asked)) for asked in ([], ["profile"])]
+    options: set[str] = set()
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()

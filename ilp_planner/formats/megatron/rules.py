@@ -7,20 +7,18 @@ out. Those that Megatron checks only when it builds or runs the model are here a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron import rules_build as build
 from ilp_planner.formats.megatron import rules_model as model
 from ilp_planner.formats.megatron import rules_parallel as parallel
 from ilp_planner.formats.megatron import rules_pipeline as pipeline
 from ilp_planner.formats.megatron import rules_training as training
-from ilp_planner.formats.megatron.findings import PARSE, STAGES, Finding
+from ilp_planner.formats.megatron.findings import STAGES, Finding
 from ilp_planner.formats.megatron.repairs import with_working_repairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     from ilp_planner.formats.megatron.repairs import Broken
     from ilp_planner.formats.megatron.values import MegatronArguments
@@ -77,19 +75,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What becomes of a launch line. accepted: by Megatron's own checks."""
-
-    accepted: bool
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def runs(self) -> bool:
-        """Whether nothing is known that is wrong with it."""
-        return not self.findings
-
-
 def check_arguments(args: MegatronArguments) -> tuple[Finding, ...]:
     """Return the rules that arguments break, those first that Megatron meets first."""
     broken = _broken(args)
@@ -108,31 +93,3 @@ def _broken(args: MegatronArguments) -> list[Broken]:
 def check_environment(args: MegatronArguments) -> tuple[Finding, ...]:
     """Return what the environment lacks for arguments, on GPUs before Blackwell."""
     return tuple(parallel.check_environment(args))
-
-
-def judge(
-    words: Sequence[str] | str,
-    world: int | None = None,
-    *,
-    environment: Mapping[str, str] | None = None,
-) -> Verdict:
-    """Return Megatron's verdict on a launch line.
-
-    Parameters
-    ----------
-    environment: variables that are set; None: unknown, and not judged.
-    """
-    from ilp_planner.formats.megatron.arguments import read_arguments
-
-    try:
-        args = read_arguments(words, world, environment=environment)
-    except SpecError as error:
-        flag, _, rest = str(error).partition(": ")
-        return Verdict(
-            accepted=False,
-            findings=(Finding(flag=flag, found=rest, stage=PARSE),),
-        )
-    findings = check_arguments(args)
-    if environment is not None:
-        findings = (*check_environment(args), *findings)
-    return Verdict(accepted=not any(f.rejected for f in findings), findings=findings)

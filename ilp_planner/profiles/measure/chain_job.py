@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ilp_planner.errors import UsageError
 from ilp_planner.profiles.measure.shard import HEAD, Run
 from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.chain_layers import segments
-from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.work import Exchange, Work
     from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.chain_layers import Segment
+    from ilp_planner.specs.training import Settings
 
 SINGLE = 4  # bytes of an accumulated gradient
 STATES = {2: 18, 4: 16}  # bytes of `MixedAdam` per parameter of so many bytes
@@ -206,25 +205,3 @@ class ChainJob(ABC):
             most = max(self.works[name].backward_reserved for name in names if self.kept(name))
             moment = max(moment, most + learnt * width)
         return held + SAFETY * (kept + moment)
-
-
-def chain_job(model: Architecture, *, tp: int, micro_batch: int, dtype: str) -> ChainJob | None:
-    """Return the job whose first rank's share is measured; None of another family.
-
-    Raises
-    ------
-    UsageError: tp does not divide what is divided.
-    """
-    from ilp_planner.profiles.measure.resnet_job import ResnetJob
-    from ilp_planner.profiles.measure.t5_job import T5Job
-
-    kinds: dict[str, type[ChainJob]] = {"t5": T5Job, "resnet": ResnetJob}
-    if model.family not in kinds:
-        return None
-    parts = model.tensor_parts
-    if parts % tp:
-        possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
-        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
-    return kinds[model.family](
-        model=model, micro_batch=micro_batch, tp=tp, settings=Settings(precision=dtype)
-    )

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from ilp_planner.profiles.measure.attention import kernel_of
 from ilp_planner.profiles.measure.modules import Embedding, Mlp, Sum, WordLoss
-from ilp_planner.profiles.measure.shard import BETWEEN, EMBEDDING, HEAD
-from ilp_planner.profiles.measure.t5_job import ENCODER
+from ilp_planner.profiles.measure.shard import BETWEEN, EMBEDDING, ENCODER, HEAD
 
 if TYPE_CHECKING:
     from ilp_planner.profiles.measure.t5_job import T5Job

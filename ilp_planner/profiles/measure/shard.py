@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EMBEDDING, HEAD = "embedding", "head"
 STEM, BETWEEN = "stem", "decoder-embedding"  # of a Wide ResNet; of a T5, between its sides
+ENCODER, DECODER = "enc", "dec"  # layers of an encoder-decoder
 AROUND = (EMBEDDING, STEM, BETWEEN, HEAD)  # what is around layers, and never recomputed
 DENSE, EXPERTS = "layer", "layer with experts"
 SINGLE = 4  # bytes of a number in fp32

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.profiles.analytic_t5 import t5_work
 from ilp_planner.profiles.measure.chain_job import ChainJob
-from ilp_planner.profiles.measure.shard import BETWEEN, EMBEDDING, HEAD
+from ilp_planner.profiles.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import Settings, TrainingJob
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.work import Work
     from ilp_planner.specs.t5 import T5
 
-ENCODER, DECODER = "enc", "dec"
 DROPOUT = 0.1  # Raffel et al. 2020, section 3.1.2
 SCORES = ("attention-softmax", "attention-dropout")  # parts of one kernel where attention is fused
 

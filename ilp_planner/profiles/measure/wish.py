@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
-from ilp_planner.profiles.measure.chain_job import chain_job
+from ilp_planner.profiles.measure.chain_jobs import chain_job
 from ilp_planner.profiles.measure.shard import decoder_of, job_of
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.specs.gpt import Gpt

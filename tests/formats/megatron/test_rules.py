@@ -9,7 +9,8 @@ import pytest
 
 from ilp_planner.formats.megatron.arguments import read_arguments
 from ilp_planner.formats.megatron.findings import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
-from ilp_planner.formats.megatron.rules import check_arguments, judge
+from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.formats.megatron.verdict import judge
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "megatron"
 GPT = (
