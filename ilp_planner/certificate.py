@@ -14,7 +14,7 @@ from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.search_state import NEVER
+from ilp_planner.numerics import NEVER, ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
 
-ROUNDING = 1e-9  # relative
 MOST_IN_FLIGHT = 10**9
 EXPORT_ROOM = 1e-6  # relative: how far above its plan an exported graph reaches
 EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did

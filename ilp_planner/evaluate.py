@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.shares import Tally
 from ilp_planner.units import format_bytes
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
-
-ROUNDING = 1e-9  # relative: sums of floats in another order
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.errors import SolverError
+from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
 from ilp_planner.result import Outcome, Status, Stop, relative_gap
-from ilp_planner.search_state import NEVER, PROVED
 from ilp_planner.solve import LAST_SLACK, Search, solve
 from ilp_planner.units import format_percent, format_seconds
 
@@ -31,7 +31,6 @@ SHARE = 0.5  # of the time, at most, for the plan
 SLACK = 0.1  # relative: how far above the bound to look for a first plan; doubled while none is
 PATIENCE = 4  # rounds without a better plan
 FEWER = 8  # of so many starts one, to go on from a path that is known
-CLAIM_ROUNDING = 1e-7  # relative
 
 AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ilp_planner.errors import SolverError
+from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop, relative_gap
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.solvers.base import Limits, Progress
 
-NEVER = 1e30  # seconds: stands for `no plan at all` in bounds
-PROVED = 1e-9  # a relative gap that is rounding
 CERTIFICATE_VERSION = 1
 
 

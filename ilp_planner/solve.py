@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
+from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
 from ilp_planner.plan import Plan
 from ilp_planner.result import Result, Status, Stop
-from ilp_planner.search_state import NEVER, PROVED, OutOfTimeError, SearchState
+from ilp_planner.search_state import OutOfTimeError, SearchState
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.chain_dp import ChainDP
@@ -35,7 +36,6 @@ DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
 LAST_SLACK = 8.0
 LOCATE_FACTOR = 2.0
 LOCATE_LAST = 16.0
-CLAIM_ROUNDING = 1e-7  # relative: the search adds times on a fixed grid
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
 
 

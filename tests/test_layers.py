@@ -10,7 +10,7 @@ import ilp_planner
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("errors", "units", "files", "file_kinds", "kernels", "library"),
+    ("errors", "units", "files", "file_kinds", "kernels", "library", "numerics"),
     ("specs",),
     ("anatomy",),
     ("profiles",),

@@ -11,7 +11,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.evaluate import ROUNDING, evaluate, iteration_time
+from ilp_planner.evaluate import evaluate, iteration_time
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import Plan, Stage, Strategy
 from ilp_planner.problem import GROUP_SIZES, Problem
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 HUGE = 2.0**60  # bytes
-ROUNDING = 1e-9  # relative
 
 
 def explain_infeasible(problem: Problem, parts: list[Part]) -> str:

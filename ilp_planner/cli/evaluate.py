@@ -12,6 +12,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import SavedPlan
+from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.report.console import print_report
 from ilp_planner.report.evaluation import certificate_table, evaluation_lines, proof_lines
 from ilp_planner.report.json_report import certificate_object, evaluation_object, print_json
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.problem import Problem
-
-ROUNDING = 1e-6  # relative: what a saved time may differ from the same time computed again
 
 
 def evaluate(
@@ -124,7 +123,7 @@ def complain(
         more = f" ({rules - 1} more)" if rules > 1 else ""
         raise PlanError(f"{file}: plan: {evaluation.violations[0]}{more}")
     time = evaluation.iteration_time
-    if claim is not None and not abs(claim.objective - time) <= ROUNDING * time:
+    if claim is not None and not abs(claim.objective - time) <= SAVED_ROUNDING * time:
         raise PlanError(
             f"{file}: result.objective_s: found {claim.objective!r}, "
             f"expected {time!r} as computed from the inputs"

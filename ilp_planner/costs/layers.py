@@ -32,6 +32,7 @@ from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
+from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.specs.data_sheets import memory_rates
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 PEAK = "gradient all-reduce and optimiser step"
 ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
-ROUNDING = 1e-12  # relative: a plan's memory is added up in another order
 
 
 def layer_costs(
@@ -371,7 +371,7 @@ class LayerCosts:
         """Micro-batches in flight that fit one device, for every range of layers."""
         if key in self._held:
             return self._held[key]
-        limit = self.limits.get(key.device, 0.0) * (1 - ROUNDING)
+        limit = self.limits.get(key.device, 0.0) * (1 - FINE_ROUNDING)
         room = limit - self._range("state", key) - self._range("workspace", key)
         each = key.samples * self._range("activation", key)
         with np.errstate(divide="ignore", invalid="ignore"):

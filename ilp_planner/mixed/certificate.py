@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.certificate import (
-    ROUNDING,
     CertificateCheck,
     PartCheck,
     claimed_bound,
@@ -18,7 +17,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.mixed.climb import boxable, search_boxes
 from ilp_planner.mixed.graph_search import WIDTHS, look_below
 from ilp_planner.mixed.search import GroupSearch
-from ilp_planner.search_state import NEVER
+from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:

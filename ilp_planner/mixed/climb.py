@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.bounds.boxes import BoxSearch
-from ilp_planner.search_state import NEVER
+from ilp_planner.numerics import NEVER, ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 FIRST_REACH, LEAST_REACH, MOST_REACH = 0.03, 0.03, 0.12  # relative: how far above a bound to look
 QUICK, SLOW = 0.03, 0.05  # of the time left: look further, or less far, next time
 MOST_LEVELS = 64  # stages after a stage, told apart in potentials
-ROUNDING = 1e-9  # relative
 
 
 def boxable(search: GroupSearch, state: PartState) -> bool:

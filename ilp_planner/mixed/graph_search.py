@@ -18,8 +18,8 @@ from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.errors import PlannerError
 from ilp_planner.mixed.climb import boxable, climb
 from ilp_planner.mixed.search import LABELS
+from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop
-from ilp_planner.search_state import NEVER, PROVED
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.heuristic import plan_and_bound
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.search import GroupSearch
+from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Stop
-from ilp_planner.search_state import NEVER, PROVED, OutOfTimeError
+from ilp_planner.search_state import OutOfTimeError
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.evaluate import ROUNDING, Violation
+from ilp_planner.evaluate import Violation
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.mixed.climb import FIRST_REACH
 from ilp_planner.mixed.evaluate import GroupEvaluation, evaluate_groups
 from ilp_planner.mixed.spaces import space_of
+from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.plan import GroupPlan
 from ilp_planner.result import GroupResult, Ranked, Status, Stop
-from ilp_planner.search_state import NEVER, PROVED, SearchState
+from ilp_planner.search_state import SearchState
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:

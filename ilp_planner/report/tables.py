@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ilp_planner.evaluate import time_shares
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.report.shares import share_lines
 from ilp_planner.result import Status, Stop, relative_gap
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ilp_planner.result import Outcome, Result
 
 GIB = 2**30
-ROUNDING = 1e-9  # relative: the same times added in another order
 STOPS = {
     Stop.PROOF: "proof",
     Stop.GAP: "gap reached that was asked for",

@@ -18,6 +18,7 @@ import numpy as np
 
 from ilp_planner.bounds.paths import topological_order
 from ilp_planner.errors import interruptible
+from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.result import Stop
 from ilp_planner.solvers import anneal_moves as moves
 from ilp_planner.solvers.anneal_draws import INFINITE, chance
@@ -39,7 +40,6 @@ HOT, WARM, COLD = 0.05, 5e-3, 1e-6  # temperature, in costs of the first paths; 
 PATIENCE = 2  # times that heating brought nothing better
 NEAR, FAR = 1e-3, 2.0  # relative: how far above the least maxima the first paths aim
 MOST_ROOM = 3_000_000  # entries of a table of nodes and stages
-ROUNDING = 1e-12  # relative, for each stage of a path: sums in another order
 
 
 class Anneal:
@@ -178,7 +178,7 @@ class _Contest:
             self.search.prove(math.inf)
             return False
         total = self.arcs.weight * least[1] + least[0] + least[2 : 2 + peaks].sum()
-        self.search.prove(float(total) * (1 - ROUNDING * (self.paths.shape[1] + 2)))
+        self.search.prove(float(total) * (1 - FINE_ROUNDING * (self.paths.shape[1] + 2)))
         return True
 
     def begin(self, start: int, least: NDArray[np.float64]) -> None:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.errors import interruptible
+from ilp_planner.numerics import PROVED
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.halving import best, successive_halving
-from ilp_planner.solvers.search import PROVED, Search
+from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

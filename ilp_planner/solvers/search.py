@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SolverError
+from ilp_planner.numerics import PROVED
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.solvers.arc_reduction import Reduced, reduced
 from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
-PROVED = 1e-9
 """Relative gap at which a path counts as optimal."""
 MILP_TOLERANCE = 1e-6
 """Share by which the bound that a floating-point MILP solver claims is lowered.

@@ -17,7 +17,7 @@ from ilp_planner.bounds.labels import grow
 from ilp_planner.bounds.prices import completion, search_price
 from ilp_planner.bounds.sweep import Chain, spread
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.evaluate import ROUNDING
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import every_way, make_problem, make_profile, make_row, price_stages, random_profile
 

@@ -15,7 +15,8 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
-from ilp_planner.evaluate import ROUNDING, iteration_time
+from ilp_planner.evaluate import iteration_time
+from ilp_planner.numerics import ROUNDING
 from tests.tiny import StageCatalogue, problems
 
 if TYPE_CHECKING:

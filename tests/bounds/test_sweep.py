@@ -16,7 +16,7 @@ from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.bounds.sweep import extent
-from ilp_planner.evaluate import ROUNDING
+from ilp_planner.numerics import ROUNDING
 from tests.tiny import StageCatalogue, problems
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 from ilp_planner.anatomy.memory import kept_bytes, stage_memory
 from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.schedule import held, in_flight
+from ilp_planner.numerics import FINE_ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
     Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
-
-ROUNDING = 1e-12  # relative: the judge adds up in another order
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +133,7 @@ def _good(
         chunks = tuple((a[None, None, :], b[None, None, :]) for a, b in _chunks(parts, ranges))
         needed = _needed(parts, ranges, chunks, kept=_interleaved(parts, ranges))
         most = np.array([[[limit] for limit in limits]])
-    return np.array(row, np.int64), needed <= most * (1 + ROUNDING)
+    return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
 
 
 def _needed(

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.mixed.amp.partition import Routes
+from ilp_planner.numerics import FINE_ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-ROUNDING = 1e-12  # of the largest figure: a difference that small would send paths round in circles
 Counts = tuple[int, ...]
 State = tuple[tuple[int, int], ...]
 """Of each node slot: replicas hosted so far, and of the stage before."""
@@ -92,7 +92,9 @@ class Hosts:
         slow = self.slow
         inside = np.diag(slow)
         detour = slow[:, :, None] + slow[None, :, :]  # c to a, a to b
-        return bool((detour * (1 + ROUNDING) >= slow[:, None, :] + inside[None, :, None]).all())
+        return bool(
+            (detour * (1 + FINE_ROUNDING) >= slow[:, None, :] + inside[None, :, None]).all()
+        )
 
     def order(self, state: State) -> list[int]:
         """Return which slot moves to each slot in canonical order: equal nodes change places among
@@ -191,11 +193,11 @@ def transport(
         into, back = np.zeros(need.size, np.int64), np.zeros(left.size, np.int64)
         while True:
             forth = begin[:, None] + cost
-            nearer = forth.min(axis=0) < end - ROUNDING
+            nearer = forth.min(axis=0) < end - FINE_ROUNDING
             into = np.where(nearer, forth.argmin(axis=0), into)
             end = np.where(nearer, forth.min(axis=0), end)
             undone = np.where(flow > 0, end[None, :] - cost, np.inf)
-            nearer = undone.min(axis=1) < begin - ROUNDING
+            nearer = undone.min(axis=1) < begin - FINE_ROUNDING
             if not nearer.any():
                 break
             back = np.where(nearer, undone.argmin(axis=1), back)

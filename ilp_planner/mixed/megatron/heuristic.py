@@ -16,7 +16,7 @@ from ilp_planner.mixed.megatron.layouts import best_layout
 from ilp_planner.mixed.megatron.partition import Cut, CutSearch, CutTables, best_cut
 from ilp_planner.mixed.megatron.search import MegatronSearch, cut_graph, parts_of
 from ilp_planner.mixed.megatron.variants import FULL, Variant
-from ilp_planner.search_state import NEVER
+from ilp_planner.numerics import NEVER
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,8 +13,8 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
 from ilp_planner.costs.megatron.job import layout_of
-from ilp_planner.costs.megatron.memory import ROUNDING
 from ilp_planner.mixed.megatron.partition import Cut, CutSearch
+from ilp_planner.numerics import FINE_ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def best_layout(
         job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
         own = dataclasses.replace(parts, job=job)
         needs = (stage_of_rank(own, rank).needed for rank in range(pp))
-        if all(n <= most * (1 + ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
+        if all(n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
             return CutSearch(Cut(ends, value), value)
     return CutSearch(None, cutoff)
 

@@ -19,8 +19,8 @@ from ilp_planner.mixed.megatron.layouts import best_layout
 from ilp_planner.mixed.megatron.partition import Cut, CutSearch, CutTables, best_cut
 from ilp_planner.mixed.megatron.variant_bound import hopeless
 from ilp_planner.mixed.megatron.variants import FULL, Variant
+from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
-from ilp_planner.search_state import NEVER
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.evaluate import ROUNDING, Violation
+from ilp_planner.evaluate import Violation
 from ilp_planner.mixed.graph_space import GraphSpace
 from ilp_planner.mixed.metis.parts import MetisPart, metis_parts
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ilp_planner.mixed.space import Placed
+from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 MOST_PACKINGS = 1000  # to try one by one
 MOST_STEPS = 100_000  # of looking for them
 SECONDS = 2.0  # for CP-SAT
-ROUNDING = 1e-12  # relative: the same seconds added in another order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def place(
     cluster = problem.cluster
     for seats in packings(cluster, choices):
         search.offer(seats)
-    if search.cost <= least * (1 + ROUNDING):
+    if search.cost <= least * (1 + FINE_ROUNDING):
         return Placed(plan=search.plan, bound=search.cost)
     steps = _Steps(MOST_STEPS)
     for seats in islice(every_packing(cluster, choices, steps), most_packings + 1):
@@ -71,7 +71,7 @@ def place(
             steps.left = 0
             break
         search.offer(seats)
-        if search.cost <= least * (1 + ROUNDING):
+        if search.cost <= least * (1 + FINE_ROUNDING):
             return Placed(plan=search.plan, bound=search.cost)
     if steps.left > 0:
         return Placed(plan=search.plan, bound=search.cost)
