@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.training import TrainingJob
 
-DENSE, EXPERT = ("tp", "cp", "dp", "pp"), ("etp", "ep", "edp", "pp")
-
 # What a kind of group spans: one axis, or several of the same grid.
 KINDS: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),

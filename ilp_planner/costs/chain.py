@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Stage
     from ilp_planner.profiles.table import OperatorRow, Profile
 
-POWERS = (1, 2, 4, 8)
-
 
 class ChainCosts(ABC):
     """Costs of stages of one model, from one profile."""

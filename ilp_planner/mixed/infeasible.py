@@ -9,7 +9,6 @@ import numpy as np
 
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.mixed.spaces import space_of
 from ilp_planner.result import Status
 from ilp_planner.solvers.base import Limits
 from ilp_planner.units import format_bytes
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1e18  # bytes
 ANY_PLAN = Limits(seconds=2.0, gap=0.999)
-
-
-def explain(problem: GroupProblem) -> str:
-    """Return one line for a problem that is proved infeasible."""
-    return space_of(problem).explain()
 
 
 def explain_layers(problem: GroupProblem) -> str:

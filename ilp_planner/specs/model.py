@@ -84,7 +84,3 @@ class ModelSpec:
     def operator_parameters(self, operator: str) -> Parameters:
         """Return the parameters of one operator; none for one without."""
         return self.architecture.parameters.get(operator, Parameters())
-
-    def operator_flops(self, operator: str) -> int:
-        """Return the forward FLOPs of one operator for one sample."""
-        return self.architecture.flops.get(operator, 0)

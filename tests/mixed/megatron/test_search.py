@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
 from ilp_planner.mixed.certificate import check_group_certificate
 from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.infeasible import explain
 from ilp_planner.mixed.megatron.build import build_megatron_problem
 from ilp_planner.mixed.megatron.partition import best_cut
 from ilp_planner.mixed.megatron.parts import megatron_parts
 from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.mixed.spaces import space_of
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.profiles.link_times import SEND, link_times
 from ilp_planner.profiles.measurements import measurements_of
@@ -305,7 +305,7 @@ def measured_links(rng):
 
 @pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
 def test_too_little_memory_is_told_with_what_would_do(options):
-    text = explain(small_problem(batch=4, memory_limit=1.1 * GIB, **options))
+    text = space_of(small_problem(batch=4, memory_limit=1.1 * GIB, **options)).explain()
     found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
     assert found is not None, text
     limit = float(found[1]) * GIB
