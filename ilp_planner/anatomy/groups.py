@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.training import TrainingJob
 
+DENSE = ("tp", "cp", "dp", "pp")
+
 # What a kind of group spans: one axis, or several of the same grid.
 KINDS: dict[str, tuple[str, ...]] = {
     "tp": ("tp",),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ilp_planner.mixed.infeasible import exists_without_limits, explain, misfit
+from ilp_planner.mixed.infeasible import exists_without_limits, misfit
 from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.mixed.spaces import space_of
 from ilp_planner.result import Status
 from tests.mixed_cases import room_problem
 
@@ -59,7 +60,7 @@ def test_an_end_of_the_profile_is_no_lack_of_memory() -> None:
     problem = room_problem(**METIS, global_batch=64, micro_batch_sizes=(64,))
     assert exists_without_limits(problem) is False
     assert exists_without_limits(room_problem(**METIS, memory_limit=1.0)) is True
-    assert "whatever its memory" in explain(problem)
+    assert "whatever its memory" in space_of(problem).explain()
 
 
 def test_metis_s_rule_is_named() -> None:
