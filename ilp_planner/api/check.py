@@ -136,7 +136,7 @@ def load(file: str | os.PathLike[str], *, accept_changed: bool = False) -> Saved
     ------
     PlanError: it cannot be read, or an input has changed.
     """
-    from ilp_planner.cli.inputs import rebuild_case
+    from ilp_planner.cli.inputs import plan_folders, rebuild_case
     from ilp_planner.cli.layer_inputs import rebuild_layer_case
     from ilp_planner.formats.groups_json import read_saved
 
@@ -145,7 +145,7 @@ def load(file: str | os.PathLike[str], *, accept_changed: bool = False) -> Saved
         content = read_saved(path)
         if isinstance(content, SavedGroups):
             layers = rebuild_layer_case(content, path, accept_changed=accept_changed)
-            problem = rebuilt(layers.inputs, layers.problem)
+            problem = rebuilt(layers.inputs, layers.problem, plan_folders(path))
         else:
             case = rebuild_case(content, path, accept_changed=accept_changed)
             problem = rebuilt(case.inputs, case.problem)

@@ -149,8 +149,17 @@ def problem(
         return _problem_of_files(asked, operators=space == "operators")
 
 
-def rebuilt(inputs: Inputs | GroupInputs, instance: OperatorProblem | GroupProblem) -> Problem:
-    """Return a problem with the inputs that it was built from."""
+def rebuilt(
+    inputs: Inputs | GroupInputs,
+    instance: OperatorProblem | GroupProblem,
+    folders: tuple[Path, ...] = (),
+) -> Problem:
+    """Return a problem with the inputs that it was built from.
+
+    Parameters
+    ----------
+    folders: where relative paths may begin, besides the current folder.
+    """
     from ilp_planner.formats.saved_groups import GroupInputs
 
     model = getattr(instance, "model", None)
@@ -158,7 +167,7 @@ def rebuilt(inputs: Inputs | GroupInputs, instance: OperatorProblem | GroupProbl
         from ilp_planner.cli.inputs import find_model
 
         named = inputs.name("model")
-        model = None if named is None else find_model(named, inputs.files["model"])[0]
+        model = None if named is None else find_model(named, inputs.files["model"], folders)[0]
     return Problem(instance=instance, model=model, inputs=inputs)
 
 

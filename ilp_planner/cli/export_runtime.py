@@ -12,7 +12,6 @@ from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.groups_json import read_saved
-from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.library import find_specs
@@ -40,6 +39,8 @@ def export_runtime(plan_file: Path, to: str, output: Path, *, accept_changed: bo
     ------
     PlanError: the system cannot run the plan; with the plan's field and the system's limit.
     """
+    from ilp_planner.formats.megatron.plan import job_of_plan
+
     saved = read_saved(plan_file)
     model, cluster = _inputs(saved, plan_file, accept_changed=accept_changed)
     time = saved.verdict.iteration_time if saved.verdict else None
@@ -76,6 +77,8 @@ def write_runtime(
     ------
     PlanError: the system cannot run the plan.
     """
+    from ilp_planner.formats.megatron.plan import job_of_plan
+
     job = job_of_plan(plan, model, cluster)
     expected = _expected(job, plan, time, cluster)
     exported = _exported(to, job, output.stem, expected)

@@ -159,3 +159,24 @@ def test_limits_refuse_nonsense(limits) -> None:
 def test_a_name_that_is_nearly_one_suggests_it() -> None:
     with pytest.raises(ilp.SpecError, match="did you mean 'llama3-8b'"):
         ilp.problem("lama3-8b")
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_plan_names_files_beside_it(
+    files: tuple[Path, Path], space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    problem = ilp.problem(files[0].name, files[1].name, global_batch=8, space=space)
+    ilp.solve(problem, limits=LIMITS).save("plan.json")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert ilp.check(tmp_path / "plan.json").holds
+
+
+@pytest.mark.parametrize("batch", [128, 96])
+def test_a_plan_on_devices_that_differ_is_analysed_by_stage(batch: int) -> None:
+    problem = ilp.problem("gpt3-350m", "mixed-a100-t4", global_batch=batch, max_stages=3)
+    result = ilp.solve(problem, limits=ilp.Limits(seconds=60, gap=0.2))
+    memory = ilp.analyze(result).frame("memory")
+    assert len(memory) == len(result.plan.stages)
+    assert (memory["needed_bytes"] > 0).all()
