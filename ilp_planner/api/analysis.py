@@ -51,7 +51,8 @@ def analyze(
     problem = subject.problem
     if problem.model is None:
         raise PlanError("analyze: found a plan without a model, expected one whose model is named")
-    devices = devices_of(problem.cluster, limit)
+    devices = devices_of(problem.cluster)
+    memory = devices.memory if limit is None else limit
     plan: Any = need_plan(subject) if isinstance(subject, Result) else subject.plan
     try:
         job = job_of_plan(plan, problem.model, problem.cluster)
@@ -61,7 +62,7 @@ def analyze(
         found = Found(
             jobs=(),
             name=name or problem.model.name,
-            limit=devices.memory,
+            limit=memory,
             device=device or devices.name,
             notes=(*notes, *devices.notes),
         )
@@ -82,7 +83,7 @@ def analyze(
     return analyze_job(
         replace(job, devices_per_node=devices.per_node, generation=devices.generation),
         name=name or problem.model.name,
-        limit=devices.memory,
+        limit=memory,
         device=device or devices.name,
         notes=(*notes, *devices.notes),
     )

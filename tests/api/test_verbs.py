@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import ilp_planner as ilp
+from ilp_planner.cli.main import run
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from tests.small import CLUSTER, MODEL
@@ -180,3 +181,33 @@ def test_a_plan_on_devices_that_differ_is_analysed_by_stage(batch: int) -> None:
     memory = ilp.analyze(result).frame("memory")
     assert len(memory) == len(result.plan.stages)
     assert (memory["needed_bytes"] > 0).all()
+    said = ilp.analyze(result, limit=1e9).frame("memory")
+    assert set(said["limit_bytes"]) == {1e9}
+
+
+def test_a_problem_without_a_plan_says_why(files: tuple[Path, Path], tmp_path: Path) -> None:
+    result = ilp.solve(ilp.problem(*files, global_batch=8, memory_limit="1 MB"), seconds=60)
+    assert repr(result) == "<Result infeasible, no plan>"
+    assert "proved infeasible" in str(result)
+    for verb in (lambda: result.save(tmp_path / "x.json"), result.check, result.analyze):
+        with pytest.raises(ilp.PlanError, match="no plan: nothing fits"):
+            verb()
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_the_text_is_the_table_of_the_command_line(
+    files: tuple[Path, Path],
+    space: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = ilp.solve(ilp.problem(*files, global_batch=8, space=space), limits=LIMITS)
+    chosen = [] if space == "operators" else ["--space", space]
+    command = ["solve", "--model", str(files[0]), "--cluster", str(files[1])]
+    assert run([*command, "--global-batch-size", "8", *chosen]) == 0
+
+    def settled(text: str) -> list[list[str]]:
+        return [line.split() for line in text.splitlines() if line and "stopped by" not in line]
+
+    assert settled(str(result)) == settled(capsys.readouterr().out)
