@@ -3,22 +3,29 @@ solver."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.errors import UsageError
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.shares import Tally
-from ilp_planner.units import format_bytes
+from ilp_planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
 
     from ilp_planner.costs.base import StageCost
+    from ilp_planner.costs.groups import GroupStageCost
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
+
+FRAMES = ("stages", "time", "memory", "violations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Violation:
         return f"{self.where}: {self.rule}: found {self.have}, expected {self.limit}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation:
     """A plan judged.
 
@@ -51,6 +58,52 @@ class Evaluation:
     def legal(self) -> bool:
         """No rule is broken."""
         return not self.violations
+
+    def __repr__(self) -> str:
+        return f"<Evaluation {verdict_text(self.iteration_time, self.violations)}>"
+
+    def frame(self, table: str = "stages") -> pd.DataFrame:
+        """Return a table; see `evaluation_frame`."""
+        return evaluation_frame(table, self.stages, self.violations)
+
+
+def verdict_text(iteration_time: float, violations: Sequence[Violation]) -> str:
+    """Return a verdict on one line. iteration_time: seconds."""
+    broken = f"breaks {len(violations)} rules" if violations else "legal"
+    time = "" if math.isnan(iteration_time) else f", {format_seconds(iteration_time)}"
+    return broken + time
+
+
+def evaluation_frame(
+    table: str, stages: Sequence[StageCost | GroupStageCost], violations: Sequence[Violation]
+) -> pd.DataFrame:
+    """Return the table `stages`, `time`, `memory` or `violations` of a judged plan.
+
+    A row per stage: seconds per micro-batch and bytes of its fullest device, and the named terms of
+    either; or a row per broken rule.
+
+    Raises
+    ------
+    UsageError: no such table.
+    """
+    # Imported here: pandas takes longer than judging a plan.
+    import pandas as pd
+
+    if table not in FRAMES:
+        raise UsageError(f"frame: found {table!r}, expected one of {', '.join(FRAMES)}")
+    if table == "violations":
+        columns = [field.name for field in dataclasses.fields(Violation)]
+        return pd.DataFrame([dataclasses.asdict(rule) for rule in violations], columns=columns)
+    rows: list[dict[str, float]] = []
+    for s, cost in enumerate(stages):
+        memory = max(cost.memory) if isinstance(cost.memory, tuple) else cost.memory
+        columns_of = {
+            "stages": {"seconds": cost.time, "bytes": memory},
+            "time": cost.time_terms,
+            "memory": cost.memory_terms,
+        }
+        rows.append({"stage": s, **columns_of[table]})
+    return pd.DataFrame(rows)
 
 
 def evaluate(problem: Problem, plan: Plan) -> Evaluation:

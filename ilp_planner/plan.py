@@ -53,7 +53,7 @@ class Stage:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
     """A whole pipeline.
 
@@ -75,6 +75,12 @@ class Plan:
     def devices(self) -> int:
         """Devices of all stages together."""
         return sum(stage.devices for stage in self.stages)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Plan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
+            f"micro-batch {self.micro_batch} of {self.global_batch}>"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +128,7 @@ class GroupStage:
         return tuple(d for replica in self.replicas for d in replica.devices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GroupPlan:
     """A whole pipeline of layers on groups of devices; devices in no stage stay idle.
 
@@ -159,3 +165,9 @@ class GroupPlan:
     def devices(self) -> int:
         """Devices of all stages together."""
         return sum(len(stage.devices) for stage in self.stages[: self.ranks])
+
+    def __repr__(self) -> str:
+        return (
+            f"<GroupPlan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
+            f"micro-batch {self.micro_batch} of {self.global_batch}>"
+        )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP_SIZES = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Problem:
     """One planning problem.
 
@@ -40,6 +40,12 @@ class Problem:
     max_stages: int
     group_sizes: tuple[int, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Problem {self.model.name} on {self.cluster.name}, {self.global_batch} samples, "
+            f"costs {self.costs.name}>"
+        )
 
     def micro_batch_count(self, micro_batch: int) -> int:
         """Return B, the number of micro-batches per iteration."""

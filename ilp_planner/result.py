@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.units import format_percent, format_seconds
+
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.mixed.evaluate import GroupEvaluation
@@ -41,7 +43,7 @@ def relative_gap(objective: float, bound: float) -> float:
     return max(0.0, 1.0 - bound / objective)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Outcome:
     """What is known at the end of a search, whatever the plan looks like.
 
@@ -71,8 +73,19 @@ class Outcome:
         """Share of the objective that the bound leaves open; inf without a plan."""
         return relative_gap(self.objective, self.bound)
 
+    def __repr__(self) -> str:
+        plan = getattr(self, "plan", None)
+        if plan is None:
+            return f"<Result {self.status}, no plan>"
+        stages = getattr(plan, "ranks", len(plan.stages))
+        gap = format_percent(self.gap) if self.gap else "0 %"
+        return (
+            f"<Result {self.status} {format_seconds(self.objective)}, gap {gap}, "
+            f"{stages} stage{'s' if stages > 1 else ''}>"
+        )
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Outcome):
     """Outcome of `ilp_planner.solve`: an operator-level plan, and how it was judged."""
 
@@ -89,7 +102,7 @@ class Ranked:
     bound: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GroupResult(Outcome):
     """Outcome of `ilp_planner.solve_groups`: a layer-level plan, and how it was judged.
 

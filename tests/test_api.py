@@ -15,13 +15,13 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("verb", ["solve", "evaluate"])
+@pytest.mark.parametrize("verb", ["solve", "evaluate", "problem"])
 @pytest.mark.parametrize(
     "before",
     [
         "",
         "import ilp_planner.{verb}",
-        "from ilp_planner.{verb} import {verb}",
+        "from ilp_planner.{verb} import __doc__",
         "import importlib; importlib.import_module('ilp_planner.{verb}')",
         "import ilp_planner; ilp_planner.{verb}; import ilp_planner.{verb}",
         "from ilp_planner import {verb}; import ilp_planner.{verb}",
@@ -34,15 +34,28 @@ def test_a_verb_is_the_function_also_when_its_module_is_imported(verb: str, befo
 
 def test_the_module_of_a_verb_can_still_be_reached() -> None:
     module = import_module("ilp_planner.evaluate")
-    assert module.evaluate is ilp_planner.evaluate
-    assert module.Violation is ilp_planner.Violation
+    assert module.Violation.__module__ == "ilp_planner.evaluate"
+    assert ilp_planner.evaluate.__module__ == "ilp_planner.api.check"
 
 
 def test_every_name_exists() -> None:
     names = [name for name in dir(ilp_planner) if not name.startswith("_")]
-    assert {"solve", "build_problem", "Limits", "Result", "read_model", "analyze"} <= set(names)
+    assert {"problem", "solve", "evaluate", "check", "analyze", "load", "Limits"} <= set(names)
     for name in names:
         assert getattr(ilp_planner, name) is not None
+
+
+def test_there_are_few_names() -> None:
+    assert len(ilp_planner.__all__) <= 25
+    assert set(ilp_planner.__all__) <= set(dir(ilp_planner))
+
+
+@pytest.mark.parametrize("name", sorted(ilp_planner._FORMER_HOME_OF))
+def test_a_former_name_works_and_says_where_it_is(name: str) -> None:
+    with pytest.deprecated_call(match=f"from ilp_planner.* import {name}$"):
+        value = getattr(ilp_planner, name)
+    assert value is not None
+    assert name not in dir(ilp_planner)
 
 
 def test_version_is_the_installed_one() -> None:

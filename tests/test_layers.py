@@ -26,6 +26,7 @@ LAYERS = (
     ("formats",),
     ("report",),
     ("cli",),
+    ("api",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 OUTSIDE = {"__init__", "__main__"}  # the package's face: it may name everything

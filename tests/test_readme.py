@@ -131,10 +131,16 @@ def test_the_commands_for_mixed_clusters_run_as_written(checkout: Path):
     assert "placement free" in free
 
 
-def test_the_python_example_runs():
+def test_the_python_example_runs(tmp_path: Path):
     (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     done = subprocess.run(
-        [sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("optimal ")
+    assert "proved optimal" in done.stdout
+    assert "True" in done.stdout.splitlines()
+    assert {"llama.json", "run.sh"} <= {file.name for file in tmp_path.iterdir()}

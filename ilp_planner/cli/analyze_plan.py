@@ -56,7 +56,7 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
         job = job_of_plan(saved.plan, model, cluster)
     except PlanError as error:
         if isinstance(saved, SavedGroups):
-            return _placed(found, saved.plan, model, cluster, file, str(error), typed=typed)
+            return placed_found(found, saved.plan, model, cluster, file, str(error), typed=typed)
         return judged(saved, file, str(error), changed=changed)
     return replace(
         found,
@@ -101,7 +101,7 @@ def _cluster(saved: SavedPlan | SavedGroups, file: Path, *, accept_changed: bool
     return read_cluster(path)
 
 
-def _placed(
+def placed_found(
     found: Found,
     plan: GroupPlan,
     model: ModelSpec,

@@ -43,30 +43,59 @@ def export_runtime(plan_file: Path, to: str, output: Path, *, accept_changed: bo
 
     saved = read_saved(plan_file)
     model, cluster = _inputs(saved, plan_file, accept_changed=accept_changed)
+    time = saved.verdict.iteration_time if saved.verdict else None
     try:
-        job = job_of_plan(saved.plan, model, cluster)
-        exported = _exported(to, job, output.stem, saved, cluster)
-        name, asked = _stem(output, exported)
-        if name != output.stem:  # files that name each other need their own name
-            exported = _exported(to, job, name, saved, cluster)
+        written, notes = write_runtime(saved.plan, time, model, cluster, to, output, plan_file)
     except PlanError as error:
         raise PlanError(f"{plan_file}: {error}") from None
+    if saved.verdict is not None and not saved.verdict.legal:
+        typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
+    for note in notes:
+        typer.echo(f"ilp-plan: note: {note}", err=True)
+    pp = job_of_plan(saved.plan, model, cluster).pp
+    names = ", ".join(map(str, written))
+    typer.echo(f"{names}: {pp} pipeline ranks of {model.name} for {to}", err=True)
+
+
+def write_runtime(
+    plan: Plan | GroupPlan,
+    time: float | None,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    to: str,
+    output: Path,
+    plan_file: Path | None = None,
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Write the files that run a plan; return them, and remarks.
+
+    Parameters
+    ----------
+    time: seconds per iteration, where they are known.
+    plan_file: what must not be overwritten.
+
+    Raises
+    ------
+    PlanError: the system cannot run the plan.
+    """
+    from ilp_planner.formats.megatron.plan import job_of_plan
+
+    job = job_of_plan(plan, model, cluster)
+    expected = _expected(job, plan, time, cluster)
+    exported = _exported(to, job, output.stem, expected)
+    name, asked = _stem(output, exported)
+    if name != output.stem:  # files that name each other need their own name
+        exported = _exported(to, job, name, expected)
     files = {
         output if suffix == asked else output.with_name(file_name(name, suffix)): text
         for suffix, text in exported.files.items()
     }
     for file in files:
-        if file.resolve() == plan_file.resolve():
+        if plan_file is not None and file.resolve() == plan_file.resolve():
             raise UsageError(f"--output: found {output}, which would write {file} over the plan")
         check_writable(file)
     for file, text in files.items():
         write_text(file, text)
-    if saved.verdict is not None and not saved.verdict.legal:
-        typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
-    for note in exported.notes:
-        typer.echo(f"ilp-plan: note: {note}", err=True)
-    written = ", ".join(str(file) for file in files)
-    typer.echo(f"{written}: {job.pp} pipeline ranks of {model.name} for {to}", err=True)
+    return tuple(files), tuple(exported.notes)
 
 
 def _inputs(
@@ -102,17 +131,11 @@ def _inputs(
     return model, read_cluster(path)
 
 
-def _exported(
-    to: str,
-    job: TrainingJob,
-    name: str,
-    saved: SavedPlan | SavedGroups,
-    cluster: ClusterSpec,
-) -> Exported:
+def _exported(to: str, job: TrainingJob, name: str, expected: Expected) -> Exported:
     if to == "megatron":
         from ilp_planner.formats.megatron.launch import export_megatron
 
-        return export_megatron(job, name, _expected(job, saved, cluster))
+        return export_megatron(job, name, expected)
     if to == "torchtitan":
         from ilp_planner.formats.torchtitan import export_torchtitan
 
@@ -126,15 +149,16 @@ def _exported(
     return export_nemo(job, name)
 
 
-def _expected(job: TrainingJob, saved: SavedPlan | SavedGroups, cluster: ClusterSpec) -> Expected:
+def _expected(
+    job: TrainingJob, plan: Plan | GroupPlan, time: float | None, cluster: ClusterSpec
+) -> Expected:
     from ilp_planner.anatomy.memory import rank_memory
     from ilp_planner.formats.megatron.launch import Expected
 
-    verdict = saved.verdict
     return Expected(
-        iteration=verdict.iteration_time if verdict else None,
+        iteration=time,
         memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
-        hosts=_hosts(saved.plan, job, cluster),
+        hosts=_hosts(plan, job, cluster),
     )
 
 

@@ -7,11 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.evaluate import Violation
+from ilp_planner.evaluate import Violation, evaluation_frame, verdict_text
 from ilp_planner.mixed.spaces import space_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pandas as pd
 
     from ilp_planner.costs.groups import PlanCost
     from ilp_planner.mixed.problem import GroupProblem
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.table import Provenance
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GroupEvaluation:
     """A plan judged.
 
@@ -41,6 +43,13 @@ class GroupEvaluation:
     def legal(self) -> bool:
         """No rule is broken."""
         return not self.violations
+
+    def __repr__(self) -> str:
+        return f"<GroupEvaluation {verdict_text(self.iteration_time, self.violations)}>"
+
+    def frame(self, table: str = "stages") -> pd.DataFrame:
+        """Return a table; see `evaluation_frame`."""
+        return evaluation_frame(table, self.cost.stages if self.cost else (), self.violations)
 
 
 def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:

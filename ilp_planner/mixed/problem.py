@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GroupProblem:
     """One planning problem of whole layers on device groups.
 
@@ -36,3 +36,9 @@ class GroupProblem:
     placement: str = "default"
     profile_source: str = ""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<GroupProblem {self.model} on {self.cluster.name}, {self.global_batch} samples, "
+            f"space {self.space}>"
+        )

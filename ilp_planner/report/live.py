@@ -29,7 +29,8 @@ class Progress:
         self.bound = 0.0
         self.begun = time.monotonic()
         console = open_console(stderr=True)
-        self.live = Live(self, console=console, transient=True) if console.is_terminal else None
+        shown = console.is_terminal or console.is_jupyter
+        self.live = Live(self, console=console, transient=True) if shown else None
 
     def __call__(self, incumbent: float, bound: float) -> None:
         """Take note of both, in seconds."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 class Limits:
     """When to stop. seconds: wall clock. gap: stop once 1 - bound / objective is at most this.
 
-    starts: random points that a heuristic begins from.
+    starts: random points that a heuristic begins from. Raises UsageError for what is no limit.
     """
 
     seconds: float = 200.0
@@ -23,6 +26,15 @@ class Limits:
     workers: int = 2
     seed: int = 0
     starts: int = 64
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.seconds):
+            raise UsageError(f"seconds: found {self.seconds}, expected a number of seconds")
+        if not 0 <= self.gap < 1:
+            raise UsageError(f"gap: found {self.gap}, expected a fraction from 0 to below 1")
+        for name in ("workers", "starts"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,58 @@
+"""Messages in the words of Python: an option of the command line is a keyword here."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlannerError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Options whose keyword is not their own name with underscores.
+KEYWORDS = {
+    "--runtime megatron": 'space="megatron"',
+    "--runtime": "space",
+    "--global-batch-size": "global_batch",
+    "--micro-batch-size": "micro_batch_sizes",
+    "--time-limit": "seconds",
+    "--check-certificate": "check()",
+}
+
+
+def in_python(message: str) -> str:
+    """Return a message of the command line with the keywords of the verbs instead of options."""
+    for option, keyword in KEYWORDS.items():
+        message = re.sub(rf"{option}(?![\w-])", keyword, message)
+    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_"), message)
+
+
+@contextmanager
+def python_words() -> Iterator[None]:
+    """Let errors that name an option of the command line name the keyword."""
+    try:
+        yield
+    except PlannerError as error:
+        text = str(error)
+        if in_python(text) == text:
+            raise
+        raise type(error)(in_python(text)) from None
+
+
+def expect(verb: str, given: object, *kinds: type) -> None:
+    """Refuse an object that a verb cannot work on.
+
+    Raises
+    ------
+    UsageError: names what was given and what is expected.
+    """
+    if not isinstance(given, kinds):
+        names = " or ".join(f"a {kind.__name__}" for kind in kinds)
+        raise UsageError(f"{verb}: found {described(given)}, expected {names}")
+
+
+def described(given: Any) -> str:
+    """Return what an object is, in a few words."""
+    return f"{given!r:.60}" if isinstance(given, str | int | float) else f"a {type(given).__name__}"

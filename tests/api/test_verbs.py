@@ -1,0 +1,213 @@
+"""The verbs from Python: what they take, what they give back, and what they refuse."""
+
+from pathlib import Path
+
+import pytest
+
+import ilp_planner as ilp
+from ilp_planner.cli.main import run
+from ilp_planner.profiles.analytic import analytic_profile
+from ilp_planner.profiles.analytic_layers import analytic_layers
+from tests.small import CLUSTER, MODEL
+
+LIMITS = ilp.Limits(seconds=60)
+SPACES = ("operators", "planner", "megatron")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    model, cluster = tmp_path / "tiny.toml", tmp_path / "pair.toml"
+    model.write_text(MODEL)
+    cluster.write_text(CLUSTER)
+    return model, cluster
+
+
+@pytest.fixture(params=SPACES)
+def result(request: pytest.FixtureRequest, files: tuple[Path, Path]) -> ilp.Result:
+    problem = ilp.problem(*files, global_batch=8, space=request.param)
+    return ilp.solve(problem, limits=LIMITS)
+
+
+def test_a_result_says_what_it_is(result: ilp.Result) -> None:
+    assert isinstance(result, ilp.Result)
+    assert result.status is ilp.Status.OPTIMAL
+    assert repr(result).startswith("<Result optimal ")
+    assert "gap 0 %" in repr(result)
+    assert "iteration time" in str(result)
+    assert result._repr_html_().startswith("<pre>")
+    for thing in (result, result.problem, result.problem.instance, result.plan, result.evaluation):
+        assert len(repr(thing)) < 120
+        assert "\n" not in repr(thing)
+
+
+def test_a_saved_result_is_judged_and_proved_again(result: ilp.Result, tmp_path: Path) -> None:
+    result.save(tmp_path / "plan.json")
+    saved = ilp.load(tmp_path / "plan.json")
+    assert saved.plan == result.plan
+    assert saved.evaluation.iteration_time == pytest.approx(result.objective, rel=1e-6)
+    for check in (saved.check(), ilp.check(tmp_path / "plan.json"), ilp.check(result)):
+        assert check.holds, check.fault
+        assert check.bound == pytest.approx(result.bound, rel=1e-6)
+        assert "derived again" in str(check)
+
+
+def test_a_false_claim_does_not_hold(result: ilp.Result, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    result.save(file)
+    text = file.read_text()
+    objective = f'"objective_s": {result.objective!r}'
+    assert objective in text
+    file.write_text(text.replace(objective, f'"objective_s": {result.objective / 2!r}'))
+    check = ilp.check(file)
+    assert not check
+    assert "objective_s" in check.fault
+
+
+def test_frames(result: ilp.Result) -> None:
+    stages = result.evaluation.frame("stages")
+    assert list(stages.columns) == ["stage", "seconds", "bytes"]
+    assert len(stages) == len(result.plan.stages)
+    assert result.evaluation.frame("violations").empty
+    with pytest.raises(ilp.UsageError, match="expected one of stages"):
+        result.evaluation.frame("stage")
+
+
+def test_an_unknown_runtime_lists_those_known(result: ilp.Result, tmp_path: Path) -> None:
+    with pytest.raises(ilp.UsageError, match="expected one of megatron, torchtitan"):
+        result.export("megatrn", tmp_path / "run.sh")
+
+
+def test_progress_is_called_with_objective_and_bound(files: tuple[Path, Path]) -> None:
+    calls: list[tuple[float, float]] = []
+    problem = ilp.problem(*files, global_batch=8)
+    result = ilp.solve(problem, seconds=60, progress=lambda *pair: calls.append(pair))
+    assert calls[-1][0] == pytest.approx(result.objective)
+    assert all(bound <= objective * (1 + 1e-6) for objective, bound in calls)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_objects_make_the_same_problem_as_their_files(
+    files: tuple[Path, Path], space: str, tmp_path: Path
+) -> None:
+    model, cluster = ilp.read_model(files[0]), ilp.read_cluster(files[1])
+    named = ilp.solve(ilp.problem(*files, global_batch=8, space=space), limits=LIMITS)
+    given = ilp.solve(ilp.problem(model, cluster, global_batch=8, space=space), limits=LIMITS)
+    assert given.plan == named.plan
+    assert given.objective == named.objective
+    assert given.check().holds
+    with pytest.raises(ilp.UsageError, match="model and cluster that came as an object"):
+        given.save(tmp_path / "plan.json")
+
+
+def test_profile_objects(files: tuple[Path, Path]) -> None:
+    model, cluster = ilp.read_model(files[0]), ilp.read_cluster(files[1])
+    operators = analytic_profile(model, cluster)
+    layers = analytic_layers(model, cluster, [1, 2, 4, 8])
+    assert ilp.problem(*files, profile=operators, global_batch=8).space == "operators"
+    assert ilp.problem(*files, profile=layers, global_batch=8).space == "planner"
+
+
+@pytest.mark.parametrize(
+    ("verb", "thing", "expected"),
+    [
+        (ilp.solve, "llama3-8b", "solve: found 'llama3-8b', expected a Problem"),
+        (ilp.check, 3, "check: found 3, expected a Result or a Saved"),
+        (ilp.analyze, "x", "analyze: found 'x', expected a TrainingJob or a Result or a Saved"),
+        (ilp.problem, 3, "model: found 3, expected one of a name, a path, a ModelSpec"),
+    ],
+)
+def test_an_object_of_the_wrong_kind_is_refused(verb, thing, expected) -> None:
+    with pytest.raises(ilp.UsageError, match=expected):
+        verb(thing)
+
+
+def test_a_plan_of_the_wrong_kind_is_refused(files: tuple[Path, Path]) -> None:
+    layers = ilp.problem(*files, global_batch=8, space="planner")
+    with pytest.raises(ilp.UsageError, match="expected a GroupPlan"):
+        ilp.evaluate(layers, ilp.solve(ilp.problem(*files, global_batch=8)).plan)
+
+
+def test_messages_speak_of_keywords() -> None:
+    with pytest.raises(ilp.UsageError) as caught:
+        ilp.problem("gpt3-1.3b", profile="nothing")
+    assert str(caught.value).startswith("profile: found 'nothing'")
+    with pytest.raises(ilp.UsageError, match=r'^max_cp: expected space="megatron"'):
+        ilp.problem("gpt3-1.3b", space="planner", max_cp=2)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "expected"),
+    [
+        ({"space": "megatrn"}, "space: found 'megatrn', expected one of operators"),
+        ({"global_batch": 0}, "global_batch: found 0, expected a whole number"),
+        ({"micro_batch_sizes": [0]}, "micro_batch_sizes: found '0'"),
+        ({"memory_limit": "28"}, "memory_limit"),
+    ],
+)
+def test_nonsense_is_refused(keywords, expected) -> None:
+    with pytest.raises(ilp.UsageError, match=expected):
+        ilp.problem("gpt3-1.3b", **keywords)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"gap": -0.1}, {"gap": 1.0}, {"workers": 0}, {"seconds": float("nan")}]
+)
+def test_limits_refuse_nonsense(limits) -> None:
+    with pytest.raises(ilp.UsageError, match=next(iter(limits))):
+        ilp.Limits(**limits)
+
+
+def test_a_name_that_is_nearly_one_suggests_it() -> None:
+    with pytest.raises(ilp.SpecError, match="did you mean 'llama3-8b'"):
+        ilp.problem("lama3-8b")
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_plan_names_files_beside_it(
+    files: tuple[Path, Path], space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    problem = ilp.problem(files[0].name, files[1].name, global_batch=8, space=space)
+    ilp.solve(problem, limits=LIMITS).save("plan.json")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert ilp.check(tmp_path / "plan.json").holds
+
+
+@pytest.mark.parametrize("batch", [128, 96])
+def test_a_plan_on_devices_that_differ_is_analysed_by_stage(batch: int) -> None:
+    problem = ilp.problem("gpt3-350m", "mixed-a100-t4", global_batch=batch, max_stages=3)
+    result = ilp.solve(problem, limits=ilp.Limits(seconds=60, gap=0.2))
+    memory = ilp.analyze(result).frame("memory")
+    assert len(memory) == len(result.plan.stages)
+    assert (memory["needed_bytes"] > 0).all()
+    said = ilp.analyze(result, limit=1e9).frame("memory")
+    assert set(said["limit_bytes"]) == {1e9}
+
+
+def test_a_problem_without_a_plan_says_why(files: tuple[Path, Path], tmp_path: Path) -> None:
+    result = ilp.solve(ilp.problem(*files, global_batch=8, memory_limit="1 MB"), seconds=60)
+    assert repr(result) == "<Result infeasible, no plan>"
+    assert "proved infeasible" in str(result)
+    for verb in (lambda: result.save(tmp_path / "x.json"), result.check, result.analyze):
+        with pytest.raises(ilp.PlanError, match="no plan: nothing fits"):
+            verb()
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_the_text_is_the_table_of_the_command_line(
+    files: tuple[Path, Path],
+    space: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = ilp.solve(ilp.problem(*files, global_batch=8, space=space), limits=LIMITS)
+    chosen = [] if space == "operators" else ["--space", space]
+    command = ["solve", "--model", str(files[0]), "--cluster", str(files[1])]
+    assert run([*command, "--global-batch-size", "8", *chosen]) == 0
+
+    def settled(text: str) -> list[list[str]]:
+        return [line.split() for line in text.splitlines() if line and "stopped by" not in line]
+
+    assert settled(str(result)) == settled(capsys.readouterr().out)
