@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
+from ilp_planner.coverage import describe_plans
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
@@ -249,6 +250,10 @@ class Search(SearchState[Plan, Evaluation]):
         return True
 
     # ---- the outcome ----------------------------------------------------------------------------
+
+    def among(self) -> str:
+        """Return which plans the bound is about."""
+        return describe_plans(self.problem)
 
     def result(self, stop: Stop) -> Result:
         """Put together what is known."""

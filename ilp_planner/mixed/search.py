@@ -130,6 +130,10 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         bound = max(self.bound, 0.0 if state is None else state.bound)
         self.keep(plan, evaluate_groups(self.problem, plan), bound)
 
+    def among(self) -> str:
+        """Return which plans the bound is about."""
+        return self.space.describe()
+
     def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> GroupResult:
         """Put together what is known."""
         known = self.conclusion(stop, self.states)
