@@ -135,10 +135,6 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         if self.progress is not None:
             self.progress(self.objective, min(self.bound, self.objective))
 
-    @abstractmethod
-    def among(self) -> str:
-        """Return which plans the bound is about."""
-
     def conclusion(self, stop: Stop, parts: Sequence[Proved]) -> dict[str, Any]:
         """Return what is known at the end, as fields of an `Outcome`."""
         bound = min(self.bound, self.objective)
@@ -166,6 +162,5 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
                 "bound_s": bound if math.isfinite(bound) else None,
                 "parts": [part.record() for part in parts],
             },
-            "among": self.among(),
             "notes": tuple(self.notes),
         }

@@ -251,10 +251,6 @@ class Search(SearchState[Plan, Evaluation]):
 
     # ---- the outcome ----------------------------------------------------------------------------
 
-    def among(self) -> str:
-        """Return which plans the bound is about."""
-        return describe_plans(self.problem)
-
     def result(self, stop: Stop) -> Result:
         """Put together what is known."""
         if self.plan is None and self.bound >= NEVER and not self.nothing_fits():
@@ -264,4 +260,5 @@ class Search(SearchState[Plan, Evaluation]):
             )
         known = self.conclusion(stop, self.parts)
         infeasible = known["status"] is Status.INFEASIBLE
-        return Result(**known, reason=self.reason if infeasible else "")
+        reason = self.reason if infeasible else ""
+        return Result(**known, among=describe_plans(self.problem), reason=reason)

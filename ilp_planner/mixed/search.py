@@ -130,10 +130,6 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         bound = max(self.bound, 0.0 if state is None else state.bound)
         self.keep(plan, evaluate_groups(self.problem, plan), bound)
 
-    def among(self) -> str:
-        """Return which plans the bound is about."""
-        return self.space.describe()
-
     def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> GroupResult:
         """Put together what is known."""
         known = self.conclusion(stop, self.states)
@@ -141,4 +137,4 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
             known["stopped_by"] = Stop.PROOF
         if known["status"] is Status.INFEASIBLE:
             known["reason"] = self.space.explain()
-        return GroupResult(**known, ranking=ranking)
+        return GroupResult(**known, among=self.space.describe(), ranking=ranking)
