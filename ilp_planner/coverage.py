@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import SolverError
-from ilp_planner.evaluate import ROUNDING
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.result import relative_gap
 
 if TYPE_CHECKING:

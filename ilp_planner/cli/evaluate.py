@@ -140,7 +140,7 @@ def complain(
             f"{file}: result.objective_s: found {claim.objective!r}, "
             f"expected {time!r} as computed from the inputs"
         )
-    if claim is not None and inside and claim.bound > time * (1 + ROUNDING):
+    if claim is not None and inside and claim.bound > time * (1 + SAVED_ROUNDING):
         raise PlanError(
             f"{file}: result.bound_s: found {claim.bound!r}, above the {time!r} s of this legal "
             "plan, which is never right"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.errors import SolverError
-from ilp_planner.evaluate import ROUNDING
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,

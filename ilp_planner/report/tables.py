@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ilp_planner.evaluate import time_shares
-from ilp_planner.numerics import ROUNDING
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.report.shares import share_lines
 from ilp_planner.result import Status, Stop
