@@ -48,7 +48,7 @@ class Outcome:
     """What is known at the end of a search, whatever the plan looks like.
 
     objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
-    bound_source: which argument proved the bound. wall: seconds.
+    bound_source: which argument proved the bound. among: the plans that it is about. wall: seconds.
     certificate: JSON-ready record of what was enumerated and how each part was closed.
     provenance: JSON-ready record of inputs (hashes), versions and limits.
     notes: one-line remarks for the user (what was left out, which solver fell back).
@@ -67,6 +67,7 @@ class Outcome:
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     reason: str = ""
+    among: str = ""
 
     @property
     def gap(self) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
+from ilp_planner.coverage import describe_plans
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
@@ -259,4 +260,5 @@ class Search(SearchState[Plan, Evaluation]):
             )
         known = self.conclusion(stop, self.parts)
         infeasible = known["status"] is Status.INFEASIBLE
-        return Result(**known, reason=self.reason if infeasible else "")
+        reason = self.reason if infeasible else ""
+        return Result(**known, among=describe_plans(self.problem), reason=reason)

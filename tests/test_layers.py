@@ -17,7 +17,7 @@ LAYERS = (
     ("costs",),
     ("problem", "graph"),
     ("plan", "result"),
-    ("evaluate",),
+    ("evaluate", "coverage"),
     ("bounds",),
     ("solvers",),
     ("search_state", "solve", "certificate", "heuristic"),

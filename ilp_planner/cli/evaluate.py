@@ -8,6 +8,7 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.inputs import rebuild_case
 from ilp_planner.cli.layer_evaluate import judge_layers
+from ilp_planner.coverage import coverage_of
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
@@ -20,6 +21,7 @@ from ilp_planner.report.tables import stage_table, summary
 
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.mixed.evaluate import GroupEvaluation
@@ -39,7 +41,7 @@ def evaluate(
 
     saved = read_saved(plan_file)
     if isinstance(saved, SavedGroups):
-        found, proof = judge_layers(
+        found, proof, where = judge_layers(
             saved,
             plan_file,
             check_certificate=check_certificate,
@@ -47,15 +49,16 @@ def evaluate(
             as_json=as_json,
         )
         broken = [str(part.part) for part in proof.parts if not part.holds] if proof else []
-        complain(plan_file, saved.claim, found, proof, broken)
+        complain(plan_file, saved.claim, found, proof, broken, inside=not where.outside)
         return
     case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
     evaluation = judge(case.problem, saved.plan)
     check = rederive(case.problem, saved, plan_file) if check_certificate else None
-    show(case.problem, saved, evaluation, check, as_json=as_json)
+    coverage = coverage_of(case.problem, saved.plan, legal=evaluation.legal)
+    show(case.problem, saved, evaluation, check, coverage, as_json=as_json)
     parts = [] if check is None else check.parts
     broken = [f"micro-batch {part.part}" for part in parts if not part.holds]
-    complain(plan_file, saved.claim, evaluation, check, broken)
+    complain(plan_file, saved.claim, evaluation, check, broken, inside=not coverage.outside)
 
 
 def rederive(problem: "Problem", saved: SavedPlan, file: Path) -> "CertificateCheck":
@@ -80,15 +83,22 @@ def show(
     saved: SavedPlan,
     evaluation: "Evaluation",
     check: "CertificateCheck | None",
+    coverage: "Coverage",
     *,
     as_json: bool,
 ) -> None:
-    """Print a verdict."""
+    """Print a verdict.
+
+    Raises
+    ------
+    SolverError: the bound is above the time of a plan that it is about.
+    """
     if as_json:
         value: dict[str, Any] = evaluation_object(problem, saved.plan, evaluation)
+        value |= coverage._asdict()
         if check is not None:
             value["certificate"] = certificate_object(
-                check, evaluation.iteration_time, "micro_batch"
+                check, evaluation.iteration_time, "micro_batch", outside=coverage.outside
             )
         print_json(value)
         return
@@ -96,7 +106,7 @@ def show(
     tables += [] if check is None else [certificate_table(check, "micro-batch")]
     lines = [
         *evaluation_lines(problem, saved.plan, evaluation),
-        *proof_lines(saved.claim, check, evaluation.iteration_time),
+        *proof_lines(saved.claim, check, evaluation.iteration_time, coverage),
     ]
     print_report(summary(lines), *tables)
 
@@ -107,12 +117,14 @@ def complain(
     evaluation: "Evaluation | GroupEvaluation",
     check: "CertificateCheck | None",
     broken: list[str],
+    *,
+    inside: bool,
 ) -> None:
     """Fail when the plan, its claim or its certificate does not hold.
 
     Parameters
     ----------
-    broken: parts of the certificate that do not hold.
+    broken: parts of the certificate that do not hold. inside: the proof is about the plan.
 
     Raises
     ------
@@ -127,6 +139,11 @@ def complain(
         raise PlanError(
             f"{file}: result.objective_s: found {claim.objective!r}, "
             f"expected {time!r} as computed from the inputs"
+        )
+    if claim is not None and inside and claim.bound > time * (1 + SAVED_ROUNDING):
+        raise PlanError(
+            f"{file}: result.bound_s: found {claim.bound!r}, above the {time!r} s of this legal "
+            "plan, which is never right"
         )
     if check is not None and not check.holds:
         where = ", ".join(broken) or "the whole"

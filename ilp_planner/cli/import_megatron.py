@@ -50,7 +50,7 @@ def import_megatron(
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.script import read_launch
-    from ilp_planner.mixed.evaluate import evaluate_groups, group_shares
+    from ilp_planner.mixed.evaluate import evaluate_groups, group_coverage, group_shares
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
@@ -86,7 +86,8 @@ def import_megatron(
     verdict = verdict_of_groups(evaluation, group_shares(case.problem, plan, evaluation))
     saved = SavedGroups(plan=plan, inputs=case.inputs, verdict=verdict)
     write_groups(output, saved)
-    show_verdict(case.problem, saved, evaluation, None, as_json=False)
+    coverage = group_coverage(case.problem, plan, legal=evaluation.legal)
+    show_verdict(case.problem, saved, evaluation, None, coverage, as_json=False)
 
 
 def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from ilp_planner.report.comparison import (
     HEURISTIC,
     Entry,
     best_bound,
+    check_consistent,
     comparison_lines,
     comparison_object,
     comparison_table,
@@ -62,18 +63,23 @@ def compare_layers(
     *,
     accept_changed: bool,
     as_json: bool,
-) -> list[Entry]:
-    """Put plans and solvers side by side on the first plan's problem; print and return them."""
+) -> None:
+    """Put plans and solvers side by side on the first plan's problem, and print them.
+
+    Raises
+    ------
+    SolverError: a bound is above the time of a plan that it is about.
+    """
     case = rebuild_layer_case(first, files[0], accept_changed=accept_changed)
     entries = [plan_entry(case, file) for file in files]
     entries += solver_entries(case, with_bound(solvers, best_bound(entries)), limits)
+    check_consistent(entries)
     problem = case.problem
     if as_json:
         print_json(comparison_object(group_problem_object(problem), entries))
-        return entries
+        return
     lines = comparison_lines(group_problem_lines(problem), problem.notes, entries)
     print_report(summary(lines), comparison_table(entries))
-    return entries
 
 
 def plan_entry(case: LayerCase, file: Path) -> Entry:
@@ -183,6 +189,8 @@ def _entry(
     wall: float = math.nan,
     heuristic: bool = False,
 ) -> Entry:
+    from ilp_planner.mixed.evaluate import group_coverage
+
     used, limit = math.nan, math.nan
     if plan is not None and evaluation is not None and evaluation.cost is not None:
         used, limit = max(
@@ -193,6 +201,7 @@ def _entry(
             key=lambda pair: pair[0] / pair[1],
         )
     legal = evaluation is not None and evaluation.legal
+    outside = group_coverage(problem, plan, legal=True).outside if plan and legal else None
     return Entry(
         name=name,
         time=evaluation.iteration_time if evaluation is not None and legal else math.inf,
@@ -204,4 +213,5 @@ def _entry(
         wall=wall,
         remark=remark,
         heuristic=heuristic,
+        outside=outside,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.coverage import Coverage
     from ilp_planner.formats.saved_groups import SavedGroups
     from ilp_planner.mixed.evaluate import GroupEvaluation
     from ilp_planner.mixed.problem import GroupProblem
@@ -29,15 +30,16 @@ def judge_layers(
     check_certificate: bool,
     accept_changed: bool,
     as_json: bool,
-) -> tuple[GroupEvaluation, CertificateCheck | None]:
+) -> tuple[GroupEvaluation, CertificateCheck | None, Coverage]:
     """Judge a saved plan again from its inputs and print the verdict; return what was found."""
-    from ilp_planner.mixed.evaluate import evaluate_groups
+    from ilp_planner.mixed.evaluate import evaluate_groups, group_coverage
 
     problem = rebuild_layer_case(saved, file, accept_changed=accept_changed).problem
     evaluation = evaluate_groups(problem, saved.plan)
     check = rederive_layers(problem, saved, file) if check_certificate else None
-    show_verdict(problem, saved, evaluation, check, as_json=as_json)
-    return evaluation, check
+    coverage = group_coverage(problem, saved.plan, legal=evaluation.legal)
+    show_verdict(problem, saved, evaluation, check, coverage, as_json=as_json)
+    return evaluation, check, coverage
 
 
 def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> CertificateCheck:
@@ -62,20 +64,29 @@ def show_verdict(
     saved: SavedGroups,
     evaluation: GroupEvaluation,
     check: CertificateCheck | None,
+    coverage: Coverage,
     *,
     as_json: bool,
 ) -> None:
-    """Print a verdict."""
+    """Print a verdict.
+
+    Raises
+    ------
+    SolverError: the bound is above the time of a plan that it is about.
+    """
     if as_json:
         value: dict[str, Any] = group_evaluation_object(problem, saved.plan, evaluation)
+        value |= coverage._asdict()
         if check is not None:
-            value["certificate"] = certificate_object(check, evaluation.iteration_time)
+            value["certificate"] = certificate_object(
+                check, evaluation.iteration_time, outside=coverage.outside
+            )
         print_json(value)
         return
     tables = [] if evaluation.cost is None else [group_table(problem, saved.plan, evaluation)]
     tables += [] if check is None else [certificate_table(check)]
     lines = [
         *group_evaluation_lines(problem, saved.plan, evaluation),
-        *proof_lines(saved.claim, check, evaluation.iteration_time),
+        *proof_lines(saved.claim, check, evaluation.iteration_time, coverage),
     ]
     print_report(summary(lines), *tables)

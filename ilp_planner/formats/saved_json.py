@@ -37,6 +37,7 @@ RESULT_KEYS = (
     "seed",
     "versions",
     "notes",
+    "among",
 )
 # Since the first version: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")
@@ -128,6 +129,7 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
         "seed": claim.seed,
         "versions": dict(claim.versions),
         "notes": list(claim.notes),
+        **({"among": claim.among} if claim.among else {}),
     }
 
 
@@ -150,6 +152,7 @@ def _decode_claim(fields: Fields) -> Claim:
         seed=fields.whole("seed"),
         versions=versions,
         notes=fields.texts("notes"),
+        among=fields.text("among") if "among" in fields.values else "",
     )
 
 

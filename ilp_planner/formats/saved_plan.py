@@ -46,7 +46,7 @@ class Claim:
     """What the solver said about the plan.
 
     objective, bound: seconds per iteration. wall: seconds that the search took.
-    versions: package -> version.
+    versions: package -> version. among: the plans that the bound is about, where the file says so.
     """
 
     status: Status
@@ -60,6 +60,7 @@ class Claim:
     seed: int
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    among: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
         seed=result.seed,
         versions=dict(versions),
         notes=result.notes,
+        among=result.among,
     )
 
 

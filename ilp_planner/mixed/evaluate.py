@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.coverage import NOT_LEGAL, Coverage
 from ilp_planner.evaluate import Violation, evaluation_frame, verdict_text
 from ilp_planner.mixed.spaces import space_of
 
@@ -76,6 +77,12 @@ def evaluate_groups(problem: GroupProblem, plan: GroupPlan) -> GroupEvaluation:
         *check_idle(space.idles, idle),
     )
     return GroupEvaluation(cost=cost, violations=violations, idle=idle)
+
+
+def group_coverage(problem: GroupProblem, plan: GroupPlan, *, legal: bool) -> Coverage:
+    """Return where a plan of layers stands."""
+    space = space_of(problem)
+    return Coverage(space.describe(), space.outside(plan) if legal else NOT_LEGAL)
 
 
 def group_shares(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.units import format_bytes
@@ -41,6 +42,27 @@ class Space(ABC):
     def left_out(self, parts: Sequence[SpacePart]) -> list[str]:
         """Return a line for the user where the parts do not hold every group of devices."""
         return []
+
+    # ---- which plans its proofs are about -------------------------------------------------------
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return which plans the proofs are about, as in `among plans with ...`."""
+
+    @abstractmethod
+    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+        """Yield why a legal plan, with a number of micro-batches that is tried, is in no part; also
+        where that is not certain: a plan that is wrongly inside makes a wrong proof."""
+
+    def outside(self, plan: GroupPlan) -> str | None:
+        """Return the first reason why a legal plan is none that proofs are about; None where it is
+        one, and never takes less than the bound."""
+        untried = check_tried("micro-batches", plan.micro_batches, self.problem.micro_batches)
+        return untried or next(self.exclusions(plan), None)
+
+    def tried(self) -> str:
+        """Return the numbers of micro-batches, as the beginning of `describe`."""
+        return f"plans with {', '.join(map(str, self.problem.micro_batches))} micro-batches"
 
     # ---- its rules ------------------------------------------------------------------------------
 

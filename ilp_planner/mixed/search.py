@@ -137,4 +137,4 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
             known["stopped_by"] = Stop.PROOF
         if known["status"] is Status.INFEASIBLE:
             known["reason"] = self.space.explain()
-        return GroupResult(**known, ranking=ranking)
+        return GroupResult(**known, among=self.space.describe(), ranking=ranking)

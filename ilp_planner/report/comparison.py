@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ilp_planner.coverage import proved_gap
+from ilp_planner.errors import SolverError
+from ilp_planner.numerics import ROUNDING
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
     memory_used,
     new_table,
     note_lines,
-    proved_gap,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Entry:
     device, used and allowed.
     bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
     remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
+    outside: why proofs on this problem are not about the plan.
     """
 
     name: str
@@ -46,11 +49,39 @@ class Entry:
     wall: float = math.nan
     remark: str = ""
     heuristic: bool = False
+    outside: str | None = None
+
+    def gap(self, bound: float) -> float | None:
+        """Return the gap to a bound in seconds; None where there is none, or it is not about this
+        plan.
+
+        Raises
+        ------
+        SolverError: the bound is above the time of a plan that it is about.
+        """
+        return None if self.outside or bound <= 0 else proved_gap(self.time, bound)
 
 
 def best_bound(entries: Sequence[Entry]) -> float:
     """Return the highest bound that any entry proves, in seconds."""
     return max(entry.bound for entry in entries)
+
+
+def check_consistent(entries: Sequence[Entry]) -> None:
+    """Fail when a plan is faster than a bound that is about it: one of the two is wrong.
+
+    Raises
+    ------
+    SolverError: names both.
+    """
+    about = [entry for entry in entries if not entry.outside]
+    fastest = min(about, key=lambda entry: entry.time, default=Entry(name="no plan"))
+    highest = max(entries, key=lambda entry: entry.bound)
+    if highest.bound > fastest.time * (1 + ROUNDING):
+        raise SolverError(
+            f"{fastest.name} takes {fastest.time!r} s, below the bound {highest.bound!r} s that "
+            f"{highest.name} claims to prove: one of the two is wrong"
+        )
 
 
 def comparison_table(entries: Sequence[Entry]) -> Table:
@@ -75,10 +106,10 @@ def comparison_table(entries: Sequence[Entry]) -> Table:
             _count(entry.stages),
             _count(entry.micro_batch),
             "-" if math.isnan(entry.memory) else memory_used(entry.memory, entry.limit),
-            describe_gap(proved_gap(entry.time, bound)) if bound > 0 else "-",
+            "-" if (gap := entry.gap(bound)) is None else describe_gap(gap),
             _number(entry.bound or math.nan, 3),
             _number(entry.wall, 1),
-            entry.remark,
+            "; ".join(filter(None, (entry.outside and f"outside: {entry.outside}", entry.remark))),
         )
         table.add_row(*map(Text, cells))
     return table
@@ -114,7 +145,8 @@ def comparison_object(problem: Mapping[str, Any], entries: Sequence[Entry]) -> d
                 "objective_s": entry.time,
                 "memory_bytes": entry.memory,
                 "bound_s": entry.bound,
-                "gap": proved_gap(entry.time, bound) if bound > 0 else None,
+                "gap": entry.gap(bound),
+                "outside": entry.outside,
                 "stages": entry.stages,
                 "micro_batch": entry.micro_batch,
                 "wall_s": entry.wall,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from ilp_planner.coverage import proved_gap
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
@@ -13,13 +14,13 @@ from ilp_planner.report.tables import (
     note_lines,
     plan_lines,
     problem_lines,
-    proved_gap,
 )
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.plan import Plan
@@ -38,26 +39,38 @@ def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> li
 
 
 def proof_lines(
-    claim: Claim | None, check: CertificateCheck | None, iteration_time: float
+    claim: Claim | None,
+    check: CertificateCheck | None,
+    iteration_time: float,
+    coverage: Coverage,
 ) -> list[tuple[str, str]]:
     """Say what is proved: by the certificate where it was checked, else what the file claims.
 
     Parameters
     ----------
-    iteration_time: seconds, as evaluated; counts with `check`.
+    iteration_time: seconds, as evaluated; counts with `check`. coverage: what the proof is about;
+        a plan outside has no gap to its bound.
+
+    Raises
+    ------
+    SolverError: the bound is above the time of a plan that it is about.
     """
+    outside = coverage.outside
+    place = f"outside: {outside}" if outside else "inside the space of the proof"
+    lines = [("proof", place), ("among", coverage.among)]
     if check is not None:
         by = "the certificate, derived again" if check.holds else "what is left of the certificate"
-        return [
-            ("bound", describe_bound(check.bound, by)),
-            ("gap", describe_gap(proved_gap(iteration_time, check.bound))),
-        ]
+        lines.append(("bound", describe_bound(check.bound, by)))
+        if not outside:
+            lines.append(("gap", describe_gap(proved_gap(iteration_time, check.bound))))
+        return lines
     if claim is None:
-        return [("bound", "none: the plan came from elsewhere")]
-    return [
-        ("claimed bound", describe_bound(claim.bound, claim.bound_source)),
-        ("claimed gap", f"{describe_gap(claim.gap)}; --check-certificate derives it again"),
-    ]
+        return [*lines, ("bound", "none: the plan came from elsewhere")]
+    lines.append(("claimed bound", describe_bound(claim.bound, claim.bound_source)))
+    if not outside:
+        gap = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
+        lines.append(("claimed gap", gap))
+    return lines
 
 
 def certificate_table(check: CertificateCheck, parts: str = "part") -> Table:

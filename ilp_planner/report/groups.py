@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from ilp_planner.coverage import proved_gap
 from ilp_planner.report.devices import (
     describe_cluster,
     describe_devices,
@@ -21,7 +22,6 @@ from ilp_planner.report.tables import (
     new_table,
     note_lines,
     proof_lines,
-    proved_gap,
 )
 from ilp_planner.result import Status
 from ilp_planner.specs.training import ORDERS

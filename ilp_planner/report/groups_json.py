@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.coverage import proved_gap
 from ilp_planner.report.groups import fullest_device, hourly_price
 from ilp_planner.report.json_report import outcome_object
 from ilp_planner.report.shares import share_object
-from ilp_planner.report.tables import proved_gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.coverage import proved_gap
 from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.report.shares import share_object
-from ilp_planner.report.tables import proved_gap
 
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
@@ -38,6 +38,7 @@ def outcome_object(result: Outcome) -> dict[str, Any]:
         "bound_s": result.bound,
         "gap": result.gap,
         "bound_source": result.bound_source,
+        "among": result.among,
         "wall_s": result.wall,
         "solver": result.solver,
         "seed": result.seed,
@@ -101,18 +102,27 @@ def evaluation_object(problem: Problem, plan: Plan, evaluation: Evaluation) -> d
 
 
 def certificate_object(
-    check: CertificateCheck, iteration_time: float, parts: str = "part"
+    check: CertificateCheck,
+    iteration_time: float,
+    parts: str = "part",
+    *,
+    outside: str | None = None,
 ) -> dict[str, Any]:
     """Return what became of a certificate.
 
     Parameters
     ----------
     iteration_time: seconds, as evaluated. parts: the key of what the certificate calls them.
+    outside: why the bound is not about the plan.
+
+    Raises
+    ------
+    SolverError: the bound is above the time of a plan that it is about.
     """
     return {
         "holds": check.holds,
         "bound_s": check.bound,
-        "gap": proved_gap(iteration_time, check.bound),
+        "gap": None if outside else proved_gap(iteration_time, check.bound),
         "parts": [
             {
                 parts: part.part,

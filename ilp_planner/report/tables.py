@@ -9,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ilp_planner.evaluate import time_shares
-from ilp_planner.numerics import ROUNDING
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.report.shares import share_lines
-from ilp_planner.result import Status, Stop, relative_gap
+from ilp_planner.result import Status, Stop
 from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
@@ -132,6 +131,7 @@ def proof_lines(result: Outcome) -> list[tuple[str, str]]:
     """Say what is proved, and why the search stopped."""
     return [
         ("bound", describe_bound(result.bound, result.bound_source)),
+        *([("among", result.among)] if result.among else []),
         ("gap", describe_gap(result.gap)),
         ("stopped by", f"{STOPS[result.stopped_by]}, after {format_seconds(result.wall)}"),
         ("solver", f"{result.solver}, seed {result.seed}"),
@@ -150,17 +150,6 @@ def describe_bound(bound: float, source: str) -> str:
 def describe_gap(gap: float) -> str:
     """Return the share of the iteration time that a better plan could save at most."""
     return "0 % (proved optimal)" if gap == 0 else format_percent(gap)
-
-
-def proved_gap(iteration_time: float, bound: float) -> float:
-    """Return the gap to a bound that was derived anew: 0 where only rounding is left of it.
-
-    Parameters
-    ----------
-    iteration_time, bound: seconds.
-    """
-    gap = relative_gap(iteration_time, bound)
-    return gap if gap > ROUNDING else 0.0
 
 
 def exact_seconds(seconds: float) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.report.tables import proved_gap
+from ilp_planner.coverage import proved_gap
 from ilp_planner.solvers.registry import HEURISTICS
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line

@@ -172,3 +172,39 @@ def test_the_real_search_and_the_real_check(ilp_plan: Command, tiny: list[str]) 
     done = ilp_plan("evaluate", path, "--check-certificate")
     assert done.code == 1
     assert "real.json: certificate: malformed" in done.err
+
+
+def test_a_bound_above_the_time_is_an_error(
+    ilp_plan: Command, saved: Path, check: SimpleNamespace
+) -> None:
+    check.bound = 1e6
+    done = ilp_plan("evaluate", saved, "--check-certificate")
+    assert done.code == 1
+    assert "the bound of 1000000.0 s is above the " in done.err
+    assert "gap" not in done.out
+
+
+def test_a_plan_outside_the_space_of_the_proof_has_no_gap(
+    ilp_plan: Command, saved: Path, check: SimpleNamespace
+) -> None:
+    data = json.loads(saved.read_text())
+    tried = [m for m in data["inputs"]["micro_batches"] if m != data["plan"]["micro_batch"]]
+    data["inputs"]["micro_batches"] = tried or [2 * data["plan"]["micro_batch"]]
+    saved.write_text(json.dumps(data))
+    check.bound = 1e6
+    done = ilp_plan("evaluate", saved, "--check-certificate")
+    assert done.code == 0, done.err
+    assert "proof           outside: micro-batch: found" in done.out
+    assert "gap" not in done.out
+    value = json.loads(ilp_plan("evaluate", saved, "--check-certificate", "--json").out)
+    assert value["outside"].startswith("micro-batch: found")
+    assert value["certificate"]["gap"] is None
+
+
+def test_a_claimed_bound_above_the_time_is_an_error(ilp_plan: Command, saved: Path) -> None:
+    data = json.loads(saved.read_text())
+    data["result"]["bound_s"] = 1e6
+    saved.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert "result.bound_s: found 1000000.0, above the " in done.err

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.amp import AmpCosts
-from ilp_planner.mixed.amp.parts import amp_parts
+from ilp_planner.costs.amp import AmpCosts, AmpDegrees
+from ilp_planner.mixed.amp.parts import AmpPart, amp_parts, part_name
 from ilp_planner.mixed.graph_space import GraphSpace
 from ilp_planner.result import Stop
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.mixed.search import GroupSearch
     from ilp_planner.mixed.space import SpacePart
+    from ilp_planner.plan import GroupPlan
 
 FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
 
@@ -29,6 +30,30 @@ class AmpSpace(GraphSpace):
             costs, problem.cluster, problem.global_batch, problem.model, max_tp=problem.max_tp
         )
         return [part for part in parts if part.micro_batches in problem.micro_batches]
+
+    def describe(self) -> str:
+        """Return which plans the proofs are about."""
+        order = "any placement of" if self.problem.placement == "free" else "AMP's order of"
+        return f"{self.tried()}, every device used, equal degrees in all stages and {order} ranks"
+
+    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+        """Degrees that are not tried, and other orders of ranks where these are not free."""
+        samples = {replica.samples for stage in plan.stages for replica in stage.replicas}
+        shapes = {(stage.tp, stage.dp) for stage in plan.stages}
+        if len(shapes) > 1 or len(samples) > 1:
+            yield "degrees: they differ from stage to stage, or samples from replica to replica"
+            return
+        (tp, dp), (size,) = shapes.pop(), samples
+        degrees = AmpDegrees(tp, dp, len(plan.stages), size)
+        if all(part.degrees != degrees for part in self.parts() if isinstance(part, AmpPart)):
+            yield f"degrees: {part_name(degrees)} is not tried"
+        node_of = self.problem.cluster.node_of
+        ranks = [replica.devices for stage in plan.stages for replica in stage.replicas]
+        if self.problem.placement != "free":
+            if [d for devices in ranks for d in devices] != list(range(tp * dp * len(plan.stages))):
+                yield "devices: another order of ranks than AMP's"
+        elif any(len({node_of[d] for d in devices}) > 1 for devices in ranks):
+            yield "devices: a replica on several nodes"
 
     def search(self, search: GroupSearch) -> Stop:
         """Search with the program of this space, or with the solver that was asked for."""

@@ -27,6 +27,20 @@ class MegatronSpace(Space):
         assert isinstance(self.problem.costs, MegatronCosts)
         return cast("list[SpacePart]", megatron_parts(self.problem, self.problem.costs))
 
+    def describe(self) -> str:
+        """Return which plans the proofs are about."""
+        return (
+            f"{self.tried()} of the planner's settings, nodes ordered by type; recomputation none, "
+            "selective, full uniform 1 or full block; a rank's layers spread evenly over its "
+            "virtual stages, or, where layers differ, as many in each but the first and the last"
+        )
+
+    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+        """Degrees, settings, recomputations and layouts that are not tried."""
+        from ilp_planner.mixed.megatron.membership import left_out
+
+        return left_out(self.problem, plan)
+
     def check_kind(self, plan: GroupPlan) -> Iterator[Violation]:
         """The plan is one training job that Megatron-LM can run."""
         return check_megatron(self.problem, plan)

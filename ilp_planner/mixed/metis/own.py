@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.metis import MetisCosts
@@ -32,6 +33,19 @@ class MetisSpace(GraphSpace):
     def parts(self) -> list[SpacePart]:
         """Return the parts of the space."""
         return list(metis_parts(self.problem, self.costs))
+
+    def describe(self) -> str:
+        """Return which plans the proofs are about."""
+        return (
+            f"{self.tried()}, devices type by type in any order of the types, stages of a power "
+            "of two of them, and Metis's shares of samples"
+        )
+
+    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+        """Everything that is no path of a graph."""
+        problem = dataclasses.replace(self.problem, micro_batches=(plan.micro_batches,))
+        if not any(part.holds(plan) for part in metis_parts(problem, self.costs)):
+            yield "stages: groups, degrees, samples or devices that Metis does not enumerate"
 
     def check_memory(self, plan: GroupPlan, cost: PlanCost) -> Iterator[Violation]:
         """Every device holds what it must; under Metis's rule, every group in sum."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ilp_planner.mixed.metis.space import metis_graphs
 from ilp_planner.mixed.space import FixedGraph
 
@@ -41,6 +43,24 @@ class MetisPart(FixedGraph):
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path."""
         return self.whole.plan_of(choices)
+
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan is a path of the graph."""
+        whole, graph = self.whole, self.whole.graph
+        place = {device: rank for rank, device in enumerate(whole.devices)}
+        nodes, path = set(graph.sources), []
+        for stage in plan.stages:
+            size = len(stage.devices)
+            arcs = np.flatnonzero(
+                (graph.start == stage.start) & (graph.stop == stage.stop) & (whole.tp == stage.tp)
+                & (whole.first == place[stage.devices[0]]) & (whole.size == size)
+            )  # fmt: skip
+            arcs = arcs[np.isin(graph.tail[arcs], list(nodes))]
+            if not arcs.size:
+                return False
+            nodes = set(graph.head[arcs].tolist())
+            path.append(int(arcs[0]))
+        return graph.sink in nodes and whole.plan_of(path) == plan
 
     def family(self, choice: int) -> Hashable:
         """Return ranks and tensor-parallel degree."""

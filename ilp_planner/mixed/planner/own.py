@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from ilp_planner.costs.groups import GroupOption
 from ilp_planner.evaluate import Violation
 from ilp_planner.mixed.graph_space import GraphSpace
 from ilp_planner.mixed.planner.parts import PlannerPart
+from ilp_planner.mixed.planner.place import node_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +27,44 @@ class PlannerSpace(GraphSpace):
     def parts(self) -> list[SpacePart]:
         """Return the parts of the space."""
         return [PlannerPart(self.problem, batches) for batches in self.problem.micro_batches]
+
+    def describe(self) -> str:
+        """Return which plans the proofs are about."""
+        return (
+            f"{self.tried()} on at most {self.problem.max_stages} groups of devices, packed: of "
+            "the nodes of a type that a stage is on, at most one has room for another replica"
+        )
+
+    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+        """Groups that are not tried, samples shared otherwise, and placements that are not
+        packed."""
+        cluster, part = self.problem.cluster, PlannerPart(self.problem, plan.micro_batches)
+        sizes = node_devices(cluster)
+        for s, stage in enumerate(plan.stages):
+            seats: list[Counter[int]] = [Counter() for _ in cluster.type_names]
+            samples: list[list[int]] = [[] for _ in cluster.type_names]
+            for replica in stage.replicas:
+                nodes = {cluster.node_of[device] for device in replica.devices}
+                if len(nodes) > 1:
+                    yield f"stage {s}: a replica on {len(nodes)} nodes, only replicas in one tried"
+                    return
+                node = nodes.pop()
+                kind = cluster.type_names.index(cluster.node_types[node])
+                seats[kind][node] += 1
+                samples[kind].append(replica.samples)
+            for name, found in zip(cluster.type_names, seats, strict=True):
+                room = sum((count + 1) * stage.tp <= sizes[v] for v, count in found.items())
+                if room > 1:
+                    yield (
+                        f"stage {s}: not packed, {room} of its nodes of {name} have room for "
+                        "another replica, at most one in the placements tried"
+                    )
+            option = GroupOption(stage.tp, tuple(map(len, samples)))
+            shares = part.shares(option)
+            if shares is None:
+                yield f"stage {s}: this group of devices is not tried with so many micro-batches"
+            elif shares != [sorted(own) for own in samples]:
+                yield f"stage {s}: samples shared otherwise than the cost model does"
 
     def left_out(self, parts: Sequence[SpacePart]) -> list[str]:
         """Return a line for the user where the parts do not hold every group of devices."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.group_chain import GroupChain
+    from ilp_planner.costs.groups import GroupOption
     from ilp_planner.mixed.planner.candidates import Candidates, Catalogue
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.mixed.search import GroupSearch, PartState
@@ -70,6 +72,20 @@ class PlannerPart:
             else mixed_options(counts, self._degrees, samples, most_mixed(self.layers))
         )
         self.seats = Seating(cluster) if cluster.symmetric else None
+
+    def shares(self, option: GroupOption) -> list[list[int]] | None:
+        """Return the samples of the replicas of each type, sorted, of a group that is tried; None
+        where it is not."""
+        if option not in self._single and option not in self._mixed:
+            return None
+        problem = self.problem
+        table = problem.costs.option_tables(
+            option, self.micro_batches, problem.global_batch, problem.cluster
+        )
+        if table is None or min(table.samples) == 0:
+            return None
+        rest = iter(table.samples)
+        return [sorted(islice(rest, count)) for count in option.replicas]
 
     @cached_property
     def catalogue(self) -> Catalogue:

@@ -1,0 +1,74 @@
+"""Which plans of operators a proof is about, and the gap of a plan to a bound that is about it.
+
+The judge calls more plans legal than a search goes through. A bound says nothing of a legal plan
+that its space leaves out; of every other plan it is never above the time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.errors import SolverError
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.result import relative_gap
+
+if TYPE_CHECKING:
+    from ilp_planner.plan import Plan
+    from ilp_planner.problem import Problem
+
+
+NOT_LEGAL = "the plan is not legal"
+
+
+class Coverage(NamedTuple):
+    """Which plans a proof is about (`among`), and why a certain one is outside; None: it is not."""
+
+    among: str
+    outside: str | None
+
+
+def coverage_of(problem: Problem, plan: Plan, *, legal: bool) -> Coverage:
+    """Return where a plan of operators stands."""
+    return Coverage(describe_plans(problem), outside(problem, plan) if legal else NOT_LEGAL)
+
+
+def describe_plans(problem: Problem) -> str:
+    """Return the set of plans that proofs are about, as in `among plans with ...`."""
+    sizes = ", ".join(map(str, problem.micro_batches))
+    groups = ", ".join(map(str, problem.group_sizes))
+    return (
+        f"plans with micro-batch {sizes}, on at most {problem.max_stages} stages of {groups} "
+        "devices inside a node, every device used in order"
+    )
+
+
+def outside(problem: Problem, plan: Plan) -> str | None:
+    """Return why a legal plan is none that proofs are about; None where it is one."""
+    return check_tried("micro-batch", plan.micro_batch, problem.micro_batches)
+
+
+def check_tried(name: str, value: int, tried: tuple[int, ...]) -> str | None:
+    """Return why a plan is outside, where its value of a quantity was not tried; else None."""
+    if value in tried:
+        return None
+    return f"{name}: found {value}, only {', '.join(map(str, tried))} tried"
+
+
+def proved_gap(iteration_time: float, bound: float) -> float:
+    """Return the relative gap of a plan to a bound that is about it: 0 where only rounding is left.
+
+    Parameters
+    ----------
+    iteration_time, bound: seconds.
+
+    Raises
+    ------
+    SolverError: the bound is above the time.
+    """
+    if bound > iteration_time * (1 + ROUNDING):
+        raise SolverError(
+            f"the bound of {bound!r} s is above the {iteration_time!r} s of a legal plan that it "
+            "is about: this is never right, one of the two is wrong"
+        )
+    gap = relative_gap(iteration_time, bound)
+    return gap if gap > ROUNDING else 0.0
