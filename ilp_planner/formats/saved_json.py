@@ -37,8 +37,9 @@ RESULT_KEYS = (
     "seed",
     "versions",
     "notes",
+    "confirmed_by",
 )
-# Since the first version: files without them are read as well.
+# Since the first version, as is `confirmed_by`: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")
 EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
 VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
@@ -128,6 +129,7 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
         "seed": claim.seed,
         "versions": dict(claim.versions),
         "notes": list(claim.notes),
+        **({"confirmed_by": claim.confirmed_by} if claim.confirmed_by else {}),
     }
 
 
@@ -150,6 +152,7 @@ def _decode_claim(fields: Fields) -> Claim:
         seed=fields.whole("seed"),
         versions=versions,
         notes=fields.texts("notes"),
+        confirmed_by=fields.text("confirmed_by") if "confirmed_by" in fields.values else "",
     )
 
 

@@ -60,6 +60,7 @@ class Claim:
     seed: int
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    confirmed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
         seed=result.seed,
         versions=dict(versions),
         notes=result.notes,
+        confirmed_by=result.confirmed_by,
     )
 
 

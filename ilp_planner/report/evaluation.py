@@ -13,6 +13,7 @@ from ilp_planner.report.tables import (
     note_lines,
     plan_lines,
     problem_lines,
+    proved_by,
     proved_gap,
 )
 
@@ -55,7 +56,7 @@ def proof_lines(
     if claim is None:
         return [("bound", "none: the plan came from elsewhere")]
     return [
-        ("claimed bound", describe_bound(claim.bound, claim.bound_source)),
+        ("claimed bound", describe_bound(claim.bound, proved_by(claim))),
         ("claimed gap", f"{describe_gap(claim.gap)}; --check-certificate derives it again"),
     ]
 

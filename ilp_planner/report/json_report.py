@@ -38,6 +38,7 @@ def outcome_object(result: Outcome) -> dict[str, Any]:
         "bound_s": result.bound,
         "gap": result.gap,
         "bound_source": result.bound_source,
+        "confirmed_by": result.confirmed_by,
         "wall_s": result.wall,
         "solver": result.solver,
         "seed": result.seed,

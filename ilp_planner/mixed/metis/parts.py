@@ -34,6 +34,11 @@ class MetisPart(FixedGraph):
         """The whole graph."""
         return self.whole.graph
 
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan's devices are in this order."""
+        devices = tuple(device for stage in plan.stages for device in stage.devices)
+        return plan.micro_batches == self.micro_batches and devices == self.whole.devices
+
     def sketch(self) -> OpenGraph | None:
         """Return the whole graph."""
         return self.graph(math.inf, None)
