@@ -12,6 +12,7 @@ from ilp_planner.bounds.memory import explain_infeasible
 from ilp_planner.bounds.part import WITHOUT_STAGES, Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
+from ilp_planner.confirm import ROOM
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, ROUNDING
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 MOST_IN_FLIGHT = 10**9
-EXPORT_ROOM = 1e-6  # relative: how far above its plan an exported graph reaches
 EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did
 
 
@@ -149,9 +149,9 @@ def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> Sta
             raise PlanError("certificate: nothing about this plan's micro-batch")
         part = Part(problem, plan.micro_batch)
         part.bound_by_work()
-        part.bound_by_stages(time * (1 + EXPORT_ROOM))
-        _solve_again(part, records[0]["exact_stages"], time * (1 + EXPORT_ROOM))
-        return part.expand(time * (1 + EXPORT_ROOM)).graph
+        part.bound_by_stages(time * (1 + ROOM))
+        _solve_again(part, records[0]["exact_stages"], time * (1 + ROOM))
+        return part.expand(time * (1 + ROOM)).graph
 
 
 def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:

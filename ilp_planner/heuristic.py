@@ -136,6 +136,7 @@ def _together(found: AnyOutcome, proved: AnyOutcome, watch: _Watch) -> AnyOutcom
         bound=bound,
         bound_source=better.bound_source,
         certificate=certificate,
+        confirmed_by=better.confirmed_by if optimal else "",
         reason=better.reason if status is Status.INFEASIBLE else "",
     )
 

@@ -53,6 +53,8 @@ class Outcome:
     provenance: JSON-ready record of inputs (hashes), versions and limits.
     notes: one-line remarks for the user (what was left out, which solver fell back).
     reason: for an infeasible problem, what fits nowhere and by how many bytes.
+    confirmed_by: which other solver found the same optimum in what the proof leaves open; empty
+    where none was asked (`notes` say why).
     """
 
     status: Status
@@ -68,6 +70,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     reason: str = ""
     among: str = ""
+    confirmed_by: str = ""
 
     @property
     def gap(self) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from ilp_planner.confirm import confirm
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop, relative_gap
@@ -14,6 +16,7 @@ from ilp_planner.result import Status, Stop, relative_gap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.confirm import LastProblem
     from ilp_planner.solvers.base import Limits, Progress
 
 CERTIFICATE_VERSION = 1
@@ -80,6 +83,7 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         self.evaluation: AnyEvaluation | None = None
         self.objective = math.inf
         self.notes = list(notes)
+        self.confirmed_by = ""
 
     @property
     @abstractmethod
@@ -135,6 +139,33 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         if self.progress is not None:
             self.progress(self.objective, min(self.bound, self.objective))
 
+    def last_problem(self, plan: AnyPlan) -> LastProblem | None:
+        """Return what the proof leaves open of the part that holds the plan; None where no integer
+        program says it."""
+        return None
+
+    def confirm(self) -> None:
+        """Let CP-SAT solve what a proof by the default leaves open: it must find the same.
+
+        Raises
+        ------
+        SolverError: it does not.
+        """
+        if self.plan is None or self.solver != "auto" or not self.proved():
+            return
+        last = self.last_problem(self.plan) if self.goon() else None
+        if last is None:
+            reason = (
+                "no integer program says it, or none that is small"
+                if self.goon()
+                else "no time was left"
+            )
+            self.notes.append(f"not confirmed by cp-sat: {reason}")
+            return
+        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0))
+        self.confirmed_by, note = confirm(last, self.objective, self.rounding, limits)
+        self.notes += [note] if note else []
+
     def conclusion(self, stop: Stop, parts: Sequence[Proved]) -> dict[str, Any]:
         """Return what is known at the end, as fields of an `Outcome`."""
         bound = min(self.bound, self.objective)
@@ -163,4 +194,5 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
                 "parts": [part.record() for part in parts],
             },
             "notes": tuple(self.notes),
+            "confirmed_by": self.confirmed_by,
         }

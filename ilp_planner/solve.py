@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
+from ilp_planner.confirm import ROOM, LastProblem
 from ilp_planner.coverage import describe_plans
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
@@ -81,6 +82,7 @@ class Search(SearchState[Plan, Evaluation]):
         super().__init__(limits, solver, progress, problem.notes)
         self.problem = problem
         self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
+        self.first = self.backend
         self.parts: list[Part] = []
         self.reason = ""
 
@@ -98,6 +100,7 @@ class Search(SearchState[Plan, Evaluation]):
         try:
             with interruptible():
                 stop = self.run()
+                self.confirm()
         except KeyboardInterrupt:
             stop = Stop.USER
         return self.result(stop)
@@ -248,6 +251,28 @@ class Search(SearchState[Plan, Evaluation]):
         for part in self.parts:
             part.raise_bound(NEVER, "memory")
         return True
+
+    def confirm(self) -> None:
+        """Let CP-SAT solve what the proof leaves open, where it was not at work already."""
+        if self.backend is self.first:
+            super().confirm()
+
+    def last_problem(self, plan: Plan) -> LastProblem | None:
+        """Return what is open of the plan's part; what is not known exactly there can be learned.
+
+        The part keeps to stages of plans below the last cutoff. Where that leaves out the plan
+        itself, what the certificate says is solved anew.
+        """
+        from ilp_planner.bounds.paths import best_path
+        from ilp_planner.certificate import plan_graph
+
+        part = next(p for p in self.parts if p.micro_batch == plan.micro_batch)
+        graph = part.expand(self.objective * (1 + ROOM)).graph
+        path, value = best_path(graph)
+        if path and value <= self.objective * (1 + CLAIM_ROUNDING):
+            return LastProblem(graph=graph, learn=lambda p: part.refine(p, self.seconds_left))
+        certificate = {"parts": [part.record()]}
+        return LastProblem(graph=plan_graph(self.problem, certificate, plan), relaxed=True)
 
     # ---- the outcome ----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("evaluate", "coverage"),
     ("bounds",),
     ("solvers",),
-    ("search_state", "solve", "certificate", "heuristic"),
+    ("search_state", "confirm", "solve", "certificate", "heuristic"),
     ("mixed",),
     ("analysis",),
     ("formats",),

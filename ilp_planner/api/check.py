@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
     from ilp_planner.mixed.evaluate import GroupEvaluation
@@ -38,6 +39,11 @@ class Check:
     certificate: CertificateCheck | None
     claim: Claim | None
     fault: str = ""
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which plans the proof is about, and why this one is outside, if it is."""
+        return _coverage(self.problem, self.plan, legal=self.evaluation.legal)
 
     @property
     def holds(self) -> bool:
@@ -68,7 +74,9 @@ class Check:
         tables = [table(*judged)] if priced(self.evaluation) else []
         if self.certificate is not None:
             tables.append(certificate_table(self.certificate, "part" if layers else "micro-batch"))
-        proof = proof_lines(self.claim, self.certificate, self.evaluation.iteration_time)
+        proof = proof_lines(
+            self.claim, self.certificate, self.evaluation.iteration_time, self.coverage
+        )
         return as_text(summary([*lines(*judged), *proof]), tables)
 
     def _repr_html_(self) -> str:
@@ -207,6 +215,17 @@ class _Content:
         self.plan, self.certificate, self.claim = result.plan, result.certificate, claim
 
 
+def _coverage(problem: Problem, plan: Any, *, legal: bool) -> Coverage:
+    """Return which plans the proof is about, and whether this is one of them."""
+    from ilp_planner.coverage import coverage_of
+    from ilp_planner.mixed.evaluate import group_coverage
+
+    instance: Any = problem.instance
+    if is_layers(problem):
+        return group_coverage(instance, plan, legal=legal)
+    return coverage_of(instance, plan, legal=legal)
+
+
 def _check(problem: Problem, content: Any, file: Path, *, certificate: bool = True) -> Check:
     from ilp_planner.cli.evaluate import complain, rederive
     from ilp_planner.cli.layer_evaluate import rederive_layers
@@ -220,7 +239,8 @@ def _check(problem: Problem, content: Any, file: Path, *, certificate: bool = Tr
             derived = (rederive_layers if layers else rederive)(instance, content, file)
         parts = [] if derived is None else derived.parts
         broken = [str(part.part) for part in parts if not part.holds]
-        complain(file, content.claim, evaluation, derived, broken)
+        coverage = _coverage(problem, content.plan, legal=evaluation.legal)
+        complain(file, content.claim, evaluation, derived, broken, inside=not coverage.outside)
     except PlanError as error:
         fault = in_python(str(error))
     return Check(

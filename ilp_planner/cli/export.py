@@ -1,20 +1,25 @@
 """`ilp-plan export`."""
 
+import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.export_runtime import RUNTIMES, export_runtime
 from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders, rebuild_case
+from ilp_planner.cli.layer_inputs import rebuild_layer_case
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import save_aceso
 from ilp_planner.formats.groups_json import read_saved
-from ilp_planner.formats.plan_json import read_plan
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
+
+if TYPE_CHECKING:
+    from ilp_planner.confirm import LastProblem
+    from ilp_planner.formats.saved_plan import SavedPlan
 
 
 def export(
@@ -40,15 +45,15 @@ def export(
         export_runtime(plan_file, to, output, accept_changed=accept_changed)
         return
     check_writable(output, [plan_file])
-    if isinstance(read_saved(plan_file), SavedGroups):
+    saved = read_saved(plan_file)
+    if to != "aceso":
+        export_program(saved, plan_file, to, output, accept_changed=accept_changed)
+        return
+    if isinstance(saved, SavedGroups):
         raise PlanError(
             f"{plan_file}: kind: found a plan of whole layers on groups of devices, expected one "
             f"of operators on equal devices, which --to {to} can say"
         )
-    if to != "aceso":
-        export_program(plan_file, to, output, accept_changed=accept_changed)
-        return
-    saved = read_plan(plan_file)
     reference = saved.inputs.model
     model, digest = find_model(reference.name, reference, plan_folders(plan_file))
     if not accept_changed:
@@ -63,15 +68,51 @@ def export(
     typer.echo(f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}", err=True)
 
 
-def export_program(plan_file: Path, to: str, output: Path, *, accept_changed: bool) -> None:
+def export_program(
+    saved: "SavedPlan | SavedGroups",
+    plan_file: Path,
+    to: str,
+    output: Path,
+    *,
+    accept_changed: bool,
+) -> None:
     """Write the arc-flow model of all stages that the proof leaves open up to the plan."""
     from ilp_planner.certificate import plan_graph
+    from ilp_planner.confirm import LastProblem
     from ilp_planner.solvers.pulp_backend import write_lp, write_mps
 
-    saved = read_plan(plan_file)
     if not saved.certificate:
         raise PlanError(f"{plan_file}: certificate: found none, expected that of a solved plan")
-    case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
-    graph = plan_graph(case.problem, saved.certificate, saved.plan)
-    {"lp": write_lp, "mps": write_mps}[to](graph, output)
-    typer.echo(f"{output}: {graph.arcs} stage candidates of {saved.plan.model}", err=True)
+    if isinstance(saved, SavedGroups):
+        last = _layer_problem(saved, plan_file, accept_changed=accept_changed)
+    else:
+        case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
+        graph = plan_graph(case.problem, saved.certificate, saved.plan)
+        last = LastProblem(graph=graph)
+    {"lp": write_lp, "mps": write_mps}[to](last.graph, output, constant=last.constant)
+    typer.echo(f"{output}: {last.graph.arcs} stage candidates of {saved.plan.model}", err=True)
+
+
+def _layer_problem(saved: SavedGroups, plan_file: Path, *, accept_changed: bool) -> "LastProblem":
+    """Return what is open of the part that holds a plan of layers.
+
+    Raises
+    ------
+    PlanError: the plan is illegal, or no integer program of it can be written.
+    """
+    from ilp_planner.mixed.evaluate import evaluate_groups
+    from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.solvers.base import Limits
+
+    problem = rebuild_layer_case(saved, plan_file, accept_changed=accept_changed).problem
+    evaluation = evaluate_groups(problem, saved.plan)
+    if not evaluation.legal:
+        raise PlanError(f"{plan_file}: {evaluation.violations[0]}")
+    last = GroupSearch(problem, Limits(seconds=math.inf), "dp", None).last_problem(saved.plan)
+    if last is None:
+        raise PlanError(
+            f"{plan_file}: plan: found one whose ranks were placed freely, whose virtual stages "
+            "were chosen one by one, or with too much left open; expected one whose last problem "
+            "is a stage graph"
+        )
+    return last

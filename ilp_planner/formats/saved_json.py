@@ -38,8 +38,9 @@ RESULT_KEYS = (
     "versions",
     "notes",
     "among",
+    "confirmed_by",
 )
-# Since the first version: files without them are read as well.
+# Since the first version, as is `confirmed_by`: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")
 EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
 VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
@@ -130,6 +131,7 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
         "versions": dict(claim.versions),
         "notes": list(claim.notes),
         **({"among": claim.among} if claim.among else {}),
+        **({"confirmed_by": claim.confirmed_by} if claim.confirmed_by else {}),
     }
 
 
@@ -153,6 +155,7 @@ def _decode_claim(fields: Fields) -> Claim:
         versions=versions,
         notes=fields.texts("notes"),
         among=fields.text("among") if "among" in fields.values else "",
+        confirmed_by=fields.text("confirmed_by") if "confirmed_by" in fields.values else "",
     )
 
 

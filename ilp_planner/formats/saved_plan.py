@@ -61,6 +61,7 @@ class Claim:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     among: str = ""
+    confirmed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,7 @@ def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
         versions=dict(versions),
         notes=result.notes,
         among=result.among,
+        confirmed_by=result.confirmed_by,
     )
 
 

@@ -10,7 +10,9 @@ from ilp_planner.result import Stop
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.confirm import LastProblem
     from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.plan import GroupPlan
     from ilp_planner.result import Ranked
 
 
@@ -37,6 +39,12 @@ class GraphSpace(Space):
         from ilp_planner.mixed.ranking import rank_graphs
 
         return rank_graphs(search, top)
+
+    def last_problem(self, search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+        """Return what is open of the part that holds a legal plan, up to the plan."""
+        from ilp_planner.mixed.last_problem import last_of_graphs
+
+        return last_of_graphs(search, plan)
 
     def hunt(self, search: GroupSearch) -> None:
         """Look for a good plan by the heuristic that was asked for."""

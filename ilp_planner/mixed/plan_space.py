@@ -17,6 +17,7 @@ from ilp_planner.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ilp_planner.confirm import LastProblem
     from ilp_planner.costs.groups import PlanCost
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.mixed.search import GroupSearch
@@ -106,6 +107,11 @@ class Space(ABC):
     @abstractmethod
     def rank(self, search: GroupSearch, top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
+
+    @abstractmethod
+    def last_problem(self, search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+        """Return what is open of the part that holds a legal plan, up to the plan; None where no
+        integer program of it is small enough, or there is none."""
 
     def anneal(self, search: GroupSearch) -> bool:
         """Anneal over what decides the graphs of the space; tell whether there is such a thing."""

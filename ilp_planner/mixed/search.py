@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.resource_prices import Interval
+    from ilp_planner.confirm import LastProblem
     from ilp_planner.mixed.problem import GroupProblem
     from ilp_planner.mixed.space import SpacePart
     from ilp_planner.solvers.base import Limits, Progress
@@ -129,6 +130,10 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         """
         bound = max(self.bound, 0.0 if state is None else state.bound)
         self.keep(plan, evaluate_groups(self.problem, plan), bound)
+
+    def last_problem(self, plan: GroupPlan) -> LastProblem | None:
+        """Return what is open of the part that holds the plan, up to the plan."""
+        return self.space.last_problem(self, plan)
 
     def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> GroupResult:
         """Put together what is known."""

@@ -56,6 +56,7 @@ def solve_groups(
     try:
         with interruptible():
             stop = run(search)
+            search.confirm()
             if top > 1 and search.plan is not None:
                 ranking = search.space.rank(search, top)
     except KeyboardInterrupt:

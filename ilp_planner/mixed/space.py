@@ -64,6 +64,9 @@ class SpacePart(Protocol):
     micro_batches: int
     constant: float
 
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a legal plan of the space is of this part."""
+
     def sketch(self) -> OpenGraph | None:
         """Return the graph of some of the part's plans, to look for a first good one in; None where
         that does not help."""

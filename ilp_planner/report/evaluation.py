@@ -14,6 +14,7 @@ from ilp_planner.report.tables import (
     note_lines,
     plan_lines,
     problem_lines,
+    proved_by,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def proof_lines(
         return lines
     if claim is None:
         return [*lines, ("bound", "none: the plan came from elsewhere")]
-    lines.append(("claimed bound", describe_bound(claim.bound, claim.bound_source)))
+    lines.append(("claimed bound", describe_bound(claim.bound, proved_by(claim))))
     if not outside:
         gap = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
         lines.append(("claimed gap", gap))

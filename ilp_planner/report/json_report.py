@@ -39,6 +39,7 @@ def outcome_object(result: Outcome) -> dict[str, Any]:
         "gap": result.gap,
         "bound_source": result.bound_source,
         "among": result.among,
+        "confirmed_by": result.confirmed_by,
         "wall_s": result.wall,
         "solver": result.solver,
         "seed": result.seed,

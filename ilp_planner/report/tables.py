@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import Claim
     from ilp_planner.plan import Plan, Stage
     from ilp_planner.problem import Problem
     from ilp_planner.result import Outcome, Result
@@ -130,12 +131,19 @@ def plan_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tup
 def proof_lines(result: Outcome) -> list[tuple[str, str]]:
     """Say what is proved, and why the search stopped."""
     return [
-        ("bound", describe_bound(result.bound, result.bound_source)),
+        ("bound", describe_bound(result.bound, proved_by(result))),
         *([("among", result.among)] if result.among else []),
         ("gap", describe_gap(result.gap)),
         ("stopped by", f"{STOPS[result.stopped_by]}, after {format_seconds(result.wall)}"),
         ("solver", f"{result.solver}, seed {result.seed}"),
     ]
+
+
+def proved_by(result: Outcome | Claim) -> str:
+    """Return who proved a bound, and who confirmed it."""
+    if not result.confirmed_by:
+        return result.bound_source
+    return f"{result.bound_source}, confirmed by {result.confirmed_by}"
 
 
 def describe_bound(bound: float, source: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import re
@@ -12,6 +13,8 @@ import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ilp_planner.errors import InfeasibleError, SolverError, UsageError
 from ilp_planner.files import write_text
@@ -161,34 +164,47 @@ class Pulp:
         return Stop.GAP if search.path else Stop.ERROR
 
 
-def write_lp(graph: StageGraph, path: Path) -> None:
+def write_lp(graph: StageGraph, path: Path, *, constant: float = 0.0) -> None:
     """Write the arc-flow model of a graph as an .lp file, in seconds; variable x_7 is arc 7.
 
+    Parameters
+    ----------
+    constant: seconds that every path takes besides, as a variable that has this value.
+
     Raises
     ------
     InfeasibleError: the graph has no path, so there is no model.
     OutputError: the file cannot be written.
     """
-    write_text(path, _text(graph, lambda program, name: program.writeLP(name)))
+    write_text(path, _text(graph, constant, lambda program, name: program.writeLP(name)))
 
 
-def write_mps(graph: StageGraph, path: Path) -> None:
+def write_mps(graph: StageGraph, path: Path, *, constant: float = 0.0) -> None:
     """Write the arc-flow model of a graph as an .mps file, in seconds; variable x_7 is arc 7.
 
+    Parameters
+    ----------
+    constant: seconds that every path takes besides, as a variable that has this value.
+
     Raises
     ------
     InfeasibleError: the graph has no path, so there is no model.
     OutputError: the file cannot be written.
     """
-    write_text(path, _text(graph, lambda program, name: program.writeMPS(name)))
+    write_text(path, _text(graph, constant, lambda program, name: program.writeMPS(name)))
 
 
-def _text(graph: StageGraph, write: Callable[[Any, str], object]) -> str:
+def _text(graph: StageGraph, constant: float, write: Callable[[Any, str], object]) -> str:
     """Return what PuLP writes, only to files, for a graph."""
     problem = reduced(graph)
     if not problem.graph.arcs:
         raise InfeasibleError("no sequence of stages covers all operators: no model to write")
-    program = _program(linear_model(problem, scale=1.0), problem.arcs.tolist())
+    model = linear_model(problem, scale=1.0)
+    if constant:
+        fixed = ("constant", constant, constant)
+        cost = np.append(model.cost, 1.0)
+        model = dataclasses.replace(model, cost=cost, maxima=(*model.maxima, fixed))
+    program = _program(model, problem.arcs.tolist())
     with tempfile.TemporaryDirectory(prefix="ilp-planner-") as folder:
         file = Path(folder) / "model"
         write(program, str(file))

@@ -29,6 +29,18 @@ class Done:
     err: str
 
 
+def mps_optimum(file: Path) -> float:
+    """Return the optimum of an exported program, as OR-Tools' SCIP finds it."""
+    from ortools.linear_solver.python import model_builder
+
+    model = model_builder.Model()
+    assert model.import_from_mps_file(str(file))
+    solver = model_builder.Solver("scip")
+    assert solver.solve(model) == model_builder.SolveStatus.OPTIMAL
+    value: float = solver.objective_value
+    return value
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the current folder: it holds `tiny.toml` and `pair.toml`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.formats.groups_json import read_saved
-from tests.cli.conftest import Done
+from tests.cli.conftest import Done, mps_optimum
 
 Command = Callable[..., Done]
 LINE = (
@@ -178,3 +178,20 @@ def test_an_order_of_ranks_that_other_runtimes_lack(ilp_plan: Command) -> None:
     asked = ("plan-model.toml", "a100-4x8", "--runtime", "megatron", "--global-batch-size", "32")
     assert ilp_plan("solve", *asked, *repair[1].split(), "--output", "one.json").code == 0
     assert ilp_plan("export", "one.json", "--to", "torchtitan", "--output", "job.toml").code == 0
+
+
+def test_the_exported_program_of_a_solved_plan_has_its_time_as_optimum(
+    imported: Path, ilp_plan: Command
+) -> None:
+    asked = ["--model", "plan-model.toml", *CLUSTER, "--runtime", "megatron"]
+    done = ilp_plan("solve", *asked, "--global-batch-size", "16", "--output", "solved.json")
+    assert done.code == 0, done.err
+    assert "confirmed by cp-sat" in done.out
+    done = ilp_plan("export", "solved.json", "--to", "mps", "--output", "solved.mps")
+    assert done.code == 0, done.err
+    result = json.loads(Path("solved.json").read_text())["result"]
+    assert result["confirmed_by"] == "cp-sat"
+    assert mps_optimum(Path("solved.mps")) == pytest.approx(result["objective_s"], rel=1e-6)
+    done = ilp_plan("export", imported, "--to", "mps", "--output", "imported.mps")
+    assert done.code == 1
+    assert "certificate: found none" in done.err

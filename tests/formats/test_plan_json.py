@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,11 @@ def test_every_missing_field_is_named(tmp_path: Path, saved: SavedPlan) -> None:
             with pytest.raises(PlanError, match=rf"{key}: found nothing, expected "):
                 read_plan(path)
             fields[key] = value
+
+
+def test_who_confirmed_a_proof_is_kept_where_somebody_did(tmp_path: Path, saved: SavedPlan) -> None:
+    assert saved.claim is not None
+    assert "confirmed_by" not in encode(saved)["result"]  # as in files from before
+    confirmed = replace(saved, claim=replace(saved.claim, confirmed_by="cp-sat"))
+    write_plan(tmp_path / "plan.json", confirmed)
+    assert read_plan(tmp_path / "plan.json") == confirmed

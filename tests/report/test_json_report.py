@@ -14,6 +14,7 @@ PROMISED = {
     "bound_s",
     "gap",
     "bound_source",
+    "confirmed_by",
     "wall_s",
     "solver",
     "seed",

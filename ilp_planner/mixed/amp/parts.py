@@ -48,6 +48,14 @@ class AmpPart(FixedGraph):
         tables = self.costs.tables(self.cluster, self.degrees, self.global_batch)
         return configuration_graph(tables, default_routes(self.costs, self.cluster, self.degrees))
 
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan has these degrees, and its ranks fill the nodes in order."""
+        tp, dp, pp, samples = self.degrees
+        devices = tuple(device for stage in plan.stages for device in stage.devices)
+        first = plan.stages[0]
+        found = (first.tp, len(first.replicas), len(plan.stages), first.replicas[0].samples)
+        return found == (tp, dp, pp, samples) and devices == tuple(range(tp * dp * pp))
+
     def sketch(self) -> OpenGraph | None:
         """Return nothing: the space is searched as a whole first (`amp.space.rank_plans`)."""
         return None

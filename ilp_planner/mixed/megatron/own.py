@@ -12,6 +12,7 @@ from ilp_planner.mixed.plan_space import Space
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.confirm import LastProblem
     from ilp_planner.evaluate import Violation
     from ilp_planner.mixed.search import GroupSearch
     from ilp_planner.mixed.space import SpacePart
@@ -68,6 +69,13 @@ class MegatronSpace(Space):
         from ilp_planner.mixed.megatron.search import rank_megatron
 
         return rank_megatron(search, top)
+
+    def last_problem(self, search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+        """Return the cuts of the plan's variant up to the plan; None for stages chosen one by
+        one."""
+        from ilp_planner.mixed.megatron.search import last_of_variant
+
+        return last_of_variant(search, plan)
 
     def anneal(self, search: GroupSearch) -> bool:
         """Anneal over degrees, virtual stages and recomputation."""

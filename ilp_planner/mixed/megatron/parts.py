@@ -141,6 +141,14 @@ class MegatronPart(FixedPlacement):
         stages; else they are between virtual stages."""
         return variant.virtual == 1 or self.alike
 
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan has these degrees, and its ranks the same devices."""
+        if plan.settings is None or plan.micro_batches != self.micro_batches:
+            return False
+        settings = dataclasses.replace(self.job.settings, recompute=plan.settings.recompute)
+        groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
+        return plan.settings == settings and groups == self.rank_devices()
+
     # ---- variants -------------------------------------------------------------------------------
 
     def variants(self) -> tuple[Variant, ...]:

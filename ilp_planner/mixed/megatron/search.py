@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from ilp_planner.confirm import ROOM, LastProblem
 from ilp_planner.graph import StageGraph
 from ilp_planner.mixed.evaluate import evaluate_groups
 from ilp_planner.mixed.megatron.layouts import best_layout
@@ -22,6 +23,7 @@ from ilp_planner.mixed.megatron.variants import FULL, Variant
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
+from ilp_planner.solvers.arc_reduction import reduced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,6 +233,21 @@ def solver_of(search: GroupSearch) -> Callable[[CutTables, float], CutSearch]:
         return CutSearch(cut if cut.value < cutoff else None, min(solution.bound, cutoff))
 
     return solve
+
+
+def last_of_variant(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+    """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
+    by one, which no stage graph says."""
+    part = next((part for part in parts_of(search) if part.holds(plan)), None)
+    if part is None or plan.settings is None:
+        return None
+    variant = Variant(plan.virtual, plan.settings.recompute)
+    if not part.spread(variant):
+        return None
+    graph, _ = cut_graph(part.tables(variant))
+    constant = part.ranks.constant
+    cutoff = evaluate_groups(search.problem, plan).iteration_time * (1 + ROOM) - constant
+    return LastProblem(graph=reduced(graph, cutoff).graph, constant=constant)
 
 
 def parts_of(search: GroupSearch) -> list[MegatronPart]:

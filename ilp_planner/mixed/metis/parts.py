@@ -47,6 +47,8 @@ class MetisPart(FixedGraph):
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan is a path of the graph."""
         whole, graph = self.whole, self.whole.graph
+        if plan.micro_batches != self.micro_batches:
+            return False
         place = {device: rank for rank, device in enumerate(whole.devices)}
         nodes, path = set(graph.sources), []
         for stage in plan.stages:

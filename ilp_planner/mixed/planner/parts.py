@@ -98,6 +98,10 @@ class PlannerPart:
         """Chains of candidates that count the seats in a node."""
         return SeatChains(self.catalogue, self.problem.cluster, self.most_stages)
 
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan has so many micro-batches."""
+        return plan.micro_batches == self.micro_batches
+
     # ---- graphs ---------------------------------------------------------------------------------
 
     def sketch(self) -> OpenGraph | None:
