@@ -135,6 +135,15 @@ def test_infeasible_is_3_with_the_reason(
     assert "operator 3 needs 2 GiB more" in done.out
 
 
+def test_a_bound_above_every_plan_ends_the_search(ilp_plan: Command) -> None:
+    """Each stage fits at some price of memory, none in truth; the bound alone would only grow."""
+    done = ilp_plan("solve", "--micro-batch-size", "8", "--memory-limit", "12GB")
+    assert done.code == 3
+    assert done.err.startswith("ilp-plan: infeasible: nothing fits: in every pipeline some stage ")
+    assert "proved infeasible" in done.out
+    assert "stopped by  proof" in done.out
+
+
 @pytest.mark.parametrize(("required", "code"), [("0.02", 0), ("0.005", 5), ("0", 5)])
 @pytest.mark.usefixtures("fake")
 def test_require_gap(ilp_plan: Command, tiny: list[str], required: str, code: int) -> None:
