@@ -267,7 +267,7 @@ class Part:
                     "leaves_node": key.leaves_node,
                     "bound_s": way.optimum.bound,
                 }
-                for key, way in self.stages.exact.items()
+                for key, way in sorted(self.stages.exact.items(), key=lambda item: item[0])
             ]
             if self.source not in WITHOUT_STAGES
             else [],

@@ -56,7 +56,8 @@ def test_saves_the_plan_with_all_that_it_rests_on(saved: Path) -> None:
     assert plan.inputs.micro_batches == (1, 2, 4, 8)
     assert plan.claim is not None
     assert plan.claim.gap == pytest.approx(0.01)
-    assert "python" in plan.claim.versions
+    assert plan.claim.run is not None
+    assert "python" in plan.claim.run.versions
     assert plan.verdict is not None
     assert plan.verdict.legal
 
