@@ -58,3 +58,37 @@ def test_otherwise_times_and_versions_are_at_the_end(ilp_plan: Command, tiny: li
     assert value["run"]["wall_s"] > 0
     assert value["run"]["versions"]["python"]
     assert ilp_plan("evaluate", "plan.json", "--check-certificate").code == 0
+
+
+@pytest.mark.parametrize("options", [MIXED, MEGATRON], ids=["mixed", "mcore"])
+def test_a_certificate_of_other_parts_is_remarked_on(
+    ilp_plan: Command, folder: Path, options: list[str]
+) -> None:
+    write_room(folder)
+    assert ilp_plan("solve", *options, *BATCH, "--output", "plan.json").code == 0
+    assert ilp_plan("evaluate", "plan.json").code == 0
+    whole = json.loads(Path("plan.json").read_text())
+    part = whole["certificate"]["parts"][0]
+    for parts, words in (
+        ([*whole["certificate"]["parts"], part], f"found part {part['part']} 2 times"),
+        ([*whole["certificate"]["parts"], {**part, "part": "B 77"}], "found part B 77, expected"),
+        (whole["certificate"]["parts"][1:], f"found no part {part['part']}, expected"),
+    ):
+        whole["certificate"] = {**whole["certificate"], "parts": parts}
+        Path("bad.json").write_text(json.dumps(whole))
+        whole = json.loads(Path("plan.json").read_text())
+        done = ilp_plan("evaluate", "bad.json")
+        assert done.code == 1
+        assert f"bad.json: certificate.parts: {words}" in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_an_unknown_space_lists_those_known(ilp_plan: Command, folder: Path) -> None:
+    write_room(folder)
+    assert ilp_plan("solve", *MIXED, *BATCH, "--output", "plan.json").code == 0
+    value = json.loads(Path("plan.json").read_text())
+    value["inputs"]["space"] = "nowhere"
+    Path("plan.json").write_text(json.dumps(value))
+    done = ilp_plan("evaluate", "plan.json")
+    assert done.code == 1
+    assert "plan.json: inputs.space: found 'nowhere', expected one of planner, " in done.err
