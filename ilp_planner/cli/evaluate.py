@@ -20,7 +20,7 @@ from ilp_planner.report.json_report import certificate_object, evaluation_object
 from ilp_planner.report.tables import stage_table, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.evaluate import Evaluation
@@ -122,7 +122,7 @@ def complain(
     evaluation: "Evaluation | GroupEvaluation",
     check: "CertificateCheck | None",
     broken: list[str],
-    remarks: list[str],
+    remarks: "Sequence[str]" = (),
 ) -> None:
     """Fail when the plan, its claim or its certificate does not hold.
 

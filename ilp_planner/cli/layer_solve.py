@@ -58,7 +58,9 @@ def save_and_show_layers(
     show_layers(case, result, output, as_json=as_json)
 
 
-def saved_groups(case: LayerCase, result: GroupResult, known: dict[str, str] | None) -> SavedGroups:
+def saved_groups(
+    case: LayerCase, result: GroupResult, known: dict[str, str] | None = None
+) -> SavedGroups:
     """Return what is saved of a result that has a plan."""
     from ilp_planner.mixed.evaluate import group_shares
 

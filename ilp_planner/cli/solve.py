@@ -211,7 +211,7 @@ def save_and_show(
     show(case, result, output, as_json=as_json)
 
 
-def saved_plan(case: Case, result: Result, known: dict[str, str] | None) -> SavedPlan:
+def saved_plan(case: Case, result: Result, known: dict[str, str] | None = None) -> SavedPlan:
     """Return what is saved of a result that has a plan."""
     from ilp_planner.evaluate import time_shares
 
