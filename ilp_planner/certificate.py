@@ -156,6 +156,7 @@ def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> Sta
 
 def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
     """Solve the listed stages again, and look for a pipeline below the claimed bound."""
+    claimed = min(claimed, part.ceiling)
     _solve_again(part, stages, claimed)
     graph = part.expand(claimed * (1 - ROUNDING)).graph
     path, value = best_path(graph)

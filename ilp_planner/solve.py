@@ -174,6 +174,7 @@ class Search(SearchState[Plan, Evaluation]):
         """Work on one part until it is closed, another one has the least bound, or a better plan
         is found."""
         others = min((p.bound for p in self.parts if p is not part and not p.closed), default=NEVER)
+        cutoff = min(cutoff, part.ceiling)
         graph = part.expand(cutoff).graph
         path: tuple[int, ...] = ()
         while True:

@@ -239,8 +239,7 @@ def _check(problem: Problem, content: Any, file: Path, *, certificate: bool = Tr
             derived = (rederive_layers if layers else rederive)(instance, content, file)
         parts = [] if derived is None else derived.parts
         broken = [str(part.part) for part in parts if not part.holds]
-        coverage = _coverage(problem, content.plan, legal=evaluation.legal)
-        complain(file, content.claim, evaluation, derived, broken, inside=not coverage.outside)
+        complain(file, content.claim, evaluation, derived, broken)
     except PlanError as error:
         fault = in_python(str(error))
     return Check(

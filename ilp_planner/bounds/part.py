@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
@@ -26,6 +27,7 @@ FIRST_EFFORT = 10_000_000  # label operations per stage, some 100 ms
 EFFORT_GROWTH = 8
 EFFORT_PER_SECOND = 100_000_000
 CONFIRM_ROUNDING = 1e-10  # relative
+NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, a bound is there
 # Sources of a bound that rests on no exactly solved stage.
 WITHOUT_STAGES = ("device groups", "work", "stage bounds")
 
@@ -34,7 +36,8 @@ class Part:
     """Plans with one micro-batch size.
 
     bound: seconds; no plan of this part takes less. source: the argument that proved it.
-    closed: nothing more can be learned about plans below the last cutoff.
+    closed: nothing more can be learned about plans below the last cutoff. ceiling: seconds that
+    every plan of this part stays below; a bound that reaches it proves that there is no plan.
     """
 
     def __init__(self, problem: Problem, micro_batch: int, workers: int = 1) -> None:
@@ -55,6 +58,9 @@ class Part:
             devices=cluster.device_count, per_node=cluster.devices_per_node,
             groups=self.stages.groups, max_stages=problem.max_stages,
         )  # fmt: skip
+        self.ceiling = self.micro_batches * slowest_pipeline(
+            [chain.tables for chain in self.stages.chains.values()], problem.max_stages
+        )
         self._slowest = INFINITE
         self._arcs_of: dict[StageKey, list[int]] = {}
         self._keys: list[StageKey] = []
@@ -71,7 +77,7 @@ class Part:
 
     def raise_bound(self, bound: float, source: str) -> None:
         """Keep the better bound."""
-        if bound >= INFINITE * (1 - CONFIRM_ROUNDING):
+        if bound >= min(self.ceiling * (1 - NEARLY), INFINITE * (1 - CONFIRM_ROUNDING)):
             bound = INFINITE
         if bound > self.bound:
             self.bound, self.source = bound, source
@@ -96,6 +102,7 @@ class Part:
 
     def bound_by_stages(self, cutoff: float, *, coarse: bool = False) -> None:
         """Bound the part by its stages' bounds; looks only at plans below `cutoff` seconds."""
+        cutoff = min(cutoff, self.ceiling)
         longest = min(cutoff / self.micro_batches, INFINITE / 10)
         self.stages.set_longest(longest, coarse=coarse)
         self.stages.prepare((step.place for step in self.steps), self.workers)
@@ -111,6 +118,7 @@ class Part:
 
     def confirm_by_stages(self, bound: float) -> None:
         """Raise the bound to `bound` seconds if the stages' bounds alone prove it."""
+        bound = min(bound, self.ceiling)
         self.bound_by_stages(bound)
         slowest = bound / self.micro_batches
         if slowest < self._work and self.micro_batches > 1:
@@ -125,6 +133,7 @@ class Part:
     def expand(self, cutoff: float) -> OpenGraph:
         """Return the graph of stages that may be part of a plan below `cutoff` seconds."""
         scape = self.landscape()
+        cutoff = min(cutoff, self.ceiling)
         self._slowest = scape.slowest_below(self.micro_batches, cutoff)
         self.open = scape.open_graph(self.micro_batches, cutoff, self._low)
         self._keys = [
@@ -258,7 +267,7 @@ class Part:
                     "leaves_node": key.leaves_node,
                     "bound_s": way.optimum.bound,
                 }
-                for key, way in self.stages.exact.items()
+                for key, way in sorted(self.stages.exact.items(), key=lambda item: item[0])
             ]
             if self.source not in WITHOUT_STAGES
             else [],

@@ -13,6 +13,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import SavedPlan
+from ilp_planner.formats.saved_remarks import certificate_remarks, claim_remarks
 from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.report.console import print_report
 from ilp_planner.report.evaluation import certificate_table, evaluation_lines, proof_lines
@@ -20,6 +21,8 @@ from ilp_planner.report.json_report import certificate_object, evaluation_object
 from ilp_planner.report.tables import stage_table, summary
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
@@ -41,15 +44,16 @@ def evaluate(
 
     saved = read_saved(plan_file)
     if isinstance(saved, SavedGroups):
-        found, proof, where = judge_layers(
+        found, proof, known = judge_layers(
             saved,
             plan_file,
             check_certificate=check_certificate,
             accept_changed=accept_changed,
             as_json=as_json,
         )
+        remarks = part_remarks(saved.certificate, "part", known)
         broken = [str(part.part) for part in proof.parts if not part.holds] if proof else []
-        complain(plan_file, saved.claim, found, proof, broken, inside=not where.outside)
+        complain(plan_file, saved.claim, found, proof, broken, remarks)
         return
     case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
     evaluation = judge(case.problem, saved.plan)
@@ -58,7 +62,18 @@ def evaluate(
     show(case.problem, saved, evaluation, check, coverage, as_json=as_json)
     parts = [] if check is None else check.parts
     broken = [f"micro-batch {part.part}" for part in parts if not part.holds]
-    complain(plan_file, saved.claim, evaluation, check, broken, inside=not coverage.outside)
+    remarks = part_remarks(saved.certificate, "micro_batch", case.problem.micro_batches)
+    complain(plan_file, saved.claim, evaluation, check, broken, remarks)
+
+
+def part_remarks(certificate: dict[str, Any], key: str, known: "Collection[object]") -> list[str]:
+    """Return what is wrong with the list of parts of a certificate, if there is one.
+
+    Parameters
+    ----------
+    key: what names a part. known: the parts that the inputs have.
+    """
+    return list(certificate_remarks(certificate, key, known)) if certificate else []
 
 
 def rederive(problem: "Problem", saved: SavedPlan, file: Path) -> "CertificateCheck":
@@ -117,14 +132,13 @@ def complain(
     evaluation: "Evaluation | GroupEvaluation",
     check: "CertificateCheck | None",
     broken: list[str],
-    *,
-    inside: bool,
+    remarks: "Sequence[str]" = (),
 ) -> None:
     """Fail when the plan, its claim or its certificate does not hold.
 
     Parameters
     ----------
-    broken: parts of the certificate that do not hold. inside: the proof is about the plan.
+    broken: parts of the certificate that do not hold. remarks: on how it lists its parts.
 
     Raises
     ------
@@ -140,11 +154,10 @@ def complain(
             f"{file}: result.objective_s: found {claim.objective!r}, "
             f"expected {time!r} as computed from the inputs"
         )
-    if claim is not None and inside and claim.bound > time * (1 + SAVED_ROUNDING):
-        raise PlanError(
-            f"{file}: result.bound_s: found {claim.bound!r}, above the {time!r} s of this legal "
-            "plan, which is never right"
-        )
+    remarks = [*(claim_remarks(claim) if claim is not None else ()), *remarks]
+    if remarks:
+        more = f" ({len(remarks) - 1} more)" if len(remarks) > 1 else ""
+        raise PlanError(f"{file}: {remarks[0]}{more}")
     if check is not None and not check.holds:
         where = ", ".join(broken) or "the whole"
         raise PlanError(f"{file}: certificate: the bound of {where} does not hold")

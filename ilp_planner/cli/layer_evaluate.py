@@ -30,16 +30,21 @@ def judge_layers(
     check_certificate: bool,
     accept_changed: bool,
     as_json: bool,
-) -> tuple[GroupEvaluation, CertificateCheck | None, Coverage]:
-    """Judge a saved plan again from its inputs and print the verdict; return what was found."""
+) -> tuple[GroupEvaluation, CertificateCheck | None, list[str]]:
+    """Judge a saved plan again from its inputs and print the verdict.
+
+    Return what was found, and the names of the parts that its certificate should have.
+    """
     from ilp_planner.mixed.evaluate import evaluate_groups, group_coverage
+    from ilp_planner.mixed.spaces import space_of
 
     problem = rebuild_layer_case(saved, file, accept_changed=accept_changed).problem
     evaluation = evaluate_groups(problem, saved.plan)
     check = rederive_layers(problem, saved, file) if check_certificate else None
     coverage = group_coverage(problem, saved.plan, legal=evaluation.legal)
     show_verdict(problem, saved, evaluation, check, coverage, as_json=as_json)
-    return evaluation, check, coverage
+    names = [part.name for part in space_of(problem).parts()] if saved.certificate else []
+    return evaluation, check, names
 
 
 def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> CertificateCheck:

@@ -18,7 +18,7 @@ from ilp_planner.cli.layer_profiles import (
 from ilp_planner.cli.options import DEFAULT_CLUSTER, DEFAULT_GLOBAL_BATCH
 from ilp_planner.cli.table_inputs import find_tables, records_in
 from ilp_planner.cli.values import split_profile
-from ilp_planner.errors import ProfileError, UsageError
+from ilp_planner.errors import PlanError, ProfileError, UsageError
 from ilp_planner.library import find_spec
 
 if TYPE_CHECKING:
@@ -103,9 +103,16 @@ def rebuild_layer_case(
 
     Raises
     ------
-    PlanError: an input is not what it was when the plan was saved.
+    PlanError: an unknown space, or an input is not what it was when the plan was saved.
     SpecError, ProfileError: an input is not there or cannot be used.
     """
+    from ilp_planner.mixed.spaces import SPACES
+
+    if saved.inputs.space and saved.inputs.space not in SPACES:
+        raise PlanError(
+            f"{file}: inputs.space: found {saved.inputs.space!r}, "
+            f"expected one of {', '.join(SPACES)}"
+        )
     case = build_layer_case(saved.inputs, plan_folders(file))
     if not accept_changed:
         for kind, then in saved.inputs.files.items():

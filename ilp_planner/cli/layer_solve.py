@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.cli.versions import versions
 from ilp_planner.errors import OutputError
 from ilp_planner.formats.groups_json import write_groups
 from ilp_planner.formats.saved_groups import SavedGroups, verdict_of_groups
@@ -33,9 +32,18 @@ def search_layers(case: LayerCase, limits: Limits, solver: str, top: int = 1) ->
 
 
 def save_and_show_layers(
-    case: LayerCase, result: GroupResult, output: Path | None, *, as_json: bool
+    case: LayerCase,
+    result: GroupResult,
+    output: Path | None,
+    known: dict[str, str] | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Save the plan, if there is one and somewhere to, and print the result.
+
+    Parameters
+    ----------
+    known: package -> version, to be saved with the time that the search took; None: neither.
 
     Raises
     ------
@@ -43,14 +51,16 @@ def save_and_show_layers(
     """
     if output is not None and result.plan is not None:
         try:
-            write_groups(output, saved_groups(case, result))
+            write_groups(output, saved_groups(case, result, known))
         except OutputError:
             show_layers(case, result, None, as_json=as_json)
             raise
     show_layers(case, result, output, as_json=as_json)
 
 
-def saved_groups(case: LayerCase, result: GroupResult) -> SavedGroups:
+def saved_groups(
+    case: LayerCase, result: GroupResult, known: dict[str, str] | None = None
+) -> SavedGroups:
     """Return what is saved of a result that has a plan."""
     from ilp_planner.mixed.evaluate import group_shares
 
@@ -60,7 +70,7 @@ def saved_groups(case: LayerCase, result: GroupResult) -> SavedGroups:
     return SavedGroups(
         plan=result.plan,
         inputs=case.inputs,
-        claim=claim_of(result, versions()),
+        claim=claim_of(result, known),
         verdict=None if found is None else verdict_of_groups(found, shares),
         certificate=result.certificate,
     )

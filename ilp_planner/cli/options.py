@@ -243,6 +243,10 @@ Starts = Annotated[
     ),
 ]
 Output = Annotated[Path | None, option(OUTPUT, "--output", "Where to save the plan.", "FILE")]
+Reproducible = Annotated[
+    bool,
+    option(OUTPUT, "--reproducible", "Leave times and versions out of the saved file."),
+]
 Json = Annotated[bool, option(OUTPUT, "--json", "Print one JSON object instead of a table.")]
 AcceptChanged = Annotated[
     bool,

@@ -83,6 +83,7 @@ def solve(
     workers: o.Workers = 2,
     seed: o.Seed = 0,
     output: o.Output = None,
+    reproducible: o.Reproducible = False,
     as_json: o.Json = False,
 ) -> None:
     """Find the fastest plan, and prove how far from the best possible it can be.
@@ -121,16 +122,17 @@ def solve(
         check_writable(output, input_files(named.values()))
     if not as_json:
         tell_of_compiling()
+    known = None if reproducible else versions()
     result: Result | GroupResult
     if plans_layers(asked):
         layers = build_layer_case(asked)
         check_num_layers(layers.problem, num_layers)
         result = search_layers(layers, limits, solver, top or 1)
-        save_and_show_layers(layers, result, output, as_json=as_json)
+        save_and_show_layers(layers, result, output, known, as_json=as_json)
     else:
         case = build_case(operator_request(asked, num_layers=num_layers, top=top))
         result = search(case, limits, solver)
-        save_and_show(case, result, output, as_json=as_json)
+        save_and_show(case, result, output, known, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
 
 
@@ -182,8 +184,19 @@ def search(case: Case, limits: Limits, solver: str) -> Result:
         return run(case.problem, limits=limits, solver=solver, progress=progress)
 
 
-def save_and_show(case: Case, result: Result, output: Path | None, *, as_json: bool) -> None:
+def save_and_show(
+    case: Case,
+    result: Result,
+    output: Path | None,
+    known: dict[str, str] | None,
+    *,
+    as_json: bool,
+) -> None:
     """Save the plan, if there is one and somewhere to, and print the result.
+
+    Parameters
+    ----------
+    known: package -> version, to be saved with the time that the search took; None: neither.
 
     Raises
     ------
@@ -191,14 +204,14 @@ def save_and_show(case: Case, result: Result, output: Path | None, *, as_json: b
     """
     if output is not None and result.plan is not None:
         try:
-            write_plan(output, saved_plan(case, result))
+            write_plan(output, saved_plan(case, result, known))
         except OutputError:
             show(case, result, None, as_json=as_json)
             raise
     show(case, result, output, as_json=as_json)
 
 
-def saved_plan(case: Case, result: Result) -> SavedPlan:
+def saved_plan(case: Case, result: Result, known: dict[str, str] | None = None) -> SavedPlan:
     """Return what is saved of a result that has a plan."""
     from ilp_planner.evaluate import time_shares
 
@@ -208,7 +221,7 @@ def saved_plan(case: Case, result: Result) -> SavedPlan:
     return SavedPlan(
         plan=result.plan,
         inputs=case.inputs,
-        claim=claim_of(result, versions()),
+        claim=claim_of(result, known),
         verdict=None if found is None else verdict_of(found, shares),
         certificate=result.certificate,
     )

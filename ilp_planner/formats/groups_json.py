@@ -15,6 +15,7 @@ from ilp_planner.formats.plan_json import decode
 from ilp_planner.formats.saved_groups import FILES, GroupInputs, SavedGroups
 from ilp_planner.formats.saved_json import (
     KEYS,
+    LAYERS,
     decode_judgement,
     decode_reference,
     encode_bytes,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ilp_planner.formats.json_fields import Fields
     from ilp_planner.formats.saved_plan import SavedPlan
 
-KIND = "groups"
 PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "virtual")
 STAGE_KEYS = ("start", "stop", "tp", "devices", "samples")
 TEXTS = ("cost_model", "space", "memory_rule", "placement", "experiment")
@@ -62,7 +62,7 @@ def write_groups(path: Path, saved: SavedGroups) -> None:
 
 def encode_groups(saved: SavedGroups) -> dict[str, Any]:
     """Return what the file holds."""
-    return encode_frame(saved, encode_group_plan(saved.plan), _encode_inputs(saved.inputs), KIND)
+    return encode_frame(saved, encode_group_plan(saved.plan), _encode_inputs(saved.inputs), LAYERS)
 
 
 def encode_group_plan(plan: GroupPlan) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def read_saved(path: Path) -> SavedPlan | SavedGroups:
     PlanError: one line with the file, the key, what was found and what was expected.
     """
     root = open_plan(path)
-    return decode_groups(root) if root.values.get("kind") == KIND else decode(root)
+    return decode_groups(root) if root.values.get("kind") == LAYERS else decode(root)
 
 
 def decode_groups(root: Fields) -> SavedGroups:
@@ -122,7 +122,7 @@ def decode_groups(root: Fields) -> SavedGroups:
     ------
     PlanError: one line with the file, the key, what was found and what was expected.
     """
-    root.choice("kind", (KIND,))
+    root.choice("kind", (LAYERS,))
     root.only((*KEYS, "kind"))
     return SavedGroups(
         plan=_decode_plan(root.inside("plan")),

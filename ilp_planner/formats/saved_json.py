@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import read_json
-from ilp_planner.formats.json_fields import Fields, shown
-from ilp_planner.formats.saved_plan import Claim, Reference, Verdict
+from ilp_planner.formats.json_fields import Fields, is_whole, shown
+from ilp_planner.formats.saved_plan import Claim, Reference, Run, Verdict
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import Saved
 
 SCHEMA = "ilp-planner plan"
-VERSION = 1
-KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate")
+VERSION = 2
+READABLE = (1, 2)  # files of version 1 hold what is in `run` in their result
+KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", "run")
+LAYERS = "groups"  # the kind of a file of a plan of whole layers; a plan of operators has none
 REFERENCE_KEYS = ("name", "sha256")
 RESULT_KEYS = (
     "status",
@@ -32,15 +34,14 @@ RESULT_KEYS = (
     "bound_s",
     "gap",
     "bound_source",
-    "wall_s",
     "solver",
     "seed",
-    "versions",
     "notes",
     "among",
     "confirmed_by",
 )
-# Since the first version, as is `confirmed_by`: files without them are read as well.
+RUN_KEYS = ("wall_s", "versions")
+# Since the first version, as are `among` and `confirmed_by`: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")
 EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
 VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
@@ -53,6 +54,7 @@ def encode_frame(
     saved: Saved, plan: dict[str, Any], inputs: dict[str, Any], kind: str = ""
 ) -> dict[str, Any]:
     """Return what the file holds. kind: of plan; empty: of operators."""
+    run = None if saved.claim is None else saved.claim.run
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -62,6 +64,7 @@ def encode_frame(
         "result": None if saved.claim is None else _encode_claim(saved.claim),
         "evaluation": None if saved.verdict is None else _encode_verdict(saved.verdict),
         "certificate": saved.certificate or None,
+        **({} if run is None else {"run": {"wall_s": run.wall, "versions": dict(run.versions)}}),
     }
 
 
@@ -70,20 +73,34 @@ def open_plan(path: Path) -> Fields:
 
     Raises
     ------
-    PlanError: it is none, or of another version.
+    PlanError: it is none, or of another version or kind.
     """
     refuse_other_kind(path, FileKind.PLAN, PlanError)
     root = Fields(read_json(path, PlanError), file=str(path))
     root.choice("schema", (SCHEMA,))
-    if root.values.get("version") != VERSION:
-        raise root.error("version", str(VERSION))
+    version = root.values.get("version")
+    if version not in READABLE or isinstance(version, bool | float):
+        expected = " or ".join(map(str, READABLE))
+        newer = is_whole(version, VERSION + 1)
+        raise root.error("version", expected + (f"; {_reader(root)} reads it" if newer else ""))
+    if root.values.get("kind", LAYERS) != LAYERS:
+        raise root.error("kind", f"{LAYERS}, or no kind for a plan of operators")
     return root
+
+
+def _reader(root: Fields) -> str:
+    """Return which ilp-planner can read a file of a newer version: at least the one that wrote
+    it."""
+    run = root.values.get("run")
+    versions = run.get("versions") if isinstance(run, dict) else None
+    writer = versions.get("ilp-planner") if isinstance(versions, dict) else None
+    return f"ilp-planner {writer}" if isinstance(writer, str) else "a newer ilp-planner"
 
 
 def decode_judgement(root: Fields) -> dict[str, Any]:
     """Read what is said of a plan, as fields of `Saved`."""
     return {
-        "claim": _decode_claim(root.inside("result")) if root.optional("result") else None,
+        "claim": _decode_claim(root) if root.optional("result") else None,
         "verdict": (
             _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
         ),
@@ -125,23 +142,24 @@ def _encode_claim(claim: Claim) -> dict[str, Any]:
         "bound_s": claim.bound,
         "gap": claim.gap,
         "bound_source": claim.bound_source,
-        "wall_s": claim.wall,
         "solver": claim.solver,
         "seed": claim.seed,
-        "versions": dict(claim.versions),
         "notes": list(claim.notes),
         **({"among": claim.among} if claim.among else {}),
         **({"confirmed_by": claim.confirmed_by} if claim.confirmed_by else {}),
     }
 
 
-def _decode_claim(fields: Fields) -> Claim:
+def _decode_claim(root: Fields) -> Claim:
     """Read what the solver said."""
-    fields.only(RESULT_KEYS)
-    versions = fields.record("versions")
-    for package, version in versions.items():
-        if not isinstance(version, str):
-            raise fields.error(f"versions.{package}", "a text", shown(version))
+    fields = root.inside("result")
+    old = root.values["version"] == 1
+    fields.only((*RESULT_KEYS, *RUN_KEYS) if old else RESULT_KEYS)
+    run = _decode_run(fields) if old else None
+    if "run" in root.values and not old:
+        inner = root.inside("run")
+        inner.only(RUN_KEYS)
+        run = _decode_run(inner)
     return Claim(
         status=Status(fields.choice("status", tuple(map(str, Status)))),
         stopped_by=Stop(fields.choice("stopped_by", tuple(map(str, Stop)))),
@@ -149,14 +167,22 @@ def _decode_claim(fields: Fields) -> Claim:
         bound=fields.number_or("bound_s", math.inf),
         gap=fields.number_or("gap", math.inf),
         bound_source=fields.text("bound_source"),
-        wall=fields.number_or("wall_s", math.nan),
         solver=fields.text("solver"),
         seed=fields.whole("seed"),
-        versions=versions,
         notes=fields.texts("notes"),
         among=fields.text("among") if "among" in fields.values else "",
         confirmed_by=fields.text("confirmed_by") if "confirmed_by" in fields.values else "",
+        run=run,
     )
+
+
+def _decode_run(fields: Fields) -> Run:
+    """Read what differs from run to run."""
+    versions = fields.record("versions")
+    for package, version in versions.items():
+        if not isinstance(version, str):
+            raise fields.error(f"versions.{package}", "a text", shown(version))
+    return Run(wall=fields.number_or("wall_s", math.nan), versions=versions)
 
 
 def _encode_verdict(verdict: Verdict) -> dict[str, Any]:

@@ -42,11 +42,23 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What differs when the same is solved again, or elsewhere.
+
+    wall: seconds that the search took. versions: package -> version.
+    """
+
+    wall: float
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What the solver said about the plan.
 
-    objective, bound: seconds per iteration. wall: seconds that the search took.
-    versions: package -> version. among: the plans that the bound is about, where the file says so.
+    objective, bound: seconds per iteration. run: None where the file leaves it out.
+    among: the plans that the bound is about, confirmed_by: the solver that found the same optimum,
+    both empty where the file does not say.
     """
 
     status: Status
@@ -55,13 +67,12 @@ class Claim:
     bound: float
     gap: float
     bound_source: str
-    wall: float
     solver: str
     seed: int
-    versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     among: str = ""
     confirmed_by: str = ""
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +110,13 @@ class SavedPlan(Saved):
     inputs: Inputs
 
 
-def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
-    """Return what a result claims, without the plan."""
+def claim_of(result: Outcome, versions: Mapping[str, str] | None = None) -> Claim:
+    """Return what a result claims, without the plan.
+
+    Parameters
+    ----------
+    versions: package -> version; None leaves out all that differs from run to run.
+    """
     return Claim(
         status=result.status,
         stopped_by=result.stopped_by,
@@ -108,13 +124,12 @@ def claim_of(result: Outcome, versions: Mapping[str, str]) -> Claim:
         bound=result.bound,
         gap=result.gap,
         bound_source=result.bound_source,
-        wall=result.wall,
         solver=result.solver,
         seed=result.seed,
-        versions=dict(versions),
         notes=result.notes,
         among=result.among,
         confirmed_by=result.confirmed_by,
+        run=None if versions is None else Run(wall=result.wall, versions=dict(versions)),
     )
 
 

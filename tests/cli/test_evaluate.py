@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -207,4 +208,48 @@ def test_a_claimed_bound_above_the_time_is_an_error(ilp_plan: Command, saved: Pa
     saved.write_text(json.dumps(data))
     done = ilp_plan("evaluate", saved)
     assert done.code == 1
-    assert "result.bound_s: found 1000000.0, above the " in done.err
+    assert "result.bound_s: found 1000000.0, expected" in done.err
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda d: d["result"].update(bound_s=1e9), "result.bound_s: found 1000000000.0, expected"),
+        (lambda d: d["result"].update(gap=0.5), "result.gap: found 0.5, expected 0.01"),
+        (lambda d: d["result"].update(status="optimal"), "result.status: found optimal, expected"),
+        (
+            lambda d: d.update(certificate=parts(1, 2, 4, 8, 8)),
+            "certificate.parts: found micro_batch 8 2 times, expected once",
+        ),
+        (
+            lambda d: d.update(certificate=parts(1, 2, 4, 8, 16)),
+            "certificate.parts: found micro_batch 16, expected none of that name",
+        ),
+        (
+            lambda d: d.update(certificate=parts(1, 2, 4)),
+            "certificate.parts: found no micro_batch 8, expected all",
+        ),
+        (
+            lambda d: d["inputs"].update(micro_batches=[4]) or d.update(certificate=parts(4, 8)),
+            "certificate.parts: found micro_batch 8, expected none of that name",
+        ),
+    ],
+)
+def test_what_cannot_be_true_is_remarked_on(
+    ilp_plan: Command, saved: Path, damage: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    data = json.loads(saved.read_text())
+    data["certificate"] = parts(1, 2, 4, 8)
+    saved.write_text(json.dumps(data))
+    assert ilp_plan("evaluate", saved).code == 0
+    damage(data)
+    saved.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert f"plan.json: {words}" in done.err
+    assert done.err.count("\n") == 1
+
+
+def parts(*sizes: int) -> dict[str, Any]:
+    """Return a certificate that lists these micro-batch sizes."""
+    return {"parts": [{"micro_batch": size, "bound_s": 0.0, "by": "work"} for size in sizes]}

@@ -56,7 +56,8 @@ def test_saves_the_plan_with_all_that_it_rests_on(saved: Path) -> None:
     assert plan.inputs.micro_batches == (1, 2, 4, 8)
     assert plan.claim is not None
     assert plan.claim.gap == pytest.approx(0.01)
-    assert "python" in plan.claim.versions
+    assert plan.claim.run is not None
+    assert "python" in plan.claim.run.versions
     assert plan.verdict is not None
     assert plan.verdict.legal
 
@@ -133,6 +134,15 @@ def test_infeasible_is_3_with_the_reason(
     assert done.code == 3
     assert done.err == "ilp-plan: infeasible: operator 3 needs 2 GiB more\n"
     assert "operator 3 needs 2 GiB more" in done.out
+
+
+def test_a_bound_above_every_plan_ends_the_search(ilp_plan: Command) -> None:
+    """Each stage fits at some price of memory, none in truth; the bound alone would only grow."""
+    done = ilp_plan("solve", "--micro-batch-size", "8", "--memory-limit", "12GB")
+    assert done.code == 3
+    assert done.err.startswith("ilp-plan: infeasible: nothing fits: in every pipeline some stage ")
+    assert "proved infeasible" in done.out
+    assert "stopped by  proof" in done.out
 
 
 @pytest.mark.parametrize(("required", "code"), [("0.02", 0), ("0.005", 5), ("0", 5)])

@@ -129,8 +129,8 @@ def stage(data: dict[str, Any]) -> dict[str, Any]:
 
 
 BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda d: d.update(kind="layers"), "kind: found 'layers', expected nothing"),
-    (lambda d: d.update(version=2), "version: found 2, expected 1"),
+    (lambda d: d.update(kind="layers"), "kind: found 'layers', expected groups, or no kind for"),
+    (lambda d: d.update(version=3), "version: found 3, expected 1 or 2; a newer ilp-planner"),
     (lambda d: d.update(extra=1), "extra: found an unknown key"),
     (lambda d: d["plan"].update(stages=[]), "plan.stages: found a list of 0, expected at least"),
     (lambda d: d["plan"].update(micro_batches=0), "plan.micro_batches: found 0, expected a whole"),

@@ -59,6 +59,27 @@ def test_reads_back_what_was_written(tmp_path: Path, saved: SavedPlan) -> None:
     assert read_plan(path) == saved
 
 
+def test_a_file_of_the_first_version_is_read(tmp_path: Path, saved: SavedPlan) -> None:
+    data = encode(saved)
+    data["result"].update(data.pop("run"))
+    data["version"] = 1
+    path = tmp_path / "plan.json"
+    path.write_text(to_json(data))
+    assert read_plan(path) == saved
+
+
+def test_what_differs_from_run_to_run_comes_last_and_may_be_missing(
+    tmp_path: Path, saved: SavedPlan
+) -> None:
+    path = tmp_path / "plan.json"
+    data = encode(saved)
+    assert list(data)[-1] == "run"
+    del data["run"]
+    path.write_text(to_json(data))
+    assert saved.claim is not None
+    assert read_plan(path) == replace(saved, claim=replace(saved.claim, run=None))
+
+
 def test_a_plan_without_claim_reads_back(tmp_path: Path, saved: SavedPlan) -> None:
     path = tmp_path / "plan.json"
     bare = SavedPlan(plan=saved.plan, inputs=saved.inputs)
@@ -75,7 +96,6 @@ def test_numbers_that_do_not_exist_are_null(tmp_path: Path, saved: SavedPlan) ->
         bound=0.0,
         gap=math.inf,
         bound_source="",
-        wall=1.0,
         solver="auto",
         seed=0,
     )
@@ -122,7 +142,14 @@ def stage(data: dict[str, Any]) -> dict[str, Any]:
 
 BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.pop("schema"), "schema: found nothing, expected one of ilp-planner plan"),
-    (lambda d: d.update(version=2), "version: found 2, expected 1"),
+    (lambda d: d.update(version=0), "version: found 0, expected 1 or 2$"),
+    (lambda d: d.update(version=True), "version: found true, expected 1 or 2$"),
+    (
+        lambda d: (d.update(version=3), d["run"]["versions"].update({"ilp-planner": "9.1"})),
+        "version: found 3, expected 1 or 2; ilp-planner 9.1 reads it$",
+    ),
+    (lambda d: d.update(version=3), "expected 1 or 2; a newer ilp-planner reads it$"),
+    (lambda d: d.update(version=3, run=[]), "expected 1 or 2; a newer ilp-planner reads it$"),
     (lambda d: d.pop("plan"), "plan: found nothing, expected an object"),
     (lambda d: d.update(plam={}), "plam: found an unknown key, expected 'plan'"),
     (lambda d: d.pop("result"), "result: found nothing, expected a value or null"),
@@ -152,7 +179,8 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["result"].update(status="good"), "result.status: found 'good', expected one of"),
     (lambda d: d["result"].update(status=[]), "result.status: found a list of 0, expected one of"),
     (lambda d: d["result"].update(bound_s="1"), "result.bound_s: found '1', expected a number"),
-    (lambda d: d["result"].update(versions={"a": 1}), "result.versions.a: found 1, expected"),
+    (lambda d: d["run"].update(versions={"a": 1}), "run.versions.a: found 1, expected a text"),
+    (lambda d: d["result"].update(wall_s=1.0), "result.wall_s: found an unknown key"),
     (lambda d: d["result"].update(notes=[1]), r"result.notes\[0\]: found 1, expected a text"),
     (lambda d: d["evaluation"].update(legal="yes"), "evaluation.legal: found 'yes', expected true"),
     (lambda d: d["evaluation"].update(stages={}), "evaluation.stages: found an object, expected"),
@@ -191,9 +219,9 @@ def test_every_missing_field_is_named(tmp_path: Path, saved: SavedPlan) -> None:
 
     data = encode(saved)
     data["certificate"] = None
-    data["result"]["versions"] = {}
+    data["run"]["versions"] = {}
     for fields in each_object(data):
-        for key in list(fields):
+        for key in sorted(fields.keys() - {"run"}):
             value = fields.pop(key)
             path.write_text(to_json(data))
             with pytest.raises(PlanError, match=rf"{key}: found nothing, expected "):

@@ -1,0 +1,57 @@
+"""A bound above any pipeline's time proves that there is none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.part import Part
+from ilp_planner.certificate import check_certificate
+from ilp_planner.evaluate import iteration_time
+from ilp_planner.result import Status, Stop
+from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits
+from tests.tiny import StageCatalogue, least_memory, least_time, problems
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+FEW = settings(max_examples=25)
+SMALL = problems(most_ways=1000)
+
+
+@FEW
+@given(SMALL)
+def test_no_plan_reaches_the_ceiling_of_its_part(problem: Problem) -> None:
+    for micro_batch in problem.micro_batches:
+        catalogue = StageCatalogue(problem, micro_batch)
+        slowest = 0.0
+        for pipeline in catalogue.pipelines():
+            times = [catalogue.priced(*stage)[0] for stage in pipeline]
+            worst = [float(time[np.isfinite(time)].max(initial=-1.0)) for time in times]
+            if min(worst) >= 0:
+                slowest = max(slowest, iteration_time(worst, catalogue.micro_batches))
+        part = Part(problem, micro_batch)
+        assert slowest < part.ceiling * (1 - 1e-7)
+
+
+@FEW
+@given(SMALL, st.sampled_from([0.5, 0.9, 0.99, 0.9999, 1.0, 1.001]))
+def test_infeasible_is_proved_if_and_only_if_there_is_no_plan(
+    problem: Problem, share: float
+) -> None:
+    least = least_memory(problem)
+    assume(math.isfinite(least))
+    problem = replace(problem, memory_limit=least * share)
+    result = solve(problem, limits=Limits(seconds=60, workers=1), solver="dp")
+    assert result.stopped_by is Stop.PROOF
+    assert (result.status is Status.INFEASIBLE) == math.isinf(least_time(problem))
+    assert (result.plan is None) == (result.status is Status.INFEASIBLE)
+    check = check_certificate(problem, result.certificate)
+    assert check.holds
+    assert math.isinf(check.bound) == (result.plan is None)

@@ -1,0 +1,94 @@
+"""`solve --reproducible`: the same bytes from every run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mixed_cases import SIZE_OPTIONS, write_room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Done
+
+    Command = Callable[..., Done]
+
+REPOSITORY = Path(__file__).parents[2]
+BATCH = ["--global-batch-size", "16"]
+OPERATORS = ["--model", "tiny.toml", "--cluster", "pair.toml", "--memory-limit", "300MiB"]
+MIXED = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
+MIXED += ["--profile", "metis:profile", *SIZE_OPTIONS]
+MEGATRON = ["--runtime", "megatron", "--model", "tiny.toml", "--cluster", "pair.toml"]
+
+
+def solve_elsewhere(folder: Path, options: list[str], seed: str) -> bytes:
+    """Solve in a process with its own hash seed; return what it saves."""
+    file = folder / f"plan-{seed}.json"
+    subprocess.run(
+        [sys.executable, "-m", "ilp_planner", "solve", *options, *BATCH, "--workers", "2",
+         "--reproducible", "--output", str(file)],
+        capture_output=True, cwd=folder, check=True,
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options", [OPERATORS, MIXED, MEGATRON], ids=["operators", "mixed", "mcore"]
+)
+def test_two_runs_save_the_same_bytes(folder: Path, options: list[str]) -> None:
+    write_room(folder)
+    first = solve_elsewhere(folder, options, "1")
+    assert first == solve_elsewhere(folder, options, "2")
+    assert json.loads(first)["result"]["stopped_by"] == "proof"
+    assert "run" not in json.loads(first)
+
+
+def test_otherwise_times_and_versions_are_at_the_end(ilp_plan: Command, tiny: list[str]) -> None:
+    assert ilp_plan("solve", *tiny, "--output", "plan.json").code == 0
+    value = json.loads(Path("plan.json").read_text())
+    assert list(value)[-1] == "run"
+    assert value["run"]["wall_s"] > 0
+    assert value["run"]["versions"]["python"]
+    assert ilp_plan("evaluate", "plan.json", "--check-certificate").code == 0
+
+
+@pytest.mark.parametrize("options", [MIXED, MEGATRON], ids=["mixed", "mcore"])
+def test_a_certificate_of_other_parts_is_remarked_on(
+    ilp_plan: Command, folder: Path, options: list[str]
+) -> None:
+    write_room(folder)
+    assert ilp_plan("solve", *options, *BATCH, "--output", "plan.json").code == 0
+    assert ilp_plan("evaluate", "plan.json").code == 0
+    whole = json.loads(Path("plan.json").read_text())
+    part = whole["certificate"]["parts"][0]
+    for parts, words in (
+        ([*whole["certificate"]["parts"], part], f"found part {part['part']} 2 times"),
+        ([*whole["certificate"]["parts"], {**part, "part": "B 77"}], "found part B 77, expected"),
+        (whole["certificate"]["parts"][1:], f"found no part {part['part']}, expected"),
+    ):
+        whole["certificate"] = {**whole["certificate"], "parts": parts}
+        Path("bad.json").write_text(json.dumps(whole))
+        whole = json.loads(Path("plan.json").read_text())
+        done = ilp_plan("evaluate", "bad.json")
+        assert done.code == 1
+        assert f"bad.json: certificate.parts: {words}" in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_an_unknown_space_lists_those_known(ilp_plan: Command, folder: Path) -> None:
+    write_room(folder)
+    assert ilp_plan("solve", *MIXED, *BATCH, "--output", "plan.json").code == 0
+    value = json.loads(Path("plan.json").read_text())
+    value["inputs"]["space"] = "nowhere"
+    Path("plan.json").write_text(json.dumps(value))
+    done = ilp_plan("evaluate", "plan.json")
+    assert done.code == 1
+    assert "plan.json: inputs.space: found 'nowhere', expected one of planner, " in done.err
