@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
+from ilp_planner.operator_search import LAST_SLACK, Search
 from ilp_planner.result import Outcome, Status, Stop, relative_gap
-from ilp_planner.solve import LAST_SLACK, Search, solve
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def solve_by_heuristic(
         return find_plan(problem, limits, solver, progress)
 
     def prove(limits: Limits, progress: Progress | None) -> Result:
-        return solve(problem, limits=limits, solver=PORTFOLIO, progress=progress)
+        return Search(problem, limits, PORTFOLIO, progress).outcome()
 
     return plan_and_bound(find, prove, limits, progress)
 

@@ -98,7 +98,7 @@ def test_alone_it_has_no_portfolio(solver: str, monkeypatch: pytest.MonkeyPatch)
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the portfolio ran")
 
-    monkeypatch.setattr(heuristic, "solve", never)
+    monkeypatch.setattr(heuristic, "Search", never)
     problem = tight_problem()
     found = find_plan(problem, Limits(starts=4, workers=1), solver)
     assert found.plan is not None

@@ -62,6 +62,7 @@ class Result(Outcome):
         from ilp_planner.cli.layer_inputs import LayerCase
         from ilp_planner.cli.layer_solve import saved_groups
         from ilp_planner.cli.solve import saved_plan
+        from ilp_planner.cli.versions import versions
 
         need_plan(self)
         asked: Any = self.problem.inputs
@@ -73,9 +74,9 @@ class Result(Outcome):
             )
         instance: Any = self.problem.instance
         if isinstance(self, OperatorOutcome):
-            return saved_plan(Case(problem=instance, inputs=asked), self)
+            return saved_plan(Case(problem=instance, inputs=asked), self, versions())
         assert isinstance(self, LayerOutcome)
-        return saved_groups(LayerCase(problem=instance, inputs=asked), self)
+        return saved_groups(LayerCase(problem=instance, inputs=asked), self, versions())
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the plan, its inputs, its proof and its evaluation to a file for `load`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -28,8 +27,8 @@ class Limits:
     starts: int = 64
 
     def __post_init__(self) -> None:
-        if math.isnan(self.seconds):
-            raise UsageError(f"seconds: found {self.seconds}, expected a number of seconds")
+        if not self.seconds >= 0:
+            raise UsageError(f"seconds: found {self.seconds}, expected at least 0")
         if not 0 <= self.gap < 1:
             raise UsageError(f"gap: found {self.gap}, expected a fraction from 0 to below 1")
         for name in ("workers", "starts"):

@@ -14,8 +14,9 @@ from ilp_planner.cli.wording import OPTIONS, as_typed
 
 ROOT = Path(ilp_planner.__file__).parent
 WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-# Whose words are the command line's own, and Megatron's arguments, many of the same name.
-OWN = ("cli", "report", "formats/megatron")
+# Whose words are the command line's own, or become Python's (`api/words`), and Megatron's
+# arguments, many of the same name.
+OWN = ("api", "cli", "report", "formats/megatron")
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
