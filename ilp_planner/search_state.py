@@ -167,7 +167,16 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         self.notes += [note] if note else []
 
     def conclusion(self, stop: Stop, parts: Sequence[Proved]) -> dict[str, Any]:
-        """Return what is known at the end, as fields of an `Outcome`."""
+        """Return what is known at the end, as fields of an `Outcome`.
+
+        Raises
+        ------
+        SolverError: the bound is above the plan's time.
+        """
+        if self.bound > self.objective * (1 + self.rounding):
+            raise SolverError(
+                f"the bound of {self.bound!r} s is above the plan of {self.objective!r} s"
+            )
         bound = min(self.bound, self.objective)
         if self.plan is not None:
             proved = relative_gap(self.objective, bound) <= PROVED

@@ -72,7 +72,7 @@ def test_a_plan_below_the_bound_is_an_error_up_to_rounding() -> None:
     [
         (2.0, 1.0, Status.FEASIBLE, 1.0),
         (2.0, 2.0, Status.OPTIMAL, 2.0),
-        (2.0, 3.0, Status.OPTIMAL, 2.0),
+        (2.0, 2.0 * (1 + 1e-10), Status.OPTIMAL, 2.0),
         (math.inf, 1.0, Status.UNKNOWN, 1.0),
         (math.inf, NEVER, Status.INFEASIBLE, math.inf),
     ],
@@ -87,6 +87,14 @@ def test_what_is_known_at_the_end(
     known = search.conclusion(Stop.TIME, ())
     assert (known["status"], known["bound"], known["notes"]) == (status, reported, ("a note",))
     assert known["certificate"]["bound_s"] == (reported if math.isfinite(reported) else None)
+
+
+def test_a_bound_above_the_plan_at_the_end_is_an_error() -> None:
+    search = Guess()
+    search.keep("plan", Judgement(2.0), 0.0)
+    search.least = 3.0
+    with pytest.raises(SolverError, match=r"bound of 3\.0 s is above the plan of 2\.0 s"):
+        search.conclusion(Stop.PROOF, ())
 
 
 def test_without_time_left_it_stops() -> None:
