@@ -12,10 +12,10 @@ from ilp_planner.bounds.memory import explain_infeasible
 from ilp_planner.bounds.part import WITHOUT_STAGES, Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
-from ilp_planner.confirm import ROOM
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.search.confirm import ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.group_evaluate import GroupEvaluation
     from ilp_planner.plan import GroupPlan, Plan
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.operator_search import Search
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.operators.search import Search
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -38,7 +38,7 @@ def solve(
     """
     limits = limits or Limits()
     if registry.is_heuristic(solver):
-        from ilp_planner.heuristic import solve_by_heuristic
+        from ilp_planner.spaces.operators.hunt import solve_by_heuristic
 
         return solve_by_heuristic(problem, limits, solver, progress)
     return Search(problem, limits, solver, progress).outcome()

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ilp_planner.costs.amp import AmpDegrees
 from ilp_planner.profiles.amp import AmpModel, AmpProfile, read_amp
+from ilp_planner.spaces.amp.costs import AmpDegrees
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
 
 if TYPE_CHECKING:

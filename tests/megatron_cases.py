@@ -6,9 +6,9 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.costs.megatron.job import layout_of, virtual_sizes
-from ilp_planner.mixed.megatron.build import build_megatron_problem
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.spaces.megatron.build import build_megatron_problem
+from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
@@ -18,7 +18,7 @@ from ilp_planner.specs.training import ORDERS, Recompute
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.profiles.layers import LayerProfile
 
 GIB = 2**30

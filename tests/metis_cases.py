@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ilp_planner.costs.metis import MetisCosts
-from ilp_planner.costs.metis_formulas import MetisFormulas
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import MetisProfile, MetisRow
 from ilp_planner.profiles.metis_files import read_metis_profile
+from ilp_planner.spaces.metis.costs import MetisCosts
+from ilp_planner.spaces.metis.formulas import MetisFormulas
 from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.mixed.build import ModelSizes, build_group_problem
-from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 from ilp_planner.profiles.metis_files import write_metis_profile
 from ilp_planner.result import GroupResult, Status, Stop
+from ilp_planner.spaces.build import ModelSizes, build_group_problem
 from ilp_planner.specs.metis_cluster import (
     MetisCluster,
     MetisNode,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
 
 LAYERS = 6
 SPEEDS = {"A100": 1.0, "T4": 3.0}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
 
-MODULE = importlib.import_module("ilp_planner.operator_search")
+MODULE = importlib.import_module("ilp_planner.spaces.operators.search")
 FEW = settings(max_examples=25)
 SAME = 1e-9  # relative
 SMALL = problems(most_ways=1000)

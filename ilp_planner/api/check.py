@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
-    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.group_evaluate import GroupEvaluation
     from ilp_planner.plan import GroupPlan, Plan
 
 
@@ -173,7 +173,7 @@ def evaluate(problem: Any, plan: Any) -> Any:
     UsageError: an object of another kind.
     """
     from ilp_planner.evaluate import evaluate as judge
-    from ilp_planner.mixed.evaluate import evaluate_groups
+    from ilp_planner.group_evaluate import evaluate_groups
     from ilp_planner.plan import GroupPlan, Plan
 
     whole = as_problem("evaluate", problem)
@@ -218,7 +218,7 @@ class _Content:
 def _coverage(problem: Problem, plan: Any, *, legal: bool) -> Coverage:
     """Return which plans the proof is about, and whether this is one of them."""
     from ilp_planner.coverage import coverage_of
-    from ilp_planner.mixed.evaluate import group_coverage
+    from ilp_planner.group_evaluate import group_coverage
 
     instance: Any = problem.instance
     if is_layers(problem):
@@ -259,7 +259,7 @@ def as_problem(verb: str, given: Any) -> Problem:
     ------
     UsageError: it is none.
     """
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.problem import Problem as OperatorProblem
 
     if isinstance(given, OperatorProblem | GroupProblem):

@@ -14,7 +14,7 @@ from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
     from ilp_planner.formats.saved_groups import GroupInputs
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -86,8 +86,8 @@ def _layers(files: GivenFiles, cluster: ClusterSpec, model: ModelSpec | None) ->
     if given is None:
         case = megatron_case if files.asked.space == "megatron" else group_case
         return case(files).problem
-    from ilp_planner.mixed.build import ModelSizes, build_group_problem
-    from ilp_planner.mixed.megatron.build import build_megatron_problem
+    from ilp_planner.spaces.build import ModelSizes, build_group_problem
+    from ilp_planner.spaces.megatron.build import build_megatron_problem
 
     asked = files.asked
     batch = asked.global_batch or DEFAULT_GLOBAL_BATCH

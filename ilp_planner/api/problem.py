@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.formats.saved_groups import GroupInputs
     from ilp_planner.formats.saved_plan import Inputs
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.problem import Problem as OperatorProblem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec

@@ -45,7 +45,7 @@ def solve(
     UsageError: an object of another kind, an unknown solver, limits that contradict each other.
     SolverError: the judge refutes what the search believes.
     """
-    from ilp_planner.mixed.solve import solve_groups
+    from ilp_planner.search.group_solve import solve_groups
     from ilp_planner.solve import solve as solve_operators
 
     whole = as_problem("solve", problem)

@@ -174,7 +174,7 @@ def judged(saved: SavedPlan | SavedGroups, file: Path, reason: str, *, changed: 
 
     if isinstance(saved, SavedGroups):
         from ilp_planner.cli.layer_inputs import rebuild_layer_case
-        from ilp_planner.mixed.evaluate import evaluate_groups
+        from ilp_planner.group_evaluate import evaluate_groups
 
         layers = rebuild_layer_case(saved, file, accept_changed=changed).problem
         verdict = evaluate_groups(layers, saved.plan)

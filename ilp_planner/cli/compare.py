@@ -180,7 +180,7 @@ def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
 
 def look(case: Case, limits: "Limits", name: str) -> "Result":
     """Let a heuristic look for a plan, without a bound, with the live line."""
-    from ilp_planner.heuristic import find_plan
+    from ilp_planner.spaces.operators.hunt import find_plan
 
     with Progress() as progress:
         return find_plan(case.problem, limits, name, progress)

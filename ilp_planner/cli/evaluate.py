@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
-    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.group_evaluate import GroupEvaluation
     from ilp_planner.problem import Problem
 
 

@@ -18,8 +18,8 @@ from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
 
 if TYPE_CHECKING:
-    from ilp_planner.confirm import LastProblem
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.search.confirm import LastProblem
 
 
 def export(
@@ -78,7 +78,7 @@ def export_program(
 ) -> None:
     """Write the arc-flow model of all stages that the proof leaves open up to the plan."""
     from ilp_planner.certificate import plan_graph
-    from ilp_planner.confirm import LastProblem
+    from ilp_planner.search.confirm import LastProblem
     from ilp_planner.solvers.pulp_backend import write_lp, write_mps
 
     if not saved.certificate:
@@ -100,8 +100,8 @@ def _layer_problem(saved: SavedGroups, plan_file: Path, *, accept_changed: bool)
     ------
     PlanError: the plan is illegal, or no integer program of it can be written.
     """
-    from ilp_planner.mixed.evaluate import evaluate_groups
-    from ilp_planner.mixed.search import GroupSearch
+    from ilp_planner.group_evaluate import evaluate_groups
+    from ilp_planner.search.group_search import GroupSearch
     from ilp_planner.solvers.base import Limits
 
     problem = rebuild_layer_case(saved, plan_file, accept_changed=accept_changed).problem

@@ -164,8 +164,8 @@ def _expected(
 
 def _hosts(plan: Plan | GroupPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
-    from ilp_planner.costs.megatron.costs import node_order
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.megatron.costs import node_order
 
     order = node_order(plan, cluster) if isinstance(plan, GroupPlan) and plan.settings else None
     names: list[str] = []

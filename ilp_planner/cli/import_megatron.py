@@ -50,7 +50,7 @@ def import_megatron(
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.script import read_launch
-    from ilp_planner.mixed.evaluate import evaluate_groups, group_coverage, group_shares
+    from ilp_planner.group_evaluate import evaluate_groups, group_coverage, group_shares
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.cli.layer_inputs import LayerCase
-    from ilp_planner.mixed.evaluate import GroupEvaluation
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_evaluate import GroupEvaluation
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan
     from ilp_planner.result import GroupResult
     from ilp_planner.solvers.base import Limits
@@ -114,7 +114,7 @@ def other_problem(case: LayerCase, saved: SavedGroups, file: Path) -> str:
 
 def judged(case: LayerCase, saved: SavedGroups, file: Path) -> Entry:
     """Evaluate a plan; its bound counts when its certificate can be derived again."""
-    from ilp_planner.mixed.evaluate import evaluate_groups
+    from ilp_planner.group_evaluate import evaluate_groups
 
     evaluation = evaluate_groups(case.problem, saved.plan)
     remark = "" if evaluation.legal else f"not legal: {evaluation.violations[0]}"
@@ -172,7 +172,7 @@ def solver_entry(case: LayerCase, name: str, limits: Limits) -> tuple[Entry, Sto
 
 def look_for_layers(case: LayerCase, limits: Limits, name: str) -> GroupResult:
     """Let a heuristic look for a plan, without a bound, with the live line."""
-    from ilp_planner.mixed.heuristic import find_group_plan
+    from ilp_planner.search.graph_hunt import find_group_plan
 
     with Progress() as progress:
         return find_group_plan(case.problem, limits, name, progress)
@@ -189,7 +189,7 @@ def _entry(
     wall: float = math.nan,
     heuristic: bool = False,
 ) -> Entry:
-    from ilp_planner.mixed.evaluate import group_coverage
+    from ilp_planner.group_evaluate import group_coverage
 
     used, limit = math.nan, math.nan
     if plan is not None and evaluation is not None and evaluation.cost is not None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.coverage import Coverage
     from ilp_planner.formats.saved_groups import SavedGroups
-    from ilp_planner.mixed.evaluate import GroupEvaluation
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_evaluate import GroupEvaluation
+    from ilp_planner.group_problem import GroupProblem
 
 
 def judge_layers(
@@ -35,8 +35,8 @@ def judge_layers(
 
     Return what was found, and the names of the parts that its certificate should have.
     """
-    from ilp_planner.mixed.evaluate import evaluate_groups, group_coverage
-    from ilp_planner.mixed.spaces import space_of
+    from ilp_planner.group_evaluate import evaluate_groups, group_coverage
+    from ilp_planner.spaces.registry import space_of
 
     problem = rebuild_layer_case(saved, file, accept_changed=accept_changed).problem
     evaluation = evaluate_groups(problem, saved.plan)
@@ -54,7 +54,7 @@ def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> Ce
     ------
     PlanError: it has none, or a malformed one.
     """
-    from ilp_planner.mixed.certificate import check_group_certificate
+    from ilp_planner.search.graph_certificate import check_group_certificate
 
     if not saved.certificate:
         raise PlanError(f"{file}: certificate: found null, expected the record of a proof")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.profiles.amp import AmpProfile
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.metis import MetisProfile
@@ -106,7 +106,7 @@ def rebuild_layer_case(
     PlanError: an unknown space, or an input is not what it was when the plan was saved.
     SpecError, ProfileError: an input is not there or cannot be used.
     """
-    from ilp_planner.mixed.spaces import SPACES
+    from ilp_planner.spaces.registry import SPACES
 
     if saved.inputs.space and saved.inputs.space not in SPACES:
         raise PlanError(
@@ -137,7 +137,7 @@ def check_num_layers(problem: GroupProblem, layers: int | None) -> None:
 
 def group_case(files: LayerFiles) -> LayerCase:
     """Build the problem of planning groups of devices."""
-    from ilp_planner.mixed.build import build_group_problem
+    from ilp_planner.spaces.build import build_group_problem
 
     asked = files.asked
     if files.kind == "amp":
@@ -180,7 +180,7 @@ def group_case(files: LayerFiles) -> LayerCase:
 
 def megatron_case(files: LayerFiles) -> LayerCase:
     """Build the problem of planning for Megatron-LM."""
-    from ilp_planner.mixed.megatron.build import build_megatron_problem
+    from ilp_planner.spaces.megatron.build import build_megatron_problem
 
     asked = files.asked
     check_megatron_options(files)

@@ -13,11 +13,11 @@ from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
     from ilp_planner.cli.layer_files import LayerFiles
-    from ilp_planner.mixed.build import ModelSizes
     from ilp_planner.profiles.amp import AmpExperiment
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.metis import MetisProfile
+    from ilp_planner.spaces.build import ModelSizes
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -55,7 +55,7 @@ def sized(
     files: LayerFiles, profile: MetisProfile, model: ModelSpec | None
 ) -> tuple[MetisProfile, str, ModelSizes]:
     """Return a profile, the name of its model and the sizes that it lacks."""
-    from ilp_planner.mixed.build import ModelSizes, check_model_layers
+    from ilp_planner.spaces.build import ModelSizes, check_model_layers
     from ilp_planner.specs.chain_layers import segments
 
     asked = files.asked
@@ -79,8 +79,8 @@ def table_of_layers(
 ) -> tuple[MetisProfile | LayerProfile, str, ModelSizes]:
     """Return the layers of a native table, in Metis's terms for its cost model; the name of its
     model, and the sizes that the table lacks."""
-    from ilp_planner.mixed.build import ModelSizes
     from ilp_planner.profiles.convert.metis import metis_profile as converted
+    from ilp_planner.spaces.build import ModelSizes
 
     asked = files.asked
     if asked.cost_model == "metis":

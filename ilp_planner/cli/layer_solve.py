@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def search_layers(case: LayerCase, limits: Limits, solver: str, top: int = 1) -> GroupResult:
     """Solve a case, with the live line."""
-    from ilp_planner.mixed.solve import solve_groups
+    from ilp_planner.search.group_solve import solve_groups
 
     with Progress() as progress:
         return solve_groups(case.problem, limits=limits, solver=solver, progress=progress, top=top)
@@ -62,7 +62,7 @@ def saved_groups(
     case: LayerCase, result: GroupResult, known: dict[str, str] | None = None
 ) -> SavedGroups:
     """Return what is saved of a result that has a plan."""
-    from ilp_planner.mixed.evaluate import group_shares
+    from ilp_planner.group_evaluate import group_shares
 
     assert result.plan is not None
     found = result.evaluation

@@ -15,7 +15,7 @@ def check(
 
     Exit code 1 where a row cannot be right; 0 where rows are unusual at most.
     """
-    from ilp_planner.profiles.check import Severity, check_table
+    from ilp_planner.check.table import Severity, check_table
     from ilp_planner.profiles.measurements import read_measurements
     from ilp_planner.report.check import check_lines, check_object, check_verdict
     from ilp_planner.report.json_report import print_json

@@ -86,9 +86,9 @@ def alpa_table(path: Path) -> Measurements:
 
 def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
     """Read a folder of Metis's."""
-    from ilp_planner.mixed.build import check_model_layers
     from ilp_planner.profiles.convert.metis import metis_table
     from ilp_planner.profiles.metis_files import read_metis_profile
+    from ilp_planner.spaces.build import check_model_layers
     from ilp_planner.specs.chain_layers import segments
 
     profile = read_metis_profile(path)

@@ -12,8 +12,8 @@ from ilp_planner.cli import options as o
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.library import find_spec
-from ilp_planner.profiles.measure.machine import need_torch
-from ilp_planner.profiles.measure.run import measure_model
+from ilp_planner.measure.machine import need_torch
+from ilp_planner.measure.run import measure_model
 from ilp_planner.profiles.measurements import Record, read_measurements
 from ilp_planner.report.console import print_report
 from ilp_planner.report.measuring import ShareBar, sweep_summary

@@ -11,7 +11,7 @@ from ilp_planner.formats.saved_plan import Reference, Saved, Verdict, saved_shar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.mixed.evaluate import GroupEvaluation
+    from ilp_planner.group_evaluate import GroupEvaluation
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.costs.groups import GroupStageCost
-    from ilp_planner.mixed.evaluate import GroupEvaluation
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_evaluate import GroupEvaluation
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan, GroupStage
     from ilp_planner.result import GroupResult, Ranked
 
@@ -238,7 +238,7 @@ def _price_lines(
     """Say what the figures rest on, and the price; nothing of a plan that cannot be priced."""
     if evaluation.cost is None:
         return []
-    from ilp_planner.mixed.evaluate import group_shares  # needs numpy, `--help` does not
+    from ilp_planner.group_evaluate import group_shares  # needs numpy, `--help` does not
 
     lines = share_lines(group_shares(problem, plan, evaluation))
     price = hourly_price(problem, plan)

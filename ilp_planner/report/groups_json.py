@@ -13,8 +13,8 @@ from ilp_planner.report.shares import share_object
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.mixed.evaluate import GroupEvaluation
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_evaluate import GroupEvaluation
+    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan
     from ilp_planner.result import GroupResult
     from ilp_planner.specs.cluster import ClusterSpec
@@ -60,7 +60,7 @@ def group_plan_object(
     problem: GroupProblem, plan: GroupPlan | None, evaluation: GroupEvaluation | None
 ) -> dict[str, Any]:
     """Return a plan with what the evaluator finds; no stages without a plan."""
-    from ilp_planner.mixed.evaluate import group_shares  # needs numpy, `--help` does not
+    from ilp_planner.group_evaluate import group_shares  # needs numpy, `--help` does not
 
     if plan is None:
         return {"micro_batch": None, "micro_batches": None, "stages": [], "violations": []}

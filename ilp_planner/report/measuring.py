@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ilp_planner.profiles.measure.wish import Summary
+    from ilp_planner.measure.wish import Summary
 
 NAMED = 4  # rows that a line lists
 DESCRIPTION, BAR = 46, 14  # columns of a terminal of 80

@@ -23,9 +23,9 @@ def scale(words: list[str]) -> dict[str, Any]:
     types, devices, layers, seed = map(int, words[1:5])
     started = time.perf_counter()
 
-    from ilp_planner.mixed.build import build_group_problem
-    from ilp_planner.mixed.solve import solve_groups
+    from ilp_planner.search.group_solve import solve_groups
     from ilp_planner.solvers.base import Limits
+    from ilp_planner.spaces.build import build_group_problem
     from tests.benchmarks.generated import FAST, SLOW, instance
 
     profile, cluster, batch = instance(

@@ -15,12 +15,12 @@ from ilp_planner.cli.inputs import Request, build_case
 from ilp_planner.cli.layer_inputs import build_layer_case, plans_layers
 from ilp_planner.formats.saved_groups import GroupInputs
 from ilp_planner.formats.saved_plan import Reference
-from ilp_planner.heuristic import find_plan
-from ilp_planner.mixed.heuristic import find_group_plan
-from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.search.graph_hunt import find_group_plan
+from ilp_planner.search.group_solve import solve_groups
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import is_heuristic
+from ilp_planner.spaces.operators.hunt import find_plan
 from tests.benchmarks.search import AMP_DATA, CASES, Case
 
 if TYPE_CHECKING:

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.profiles.measure.chain_jobs import chain_job
-from ilp_planner.profiles.measure.layers import (
+from ilp_planner.measure.chain_jobs import chain_job
+from ilp_planner.measure.layers import (
     LayerBench,
     all_kinds,
     handed,
     layer_values,
     optimizer_seconds,
 )
-from ilp_planner.profiles.measure.run import measure_model
-from ilp_planner.profiles.measure.shard import decoder_of, job_of
-from ilp_planner.profiles.measure.step import StepBench, chain_of, predict_step
-from ilp_planner.profiles.measure.target import open_target
+from ilp_planner.measure.run import measure_model
+from ilp_planner.measure.shard import decoder_of, job_of
+from ilp_planner.measure.step import StepBench, chain_of, predict_step
+from ilp_planner.measure.target import open_target
 from ilp_planner.profiles.measurements import Record, layer_range, read_measurements, rows_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
@@ -39,9 +39,9 @@ from tests.benchmarks.table import write_readme
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.profiles.measure.chain_stack import Job
-    from ilp_planner.profiles.measure.step import StepFigures
-    from ilp_planner.profiles.measure.target import Target
+    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.step import StepFigures
+    from ilp_planner.measure.target import Target
     from ilp_planner.specs.training import TrainingJob
 
 Row = dict[str, Any]

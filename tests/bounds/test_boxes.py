@@ -13,12 +13,12 @@ from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.bounds.group_labels import search_chain
 from ilp_planner.bounds.group_potentials import prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.mixed.planner.parts import PlannerPart
-from tests.mixed.brute import cheapest, random_problem
+from ilp_planner.spaces.groups.parts import PlannerPart
+from tests.brute import cheapest, random_problem
 
 if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=30)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.profiles.measure.links_plan import OPERATIONS
+from ilp_planner.measure.links_plan import OPERATIONS
 from ilp_planner.profiles.measurements import read_measurements
 
 ROOT = Path(__file__).parents[2]

@@ -9,15 +9,15 @@ import pytest
 
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.costs.megatron.costs import MegatronCosts
-from ilp_planner.costs.megatron.shares import megatron_tally
 from ilp_planner.evaluate import evaluate, time_shares
-from ilp_planner.mixed.megatron.build import build_megatron_problem
-from ilp_planner.mixed.solve import solve_groups
 from ilp_planner.plan import GroupPlan
 from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.measurements import join, measurements_of
 from ilp_planner.profiles.table import Provenance
+from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.spaces.megatron.build import build_megatron_problem
+from ilp_planner.spaces.megatron.costs import MegatronCosts
+from ilp_planner.spaces.megatron.shares import megatron_tally
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.costs.mixed_instances import cluster_of, profile_of, stage_of

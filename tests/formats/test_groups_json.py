@@ -16,7 +16,7 @@ from ilp_planner.formats.groups_json import encode_groups, read_saved, write_gro
 from ilp_planner.formats.plan_json import encode, read_plan, write_plan
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
 from ilp_planner.formats.saved_plan import Inputs, Reference, SavedPlan, claim_of
-from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem

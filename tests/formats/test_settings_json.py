@@ -15,7 +15,7 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
-from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.search.group_solve import solve_groups
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings
 from tests.megatron_cases import small_cluster, small_problem
 

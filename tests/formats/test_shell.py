@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.shell.evaluation import evaluate_script
-from ilp_planner.formats.shell.values import first_mark, without_marks
+from ilp_planner.launch_scripts.evaluation import evaluate_script
+from ilp_planner.launch_scripts.values import first_mark, without_marks
 
 SCRIPTS = {
     "words": """

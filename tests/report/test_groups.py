@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ilp_planner.files import to_json
-from ilp_planner.mixed.evaluate import evaluate_groups
+from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.report.groups import (
     describe_samples,
     describe_stages,
@@ -26,7 +26,7 @@ from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.test_tables import text_of
 
 if TYPE_CHECKING:
-    from ilp_planner.mixed.problem import GroupProblem
+    from ilp_planner.group_problem import GroupProblem
 
 A100_ONLY = [(0, 6, 1, (2, 3, 4, 5))]
 

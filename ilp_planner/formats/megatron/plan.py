@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
-from ilp_planner.costs.megatron.costs import node_order
-from ilp_planner.costs.megatron.job import base_settings, ends_of, job_of_groups, layout_of
 from ilp_planner.errors import PlanError
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.spaces.megatron.costs import node_order
+from ilp_planner.spaces.megatron.job import base_settings, ends_of, job_of_groups, layout_of
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
@@ -25,8 +25,8 @@ from ilp_planner.units import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.mixed.megatron.nearest import Wish
     from ilp_planner.plan import Stage
+    from ilp_planner.spaces.megatron.nearest import Wish
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
@@ -307,7 +307,7 @@ def _stage_recompute(stage: Stage, model: ModelSpec) -> list[str]:
 def _refuse(
     limit: _Limit, plan: Plan | GroupPlan, model: ModelSpec, cluster: ClusterSpec
 ) -> NoReturn:
-    from ilp_planner.mixed.megatron.nearest import nearest_plan
+    from ilp_planner.spaces.megatron.nearest import nearest_plan
 
     command = (
         f"`ilp-plan solve --runtime megatron --model {model.name} --cluster {cluster.name} "
@@ -347,7 +347,7 @@ def describe_job(job: TrainingJob) -> str:
 
 def _wish(plan: Plan | GroupPlan, model: ModelSpec) -> Wish:
     """Return what most of a plan has."""
-    from ilp_planner.mixed.megatron.nearest import wish_of
+    from ilp_planner.spaces.megatron.nearest import wish_of
 
     if isinstance(plan, GroupPlan):
         cp = plan.settings.cp if plan.settings else 1

@@ -14,8 +14,8 @@ from ilp_planner.files import read_json
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS
-from ilp_planner.formats.shell.evaluation import Command, evaluate_script
-from ilp_planner.formats.shell.values import first_mark, without_marks
+from ilp_planner.launch_scripts.evaluation import Command, evaluate_script
+from ilp_planner.launch_scripts.values import first_mark, without_marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

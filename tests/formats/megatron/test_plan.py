@@ -12,9 +12,9 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.plan import describe_job, job_of_plan, plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.mixed.evaluate import evaluate_groups
-from ilp_planner.mixed.solve import solve_groups
+from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica, Stage, Strategy
+from ilp_planner.search.group_solve import solve_groups
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.gpt import Gpt

@@ -1,0 +1,324 @@
+"""Rows of whole layers: time in a running stack, memory part by part, the optimiser's step.
+
+A part's time is that between two marks of passes that follow each other without waiting, as the
+micro-batches of a training step do: what is launched late shows where it is waited for, and the
+parts add up to the pass. Of several copies and passes the median counts.
+
+Memory belongs to a part as a pipeline stage would see it: its input is kept by it, its output is
+not. `activation_bytes` is what stays from its forward to its backward pass; the workspaces are what
+is above that, and above what earlier parts keep, at the worst moment of either.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.anatomy.messages import (
+    embedding_messages,
+    layer_messages,
+    output_messages,
+    prediction_messages,
+)
+from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
+from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.memory import MemoryTrace
+from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, layer_kinds, runs_of
+from ilp_planner.measure.spread import median_spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.shard import Run
+    from ilp_planner.measure.target import Target
+
+WARM_UP = 2  # passes before those that count
+WARM = 5.0  # seconds after which one of them is enough
+LEAD = 1  # passes before those that count of every chain: the host gets ahead of a GPU
+CHAIN = 3  # passes that count, from one waiting to the next
+ALL_REDUCES = {"all_reduce": 1.0, "all_gather": 0.5}  # bytes moved, of an all-reduce's
+
+
+@dataclass(kw_only=True)
+class PartTimes:
+    """Seconds of one kind of part, one entry per copy and pass."""
+
+    forward: list[float] = field(default_factory=list)
+    backward: list[float] = field(default_factory=list)
+
+    @property
+    def both(self) -> list[float]:
+        """Seconds of both passes."""
+        return [f + b for f, b in zip(self.forward, self.backward, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartMemory:
+    """Bytes of one part for one micro-batch."""
+
+    activation: float
+    forward_workspace: float
+    backward_workspace: float
+
+
+class LayerBench:
+    """A stack that is measured pass by pass.
+
+    Parameters
+    ----------
+    kinds: parts to measure. copies: of each kind of layer.
+    """
+
+    def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
+        from ilp_planner.measure.chain_stack import stack_of
+
+        chain = [kind for kind in kinds for _ in range(copies if repeats(kind, job) else 1)]
+        self.job, self.target = job, target
+        self.stack = stack_of(chain, job, target)
+        self.chain = chain
+        self.times = {kind: PartTimes() for kind in chain}
+        self.passes = 0
+        self.batch = self.stack.load()
+        begun = time.monotonic()
+        for _ in range(WARM_UP):
+            self.stack.run(self.batch)
+            target.wait()
+            if time.monotonic() - begun > WARM:
+                break
+
+    def sample(self, passes: int) -> None:
+        """Measure so many passes more."""
+        target, count = self.target, len(self.chain)
+        lead = LEAD if target.kind == "cuda" else 0
+        while passes > 0:
+            now = min(passes, CHAIN)
+            all_marks: list[list[Any]] = []
+            for number in range(lead + now):
+                marks: list[Any] = []
+                self.stack.run(self.batch, partial(_append, marks, target))
+                if number >= lead:
+                    all_marks.append(marks)
+            target.wait()
+            for marks in all_marks:
+                spans = target.between(marks)
+                backward = spans[count:][::-1]
+                for kind, f, b in zip(self.chain, spans, backward, strict=False):
+                    self.times[kind].forward.append(f)
+                    self.times[kind].backward.append(b)
+            passes -= now
+            self.passes += now
+
+    def release(self) -> None:
+        """Let the memory go."""
+        self.stack.release()
+
+    def pass_seconds(self) -> float:
+        """Return about how long a pass takes."""
+        return sum(statistics.median(self.times[kind].both) for kind in self.chain if self.passes)
+
+    def memory(self) -> dict[str, PartMemory]:
+        """Measure what every part keeps and needs; the largest of a kind's copies."""
+        with MemoryTrace(self.target) as trace:
+            self.stack.run(self.batch, trace.mark)
+        count = len(self.chain)
+        levels = trace.levels
+        # What the first part gets was there before.
+        there = self._allocated(handed(self.chain[0], self.job)[0])
+        kept = 0.0  # by this part and those before it
+        found: dict[str, PartMemory] = {}
+        for place, kind in enumerate(self.chain):
+            # Its input, made by the part before, and its output.
+            entered, left = (self._allocated(size) for size in handed(kind, self.job))
+            grown = levels[place + 1].held - levels[place].held
+            before = kept
+            kept = before + grown + entered - left
+            above = passing(kind, self.job) + there - kept
+            memory = PartMemory(
+                activation=max(kept - before, 0.0),
+                forward_workspace=max(levels[place + 1].peak + above, 0.0),
+                backward_workspace=max(levels[2 * count - place].peak + above, 0.0),
+            )
+            other = found.get(kind, memory)
+            found[kind] = PartMemory(
+                activation=max(memory.activation, other.activation),
+                forward_workspace=max(memory.forward_workspace, other.forward_workspace),
+                backward_workspace=max(memory.backward_workspace, other.backward_workspace),
+            )
+        return found
+
+    def _allocated(self, size: float) -> float:
+        if self.target.kind == "cuda":  # blocks of 512 bytes (`CUDACachingAllocator.cpp`)
+            return float(-(-size // 512) * 512)
+        return float(size)
+
+    def parameters(self, kind: str) -> int:
+        """Return what a part of a kind learns."""
+        from ilp_planner.measure.modules import parameter_count
+
+        return parameter_count(self.stack.parts[self.chain.index(kind)])
+
+    def load_seconds(self, repeats: int) -> list[float]:
+        """Measure how long a micro-batch takes to get to the device."""
+        found = []
+        for _ in range(repeats):
+            self.target.wait()
+            marks = [self.target.mark()]
+            self.stack.load()
+            marks.append(self.target.mark())
+            self.target.wait()
+            found += self.target.between(marks)
+        return found
+
+
+def _append(marks: list[Any], target: Target) -> None:
+    marks.append(target.mark())
+
+
+def optimizer_seconds(
+    kinds: Sequence[str], job: Job, target: Target, repeats: int
+) -> dict[str, float]:
+    """Measure the optimiser's step of each kind of part.
+
+    A step of all parts together is measured as well, and shared out: many small steps cost more
+    than one.
+    """
+    from ilp_planner.measure.chain_stack import build_part
+    from ilp_planner.measure.training import MixedAdam
+
+    parts = {k: build_part(k, job, device=target.device, dtype=target.number) for k in kinds}
+    alone = {}
+    for kind, part in parts.items():
+        optimizer = MixedAdam(part.parameters())
+        alone[kind] = _step_seconds(optimizer, target, repeats)
+        optimizer.release()
+        del optimizer
+        target.tidy()
+    if len(parts) == 1:
+        return alone
+    every = MixedAdam(p for part in parts.values() for p in part.parameters())
+    share = _step_seconds(every, target, repeats) / sum(alone.values())
+    return {kind: seconds * share for kind, seconds in alone.items()}
+
+
+def _step_seconds(optimizer: Any, target: Target, repeats: int) -> float:
+    for _ in range(WARM_UP):
+        optimizer.step()
+    found = []
+    for _ in range(repeats):
+        target.wait()
+        marks = [target.mark()]
+        optimizer.step()
+        marks.append(target.mark())
+        target.wait()
+        found += target.between(marks)
+    return statistics.median(found)
+
+
+def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[str, dict[str, Any]]:
+    """Return the measured columns of every kind."""
+    from ilp_planner.measure.training import state_bytes
+
+    rows = {}
+    for kind, times in bench.times.items():
+        forward, backward = statistics.median(times.forward), statistics.median(times.backward)
+        count = bench.parameters(kind)
+        rows[kind] = {
+            "time_s": forward + backward,
+            "forward_s": forward,
+            "backward_s": backward,
+            "spread": median_spread(times.both),
+            "repeats": bench.passes,
+            "weight_bytes": count * bench.job.settings.width,
+            "gradient_bytes": 4 * count,
+            "state_bytes": state_bytes(count, bench.target.dtype),
+            "activation_bytes": memory[kind].activation,
+            "forward_workspace_bytes": memory[kind].forward_workspace,
+            "backward_workspace_bytes": memory[kind].backward_workspace,
+        }
+    return rows
+
+
+def known_values(kind: str, job: Job) -> dict[str, Any]:
+    """Return the columns that need no measuring: arithmetic, traffic, what crosses a cut."""
+    if isinstance(job, ChainJob):
+        return job.known_values(kind)
+    work = {
+        EMBEDDING: lambda: embedding_work(job),
+        DENSE: lambda: layer_work(job, experts=False),
+        EXPERTS: lambda: layer_work(job, experts=True),
+        HEAD: lambda: output_work(job) + job.model.prediction_layers * prediction_work(job),
+    }[kind]()
+    kernels = [kernel for module in work for kernel in module.forward]
+    wide = job.micro_batch * job.model.sequence * job.model.hidden * job.settings.width
+    return {
+        "flop": sum(k.flops for k in kernels),
+        "traffic_bytes": sum(k.traffic for k in kernels),
+        "input_bytes": 0 if kind == EMBEDDING else wide,
+        "output_bytes": 0 if kind == HEAD else wide,
+    }
+
+
+def sent(kind: str, job: Job) -> tuple[list[float], list[float]]:
+    """Return the bytes of every tensor-parallel all-reduce of the forward and the backward pass.
+
+    An all-gather, of which multi-token prediction has one, moves half of what an all-reduce of its
+    tensor does, and counts as one of half the bytes.
+    """
+    if isinstance(job, ChainJob):
+        return job.sent(kind)
+    if kind == EMBEDDING:
+        pairs = [embedding_messages(job)]
+    elif kind == HEAD:
+        pairs = list(output_messages(job).values())
+        # experts divided like an MLP send what that sends, here and in layers
+        pairs += job.model.prediction_layers * list(prediction_messages(job, False).values())
+    else:
+        pairs = list(layer_messages(job, experts=False).values())
+    ways: tuple[list[float], list[float]] = ([], [])
+    for pair in pairs:
+        for way, messages in zip(ways, pair, strict=True):
+            for message in messages:
+                if message.group == "tp" and message.collective in ALL_REDUCES:
+                    way += [ALL_REDUCES[message.collective] * message.size] * message.times
+    return ways
+
+
+def all_kinds(job: Job) -> tuple[str, ...]:
+    """Return the kinds of parts of a model along its chain."""
+    if isinstance(job, ChainJob):
+        return job.kinds
+    return (EMBEDDING, *layer_kinds(job.model), HEAD)
+
+
+def repeats(kind: str, job: Job) -> bool:
+    """Tell whether a stack may have copies of a part, one after the other."""
+    return job.repeats(kind) if isinstance(job, ChainJob) else kind not in (EMBEDDING, HEAD)
+
+
+def handed(kind: str, job: Job) -> tuple[float, float]:
+    """Return the bytes that a part takes over from the one before, and leaves to the next."""
+    if isinstance(job, ChainJob):
+        return job.handed(kind)
+    known = known_values(kind, job)
+    return known["input_bytes"], known["output_bytes"]
+
+
+def passing(kind: str, job: Job) -> float:
+    """Return the bytes that travel through a part, made by one far before it."""
+    return job.passing(kind) if isinstance(job, ChainJob) else 0.0
+
+
+def runs(job: Job) -> tuple[Run, ...]:
+    """Return the chain of parts, what is alike and neighbours together."""
+    return job.runs if isinstance(job, ChainJob) else runs_of(job.model)
+
+
+def sizes(job: Job) -> dict[str, int]:
+    """Return the columns that say what a sample is."""
+    if isinstance(job, ChainJob):
+        return job.sizes
+    return {"sequence": job.model.sequence, "hidden": job.model.hidden}

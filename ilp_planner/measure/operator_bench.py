@@ -1,0 +1,104 @@
+"""Timing one operator: pass after pass without waiting, and what it allocates."""
+
+from __future__ import annotations
+
+import statistics
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ilp_planner.measure.memory import MemoryTrace
+from ilp_planner.measure.modules import DEVIATION
+from ilp_planner.measure.spread import median_spread
+from ilp_planner.measure.training import MixedAdam, state_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.operator import Operator
+    from ilp_planner.measure.target import Target
+
+WARM_UP = 2
+LEAD = 1  # passes that the host is ahead of a GPU before those that count
+CHAIN = 10  # passes that count, from one waiting to the next
+
+
+class OperatorBench:
+    """One operator that is measured pass by pass."""
+
+    def __init__(self, operator: Operator, job: Job, target: Target) -> None:
+        like: dict[str, Any] = {"device": target.device, "dtype": target.number}
+        self.operator, self.job, self.target = operator, job, target
+        self.inputs = [torch.randn(s, **like).requires_grad_() for s in operator.inputs]
+        self.weights = [
+            nn.Parameter(torch.empty(s, **like).normal_(0.0, DEVIATION)) for s in operator.weights
+        ]
+        self.gradients = MixedAdam(self.weights, stepped=False)
+        with torch.no_grad():
+            found = operator.run(*self.inputs, *self.weights)
+            self.outputs = [torch.randn_like(out) * 1e-4 for out in found]
+        del found
+        self.forward: list[float] = []
+        self.backward: list[float] = []
+        for _ in range(WARM_UP):
+            self._run(lambda: None)
+        target.wait()
+
+    def _run(self, mark: Callable[[], None]) -> None:
+        mark()
+        found = self.operator.run(*self.inputs, *self.weights)
+        mark()
+        torch.autograd.backward(found, self.outputs)
+        del found
+        mark()
+        for one in self.inputs:
+            one.grad = None
+
+    def sample(self, passes: int) -> None:
+        """Measure so many passes more."""
+        lead = LEAD if self.target.kind == "cuda" else 0
+        while passes > 0:
+            now = min(passes, CHAIN)
+            every: list[list[Any]] = []
+            for number in range(lead + now):
+                marks: list[Any] = []
+                self._run(partial(_append, marks, self.target))
+                if number >= lead:
+                    every.append(marks)
+            self.target.wait()
+            for marks in every:
+                forward, backward = self.target.between(marks)
+                self.forward.append(forward)
+                self.backward.append(backward)
+            passes -= now
+
+    def values(self) -> dict[str, Any]:
+        """Return the measured columns."""
+        with MemoryTrace(self.target) as trace:
+            self._run(trace.mark)
+        before, after, back = trace.levels[:3]
+        kept = max(after.held - before.held, 0.0)
+        forward, backward = statistics.median(self.forward), statistics.median(self.backward)
+        operator, width = self.operator, self.job.settings.width
+        count = sum(w.numel() for w in self.weights) + operator.bias
+        both = [f + b for f, b in zip(self.forward, self.backward, strict=True)]
+        return {
+            "time_s": forward + backward,
+            "forward_s": forward,
+            "backward_s": backward,
+            "spread": median_spread(both),
+            "repeats": len(both),
+            "weight_bytes": count * width,
+            "gradient_bytes": 4 * count,
+            "state_bytes": state_bytes(count, self.target.dtype),
+            "activation_bytes": kept,
+            "forward_workspace_bytes": max(after.peak - before.held - kept, 0.0),
+            "backward_workspace_bytes": max(back.peak - before.held - kept, 0.0),
+        }
+
+
+def _append(marks: list[Any], target: Target) -> None:
+    marks.append(target.mark())

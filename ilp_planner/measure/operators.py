@@ -1,0 +1,92 @@
+"""The operators of a model, under the names of `specs`: 13 to a GPT's layer and 3; T5's layers have
+those and 8 more in the decoder; a Wide ResNet's are convolutions, norms and what is between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.transformer_operators import (
+    Side,
+    attention,
+    embedding,
+    final_norm,
+    mlp,
+    norm,
+    post_process,
+)
+
+if TYPE_CHECKING:
+    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.operator import Operator
+    from ilp_planner.measure.t5_job import T5Job
+    from ilp_planner.specs.training import TrainingJob
+
+
+def splits_of(job: Job) -> tuple[int, ...]:
+    """Return which dimensions of the products tensor parallelism can divide."""
+    return job.splits if isinstance(job, ChainJob) else (0, 1)
+
+
+def operators_of(job: Job, split: int) -> dict[str, Operator]:
+    """Return every distinct operator of a rank, by name, in the order of the chain."""
+    return job.operators(split) if isinstance(job, ChainJob) else gpt_operators(job, split)
+
+
+def gpt_operators(job: TrainingJob, split: int) -> dict[str, Operator]:
+    """Return the operators of a GPT."""
+    side = _side("enc", job, job.model.sequence)
+    return {
+        "encoder-embedding": embedding(side),
+        "enc-1st-layernorm": norm(side),
+        **attention(side, split, masked=True),
+        "enc-2nd-layernorm": norm(side),
+        **mlp(side, split),
+        "final-layernorm": final_norm(side),
+        "gpt-post-process": post_process(side),
+    }
+
+
+def t5_operators(job: T5Job) -> dict[str, Operator]:
+    """Return the operators of a T5. Through the decoder the encoder's output travels along."""
+    memory = job.model.encoder_sequence
+    encoded = float(job.micro_batch * memory * job.model.hidden)
+    first = _side("enc", job.like, memory)
+    second = _side("dec", job.like, job.model.decoder_sequence, past=encoded)
+    return {
+        "encoder-embedding": embedding(first),
+        "enc-1st-layernorm": norm(first),
+        **attention(first, masked=False),
+        "enc-2nd-layernorm": norm(first),
+        **mlp(first),
+        "enc-final-layernorm": final_norm(first),
+        "decoder-embedding": embedding(second, memory),
+        "dec-1st-layernorm": norm(second),
+        **attention(second, number="-1", masked=True),
+        "dec-2nd-layernorm": norm(second),
+        **attention(second, number="-2", masked=False, memory=memory),
+        "dec-3rd-layernorm": norm(second),
+        **mlp(second),
+        "dec-final-layernorm": final_norm(second),
+        "t5-post-process": post_process(second, bias=True),
+    }
+
+
+def _side(name: str, job: TrainingJob, tokens: int, past: float = 0.0) -> Side:
+    model = job.model
+    return Side(
+        name=name,
+        tokens=tokens,
+        batch=job.micro_batch,
+        width=model.hidden,
+        heads=model.heads,
+        channels=model.head,
+        ffn=model.ffn,
+        words=job.padded_vocab // job.tp,
+        positions=model.max_position_embeddings,
+        vocab=model.vocab,
+        tp=job.tp,
+        dropout=model.dropout,
+        number=job.settings.width,
+        past=past,
+    )

@@ -1,0 +1,142 @@
+"""The one verb: measure a model on this machine into a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.journal import Journal
+from ilp_planner.measure.resume import begun
+from ilp_planner.measure.sweep import Sweep
+from ilp_planner.measure.target import open_target
+from ilp_planner.measure.wish import Summary, Wish, has_operators
+from ilp_planner.profiles.measurements import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.target import Target
+    from ilp_planner.profiles.measurements import Measurements
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.training import TrainingJob
+
+IMPLEMENTATION = (
+    "PyTorch without compilation; gradients added up in fp32; Adam, fused, clipped to norm 1"
+)
+
+
+def measure_model(
+    model: ModelSpec,
+    *,
+    output: Path,
+    degrees: tuple[int, ...] = (1,),
+    micro_batches: tuple[int, ...] = (1,),
+    sequences: tuple[int, ...] = (),
+    device: str | None = None,
+    device_name: str | None = None,
+    dtype: str | None = None,
+    links: Measurements | None = None,
+    repeats: int | None = None,
+    copies: int = 2,
+    records: tuple[Record, ...] = (Record.LAYER, Record.OPERATOR),
+    resume: bool = False,
+    progress: Callable[[float, str], None] = lambda share, what: None,
+) -> Summary:
+    """Measure every shard of a model; `output` has each row as soon as it is measured.
+
+    Parameters
+    ----------
+    degrees, micro_batches, sequences: tensor-parallel, samples of a replica, tokens of a sample
+        (none: the model's). device: `cuda` or `cpu`; None: a GPU where there is one. links:
+        collectives to be added to the times.
+    progress: called with the share of the work that is done, and what comes next.
+
+    Raises
+    ------
+    UsageError: the model has nothing that is measured, or a degree does not divide it.
+    MeasureError: no such device, or it does not answer any more.
+    ProfileError: the table to go on with is another one's, or `links` has no all-reduces.
+    """
+    wish = Wish(
+        model=model,
+        degrees=degrees,
+        micro_batches=micro_batches,
+        sequences=sequences,
+        copies=copies,
+        repeats=repeats,
+        records=records,
+    )
+    if Record.LAYER not in records and not has_operators(model):
+        raise UsageError(
+            f"model {model.name!r}: found family {model.family!r}, expected gpt, t5 or resnet: of "
+            "others only whole layers are measured"
+        )
+    target = open_target(device, dtype, precision=model.precision, name=device_name)
+    jobs = wish.jobs(target.dtype)  # refuses what cannot be measured before anything is
+    if links is not None:
+        _check_links(links)
+    try:
+        kernels = _kernels(wish, target, jobs[0])
+    except RuntimeError as error:
+        text = " ".join(str(error).split())
+        raise MeasureError(
+            f"{target.name} cannot be used in {target.dtype}: {text[:200]}"
+        ) from None
+    machine = target.describe() | {
+        "model": model.name,
+        "architecture": _architecture(jobs[0].model),
+        "links": "not in the times"
+        if links is None
+        else f"in the times, of {Path(links.source).name}",
+        "implementation": IMPLEMENTATION,
+        **kernels,
+    }
+    known = begun(output, machine) if resume else {}
+    journal = Journal(output, machine, append=bool(known))
+    try:
+        return Sweep(wish, target, journal, known=known, links=links, progress=progress).run()
+    finally:
+        journal.close()
+
+
+def _architecture(model: Any) -> str:
+    """Return what a model's name does not tell of it; the tokens of a sample are in every row."""
+    known = ("sequence", "max_position_embeddings")
+    return ", ".join(
+        f"{one.name} {getattr(model, one.name)}"
+        for one in dataclasses.fields(model)
+        if one.name not in known and getattr(model, one.name) != one.default
+    )
+
+
+def _kernels(wish: Wish, target: Target, job: Job) -> dict[str, str]:
+    """Return which kernels compute attention or convolutions, in words."""
+    found = (
+        job.describe(target.device, target.number)
+        if isinstance(job, ChainJob)
+        else {"attention": _attention(target, job)}
+    )
+    if wish.operators and "attention" in found:
+        found["attention"] += "; operators: unfused"
+    return found
+
+
+def _attention(target: Target, job: TrainingJob) -> str:
+    from ilp_planner.measure.attention import attention_kernel
+
+    kernel = attention_kernel(job, device=target.device, dtype=target.number)
+    drops = job.model.dropout and target.kind == "cuda"
+    return f"layers: {kernel}{', dropout' if drops else ', no dropout of scores'}"
+
+
+def _check_links(links: Measurements) -> None:
+    rows = links.of(Record.COLLECTIVE)
+    if not (rows["name"] == "all_reduce").any():
+        raise ProfileError(
+            f"{links.source}: expected rows of all_reduce, which tensor parallelism needs; "
+            "`ilp-plan profile measure-links` makes them"
+        )

@@ -1,0 +1,279 @@
+"""Operators of transformer layers: each runs by itself, pass after pass without waiting, with the
+kernels of Megatron-LM without fused attention: a bias is added by what follows its product, and
+hidden states are [tokens, batch, width].
+
+Split 0 divides the columns of the products into attention and MLP and the rows of those out of
+them; split 1 the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from ilp_planner.measure.modules import Embedding, WordLoss
+from ilp_planner.measure.operator import Operator, Shape, causal, random_words
+
+TOKEN = 8  # bytes of a token's number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """The layers of one side of a model, as one rank computes them.
+
+    name: `enc` or `dec`. tokens, batch, width: of hidden states. heads: of all ranks; channels: of
+    one. ffn: columns of all ranks. words: rows of the embedding on this rank. positions: learnt.
+    vocab: words there are. number: bytes of a number. past: numbers that travel past the layers.
+    """
+
+    name: str
+    tokens: int
+    batch: int
+    width: int
+    heads: int
+    channels: int
+    ffn: int
+    words: int
+    positions: int
+    vocab: int
+    tp: int
+    dropout: float
+    number: int
+    past: float = 0.0
+
+    @property
+    def wide(self) -> Shape:
+        """Return the shape of hidden states."""
+        return self.columns(self.width)
+
+    @property
+    def rows(self) -> int:
+        """Return the tokens of a micro-batch."""
+        return self.tokens * self.batch
+
+    @property
+    def hidden(self) -> float:
+        """Return the numbers of the hidden states."""
+        return float(self.rows * self.width)
+
+    def columns(self, width: int) -> Shape:
+        """Return the shape of a tensor of so many columns."""
+        return (self.tokens, self.batch, width)
+
+
+def normed(hidden: Any, weight: Any, bias: Any) -> Any:
+    """Return a layer norm."""
+    return functional.layer_norm(hidden, weight.shape, weight, bias)
+
+
+def _branch(hidden: Any, weight: Any, bias: Any) -> Any:
+    """Return a norm's output, and the residual that passes: their gradients are added here."""
+    return normed(hidden, weight, bias), hidden.view_as(hidden)
+
+
+def norm(side: Side) -> Operator:
+    """Return the norm at which a residual begins."""
+    return Operator(
+        run=_branch,
+        inputs=(side.wide,),
+        weights=((side.width,), (side.width,)),
+        live=side.past + side.hidden,
+        left=side.past + 2 * side.hidden,
+    )
+
+
+def final_norm(side: Side) -> Operator:
+    """Return the norm after the last layer; samples come before tokens from here on."""
+    return Operator(
+        run=lambda x, w, b: (normed(x, w, b).transpose(0, 1).contiguous(),),
+        inputs=(side.wide,),
+        weights=((side.width,), (side.width,)),
+        live=side.past + side.hidden,
+        left=side.past + side.hidden,
+    )
+
+
+def _product(side: Side, inner: int, outer: int, *, by_columns: bool, bias: bool) -> Operator:
+    """Return a product of which each rank holds some columns, or some rows, of the weights.
+
+    bias: what follows adds it, so it crosses the cut; else it is added here.
+    """
+    tp, past = side.tp, side.past + side.hidden
+    rows, columns = (inner, outer // tp) if by_columns else (inner // tp, outer)
+    weights: tuple[Shape, ...] = ((columns, rows),)
+    if not bias:
+        weights += ((columns,),)
+    return Operator(
+        run=lambda x, w, b=None: (functional.linear(x, w, b),),
+        inputs=(side.columns(rows),),
+        weights=weights,
+        bias=columns if bias else 0,
+        live=past + side.rows * rows,
+        left=past + side.rows * columns + (columns if bias else 0),
+        # The gradient of an input that all ranks have, or an output that each has a summand of.
+        sent=((float(side.rows * inner), "backward"),)
+        if by_columns
+        else ((float(side.rows * outer), "forward"),),
+    )
+
+
+def _crossing(side: Side, memory: int) -> Operator:
+    """Return the products of queries, and of keys and values from a memory of so many tokens,
+    which passes on: its gradients are added here."""
+    inner = side.heads * side.channels // side.tp
+    seen = float(memory * side.batch * side.width)
+
+    def project(x: Any, m: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
+        return functional.linear(x, w, b), functional.linear(m, v, c), m.view_as(m)
+
+    return Operator(
+        run=project,
+        inputs=(side.wide, (memory, side.batch, side.width)),
+        weights=((inner, side.width), (inner,), (2 * inner, side.width), (2 * inner,)),
+        live=side.past + 2 * side.hidden,
+        left=side.past + side.hidden + (side.rows + 2 * memory * side.batch) * inner,
+        sent=((side.hidden + seen, "backward"),),
+    )
+
+
+def _residual(side: Side) -> Operator:
+    """Return bias, dropout and residual."""
+    p = side.dropout
+    return Operator(
+        run=lambda x, b, residual: (residual + functional.dropout(x + b, p),),
+        inputs=(side.wide, (side.width,), side.wide),
+        live=side.past + 2 * side.hidden + side.width,
+        left=side.past + side.hidden,
+    )
+
+
+def attention(
+    side: Side, split: int = 0, *, number: str = "", masked: bool, memory: int = 0
+) -> dict[str, Operator]:
+    """Return the operators of an attention, from the products into it to the residual.
+
+    Parameters
+    ----------
+    number: how their names end. masked: tokens see those before them only. memory: tokens that are
+        attended to; 0: the side's own.
+    """
+    heads, channels, batch, tokens = side.heads // side.tp, side.channels, side.batch, side.tokens
+    keys = memory or tokens
+    inner = side.heads * channels
+    past = side.past + side.hidden
+    queries, values = (float(n * batch * heads * channels) for n in (tokens, keys))
+    scores = (batch * heads, tokens, keys)
+    scale = channels**-0.5
+
+    def score(query: Any, *mixed: Any) -> Any:
+        if mixed:
+            key, value = mixed[0].split(channels, dim=-1)
+        else:
+            query, key, value = query.split(channels, dim=-1)
+        found = torch.bmm((query * scale).transpose(0, 1), key.permute(1, 2, 0))
+        return found, value.transpose(0, 1)
+
+    def softmax(found: Any) -> Any:
+        if masked:
+            found = found.masked_fill(causal(tokens, found.device), -10000.0)
+        return (functional.softmax(found, dim=-1),)
+
+    def context(share: Any, value: Any) -> Any:
+        found = torch.bmm(share, value).transpose(0, 1)
+        return (found.reshape(tokens, batch, heads * channels),)
+
+    attended = past + values + float(batch * heads * tokens * keys)
+    one = (batch * heads, keys, channels)
+    if memory:
+        first = _crossing(side, memory)
+        projected: tuple[Shape, ...] = (
+            (tokens, batch * heads, channels),
+            (keys, batch * heads, 2 * channels),
+        )
+    else:
+        first = _product(side, side.width, 3 * inner, by_columns=split == 0, bias=False)
+        projected = ((tokens, batch * heads, 3 * channels),)
+    steps = {
+        "attention-qkv": first,
+        "attention-score": Operator(
+            run=score, inputs=projected, live=past + queries + 2 * values, left=attended
+        ),
+        "attention-softmax": Operator(run=softmax, inputs=(scores,), live=attended, left=attended),
+        "attention-dropout": Operator(
+            run=lambda x: (functional.dropout(x, side.dropout),),
+            inputs=(scores,),
+            live=attended,
+            left=attended,
+        ),
+        "attention-context": Operator(
+            run=context, inputs=(scores, one), live=attended, left=past + queries
+        ),
+        "attention-dense": _product(side, inner, side.width, by_columns=split == 1, bias=True),
+        "post-attention-dropout": _residual(side),
+    }
+    return {f"{side.name}-{step}{number}": operator for step, operator in steps.items()}
+
+
+def mlp(side: Side, split: int = 0) -> dict[str, Operator]:
+    """Return the operators of an MLP, to the residual."""
+    columns, past = side.ffn // side.tp, side.past + side.hidden
+
+    def gelu(x: Any, b: Any) -> Any:
+        return (functional.gelu(x + b, approximate="tanh"),)
+
+    steps = {
+        "MLP-GEMM-1": _product(side, side.width, side.ffn, by_columns=split == 0, bias=True),
+        "MLP-gelu": Operator(
+            run=gelu,
+            inputs=(side.columns(columns), (columns,)),
+            live=past + side.rows * columns + columns,
+            left=past + side.rows * columns,
+        ),
+        "MLP-GEMM-2": _product(side, side.ffn, side.width, by_columns=split == 1, bias=True),
+        "post-MLP-dropout": _residual(side),
+    }
+    return {f"{side.name}-{step}": operator for step, operator in steps.items()}
+
+
+def embedding(side: Side, memory: int = 0) -> Operator:
+    """Return the embedding of a side's tokens; the memory of a decoder, samples before tokens till
+    here, is turned back."""
+
+    def embed(*given: Any) -> Any:
+        *seen, words, positions = given
+        tokens = random_words((side.batch, side.tokens), side.vocab, words.device)
+        found = Embedding.look_up(tokens, words, whole=side.tp == 1)
+        found = (found + positions[: side.tokens]).transpose(0, 1).contiguous()
+        found = functional.dropout(found, side.dropout)
+        return (*(one.transpose(0, 1).contiguous() for one in seen), found)
+
+    return Operator(
+        run=embed,
+        inputs=((side.batch, memory, side.width),) if memory else (),
+        weights=((side.words, side.width), (side.positions, side.width)),
+        live=side.past or side.rows * TOKEN / side.number,
+        left=side.past + side.hidden,
+        sent=((side.hidden, "forward"),),
+    )
+
+
+def post_process(side: Side, *, bias: bool = False) -> Operator:
+    """Return the logits of this rank's words, and their loss."""
+
+    def loss(hidden: Any, words: Any, added: Any = None) -> Any:
+        logits = functional.linear(hidden, words, added).float()
+        labels = random_words((side.batch, side.tokens), side.vocab, words.device)
+        return (WordLoss.apply(logits, labels).mean(),)
+
+    return Operator(
+        run=loss,
+        inputs=((side.batch, side.tokens, side.width),),
+        weights=((side.words, side.width), *(((side.words,),) if bias else ())),
+        live=side.hidden,
+        left=0.0,
+        sent=((side.hidden, "backward"),),
+        logits=float(side.rows * side.words),
+    )

@@ -1,0 +1,92 @@
+"""What is to be measured, and how that went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import UsageError
+from ilp_planner.measure.chain_jobs import chain_job
+from ilp_planner.measure.shard import decoder_of, job_of
+from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.resnet import WideResNet
+from ilp_planner.specs.t5 import T5
+
+if TYPE_CHECKING:
+    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.specs.model import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What to measure. sequences: tokens of a sample, none: the model's; copies: of each kind of
+    layer in the stack; repeats: None: as many as fit in a few seconds; records: `layer`,
+    `operator`."""
+
+    model: ModelSpec
+    degrees: tuple[int, ...]
+    micro_batches: tuple[int, ...]
+    sequences: tuple[int, ...]
+    copies: int = 2
+    repeats: int | None = None
+    records: tuple[Record, ...] = (Record.LAYER, Record.OPERATOR)
+
+    @property
+    def operators(self) -> bool:
+        """Tell whether there are operators to measure."""
+        return Record.OPERATOR in self.records and has_operators(self.model)
+
+    def jobs(self, dtype: str) -> list[Job]:
+        """Return every shard, those that differ in the micro-batch only next to each other.
+
+        Raises
+        ------
+        UsageError: the model is not measured, a degree does not divide it, or it has no tokens to
+            choose.
+        """
+        return [
+            self._job(tokens, {"tp": tp, "micro_batch": size, "dtype": dtype})
+            for tokens in self.sequences or (None,)
+            for tp in self.degrees
+            for size in sorted(self.micro_batches)
+        ]
+
+    def _job(self, tokens: int | None, shard: dict[str, Any]) -> Job:
+        chain = chain_job(self.model.architecture, **shard)
+        if chain is None:
+            return job_of(decoder_of(self.model, tokens), **shard)
+        if tokens is not None:
+            why = "has two sequences of its own" if chain.sizes else "has no tokens"
+            raise UsageError(
+                f"sequence: found {tokens}, expected none: model {self.model.name!r} {why}"
+            )
+        return chain
+
+
+def has_operators(model: ModelSpec) -> bool:
+    """Tell whether operators of a model are measured."""
+    return isinstance(model.architecture, Gpt | T5 | WideResNet)
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """How the rows went. exhausted, failed: names of rows. reasons: of the latter."""
+
+    measured: int = 0
+    there: int = 0
+    exhausted: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something was not measured."""
+
+    status: RowStatus
+    why: str
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns that say so."""
+        return {"status": self.status, "source": self.why[:200]}

@@ -1,0 +1,79 @@
+"""Search a part in boxes (`bounds/boxes`), each time up to a little above its bound.
+
+Little is open a little above a bound, and what is not open costs nothing: a few searches that say
+no and one that finds the best plan take less than one search below a poor plan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.bounds.boxes import BoxSearch
+from ilp_planner.numerics import NEVER, ROUNDING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.search.group_search import GroupSearch, PartState
+
+FIRST_REACH, LEAST_REACH, MOST_REACH = 0.03, 0.03, 0.12  # relative: how far above a bound to look
+QUICK, SLOW = 0.03, 0.05  # of the time left: look further, or less far, next time
+MOST_LEVELS = 64  # stages after a stage, told apart in potentials
+
+
+def boxable(search: GroupSearch, state: PartState) -> bool:
+    """Tell whether a part may be searched in boxes."""
+    return search.solver in ("auto", "dp") and hasattr(state.part, "chain")
+
+
+def climb(search: GroupSearch, state: PartState) -> None:
+    """Search a part up to a little above its bound."""
+    guess = state.bound * (1 + state.reach)
+    if guess * (1 + LEAST_REACH) >= search.objective:
+        guess = search.objective
+    left = search.seconds_left
+    search_boxes(search, state, guess)
+    took = left - search.seconds_left
+    if took < QUICK * left:
+        state.reach = min(2 * state.reach, MOST_REACH)
+    elif took > SLOW * left:
+        state.reach = max(state.reach / 2, LEAST_REACH)
+
+
+def search_boxes(search: GroupSearch, state: PartState, guess: float) -> None:
+    """Search a part for plans below `guess` seconds."""
+    part = state.part
+    constant = part.constant
+    cutoff = min(guess - constant, NEVER)
+    chain = part.chain(cutoff)  # type: ignore[attr-defined]
+    search.check_time()
+    deepest = int(chain.behind.max(initial=0))
+    limiting = chain.behind[chain.behind < deepest]
+    levels = min(int(limiting.max(initial=0)) + 2, MOST_LEVELS)
+    boxes = BoxSearch(chain, cutoff, levels)
+    while not boxes.finished:
+        search.check_time()
+        found = boxes.advance(search.effort)
+        if found is not None and found.value < search.objective - constant:
+            take_near(search, state, found.choices, found.value + constant)
+            boxes.lower(search.objective - constant)
+        state.raise_bound(min(boxes.bound, cutoff) + constant, "boxes")
+        search.report()
+        if search.gap_reached():
+            return
+    state.raise_bound(min(boxes.bound, cutoff) + constant, "boxes")
+    # The cheapest chain has no placement as good: boxes can tell no more.
+    state.done = boxes.bound < cutoff and state.bound < search.objective
+
+
+def take_near(
+    search: GroupSearch, state: PartState, choices: Sequence[int], seconds: float
+) -> None:
+    """Judge the plan of stage candidates that take so long if nodes are shared well: seated one
+    after the other and, if that is dearer, placed in other ways."""
+    if search.problem.cluster.symmetric:
+        plan = state.part.seat(choices)
+        if plan is not None:
+            search.accept(plan, state)
+    if search.objective > seconds * (1 + ROUNDING):
+        search.take(state, choices)

@@ -1,0 +1,51 @@
+"""What is open at the end of a proof by stage graphs, as one that an integer program can say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.search.confirm import ROOM, LastProblem
+from ilp_planner.search.group_search import PartState
+from ilp_planner.solvers.arc_reduction import reduced
+
+if TYPE_CHECKING:
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.search.parts import OpenGraph
+
+
+def last_of_graphs(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+    """Return the graph of the stages that plans up to this one may have, in the part that holds it.
+
+    None where no part does, as for ranks that were placed freely, and where the graph without
+    context is too large.
+    """
+    part = next((s.part for s in search.states if s.part.holds(plan)), None)
+    if part is None:
+        return None
+    guess = evaluate_groups(search.problem, plan).iteration_time * (1 + ROOM)
+    cutoff = guess - part.constant
+    # What it learns is up to a cutoff above the plan: it must not count as a bound of the search.
+    choices = search.outline(PartState(part=part), guess)
+    opened = _open(search, part.graph(cutoff, choices), cutoff)
+    explicit = part.explicit(opened)
+    if explicit is None:
+        return None
+    if explicit is not opened:
+        explicit = _open(search, explicit, cutoff)
+    return LastProblem(
+        graph=reduced(explicit.graph, cutoff).graph,
+        constant=part.constant,
+        relaxed=opened.context is not None,
+    )
+
+
+def _open(search: GroupSearch, opened: OpenGraph, cutoff: float) -> OpenGraph:
+    """Return the graph of the arcs that prices on devices leave open below the cutoff."""
+    if not opened.graph.arcs:
+        return opened
+    priced = PricedGraph(opened.graph)
+    intervals = priced.sweep(cutoff, SPLITS, search.goon)
+    return opened.only(priced.open_arcs(intervals, cutoff))

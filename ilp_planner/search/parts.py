@@ -1,0 +1,149 @@
+"""What the search needs to know of a plan space: its parts, each a family of stage graphs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.context import Context
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.group_search import GroupSearch, PartState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """The cheapest plan found, None without one. bound: seconds that no packed placement of the
+    same groups undercuts, inf where there is none."""
+
+    plan: GroupPlan | None
+    bound: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenGraph:
+    """A stage graph, and what its arcs cost beyond their best case.
+
+    choice: int64 [arcs], number of each arc's stage candidate in its part: the same in all its
+    graphs.
+    seated: the context in which labels give every group its devices, one after the other
+    (`seating`): every path is a plan, at about its true time; None where `context` has that
+    already.
+    """
+
+    graph: StageGraph
+    choice: NDArray[np.int64]
+    context: Context | None = None
+    seated: Context | None = None
+
+    def only(self, arcs: NDArray[np.int64]) -> OpenGraph:
+        """Return the graph of some of the arcs."""
+        return OpenGraph(
+            graph=self.graph.only(arcs),
+            choice=self.choice[arcs],
+            context=None if self.context is None else self.context.only(arcs),
+            seated=None if self.seated is None else self.seated.only(arcs),
+        )
+
+
+class SpacePart(Protocol):
+    """One part of a plan space: all its plans have the same number of micro-batches.
+
+    name: what certificates call it. constant: seconds that every plan of it takes besides its path.
+    """
+
+    name: str
+    micro_batches: int
+    constant: float
+
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a legal plan of the space is of this part."""
+
+    def sketch(self) -> OpenGraph | None:
+        """Return the graph of some of the part's plans, to look for a first good one in; None where
+        that does not help."""
+
+    def outline(self, cutoff: float) -> OpenGraph | None:
+        """Return a small graph, to bound the part and to tell which candidates matter: every plan
+        cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more.
+        None where `graph` is small already."""
+
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that
+        use only these candidates, all of them when None."""
+
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return an open graph as one without context, for solvers that know of none; None where
+        that would be too large."""
+
+    def unplaced(self, cutoff: float) -> OpenGraph | None:
+        """Return the graph of all plans that the best links allow below `cutoff` seconds (without
+        the constant), also of candidates that others beat there. None where there is nothing to
+        place."""
+
+    def placed(self, choices: Sequence[int]) -> Placed:
+        """Return the cheapest placement found of stage candidates in a row, and a bound on all of
+        them (without the constant)."""
+
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of stage candidates in a row; None where it cannot be placed."""
+
+    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of a path of a seated graph."""
+
+    def family(self, choice: int) -> Hashable:
+        """Return what a stage candidate decides besides where it begins and ends."""
+
+    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+        """Look for better plans like these candidates in a row, where placing them was dear."""
+
+
+class FixedPlacement:
+    """What parts have in common whose plans are placed in one way, at the graph's own times."""
+
+    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return nothing: no graph of theirs is seated."""
+        return None
+
+    def unplaced(self, cutoff: float) -> OpenGraph | None:
+        """Return nothing: there is nothing to place."""
+        return None
+
+    def placed(self, choices: Sequence[int]) -> Placed:
+        """Return nothing."""
+        return Placed(plan=None, bound=0.0)
+
+    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+        """Do nothing: placing costs nothing."""
+
+
+class FixedGraph(FixedPlacement, ABC):
+    """What parts have in common that are one small stage graph: candidates are its arcs."""
+
+    @property
+    @abstractmethod
+    def stage_graph(self) -> StageGraph:
+        """The whole graph."""
+
+    def outline(self, cutoff: float) -> OpenGraph | None:
+        """Return nothing: the graph is small."""
+        return None
+
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the whole graph, or some of its arcs."""
+        whole = self.stage_graph
+        if choices is None:
+            return OpenGraph(graph=whole, choice=np.arange(whole.arcs))
+        return OpenGraph(graph=whole.only(choices), choice=choices)
+
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return the graph as it is."""
+        return opened

@@ -1,0 +1,207 @@
+"""What every search keeps: the best plan so far, what is proved beside it, and the time left."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from ilp_planner.errors import SolverError
+from ilp_planner.numerics import NEVER, PROVED
+from ilp_planner.result import Status, Stop, relative_gap
+from ilp_planner.search.confirm import confirm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.search.confirm import LastProblem
+    from ilp_planner.solvers.base import Limits, Progress
+
+CERTIFICATE_VERSION = 1
+
+
+class OutOfTimeError(Exception):
+    """The time limit has passed."""
+
+
+class Judged(Protocol):
+    """What an evaluator says of a plan."""
+
+    @property
+    def legal(self) -> bool:
+        """It breaks no rule."""
+
+    @property
+    def violations(self) -> Sequence[object]:
+        """The rules that it breaks."""
+
+    @property
+    def iteration_time(self) -> float:
+        """Seconds."""
+
+
+class Proved(Protocol):
+    """A part of the space. bound: seconds that none of its plans undercuts; source: what proves
+    it."""
+
+    @property
+    def bound(self) -> float:
+        """Seconds."""
+
+    @property
+    def source(self) -> str:
+        """What proves it."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what a certificate keeps."""
+
+
+AnyPlan = TypeVar("AnyPlan")
+AnyEvaluation = TypeVar("AnyEvaluation", bound=Judged)
+
+
+class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
+    """The best plan of a search so far. Its bound is valid at any moment, so that an interrupt
+    loses nothing.
+
+    objective: seconds, inf without a plan. rounding: relative, of times that are added in another
+    order than the evaluator does.
+    """
+
+    rounding = PROVED
+
+    def __init__(
+        self, limits: Limits, solver: str, progress: Progress | None, notes: Sequence[str]
+    ) -> None:
+        self.limits = limits
+        self.solver = solver
+        self.progress = progress
+        self.started = time.monotonic()
+        self.plan: AnyPlan | None = None
+        self.evaluation: AnyEvaluation | None = None
+        self.objective = math.inf
+        self.notes = list(notes)
+        self.confirmed_by = ""
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """Seconds; no plan takes less."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the time limit."""
+        return self.limits.seconds - (time.monotonic() - self.started)
+
+    def goon(self) -> bool:
+        """Tell whether there is time left."""
+        return self.seconds_left > 0
+
+    def check_time(self) -> None:
+        """Stop here when the time is up."""
+        if not self.goon():
+            raise OutOfTimeError
+
+    def gap_reached(self) -> bool:
+        """Tell whether the plan is good enough."""
+        return relative_gap(self.objective, self.bound) <= max(self.limits.gap, PROVED)
+
+    def proved(self) -> bool:
+        """Tell whether no plan is better than the one found."""
+        return relative_gap(self.objective, self.bound) <= PROVED
+
+    def keep(self, plan: AnyPlan, evaluation: AnyEvaluation, bound: float) -> bool:
+        """Take a plan if it is the best, and tell whether it is.
+
+        Parameters
+        ----------
+        bound: seconds that it cannot undercut.
+
+        Raises
+        ------
+        SolverError: the evaluator finds it illegal, or faster than the bound.
+        """
+        if not evaluation.legal:
+            raise SolverError(f"the search believes in an illegal plan: {evaluation.violations[0]}")
+        found = evaluation.iteration_time
+        if found < bound * (1 - self.rounding):
+            raise SolverError(f"a plan of {found!r} s is below the proved bound of {bound!r} s")
+        if not found < self.objective:
+            return False
+        self.plan, self.evaluation, self.objective = plan, evaluation, found
+        self.report()
+        return True
+
+    def report(self) -> None:
+        """Tell whoever listens."""
+        if self.progress is not None:
+            self.progress(self.objective, min(self.bound, self.objective))
+
+    def last_problem(self, plan: AnyPlan) -> LastProblem | None:
+        """Return what the proof leaves open of the part that holds the plan; None where no integer
+        program says it."""
+        return None
+
+    def confirm(self) -> None:
+        """Let CP-SAT solve what a proof by the default leaves open: it must find the same.
+
+        Raises
+        ------
+        SolverError: it does not.
+        """
+        if self.plan is None or self.solver != "auto" or not self.proved():
+            return
+        last = self.last_problem(self.plan) if self.goon() else None
+        if last is None:
+            reason = (
+                "no integer program says it, or none that is small"
+                if self.goon()
+                else "no time was left"
+            )
+            self.notes.append(f"not confirmed by cp-sat: {reason}")
+            return
+        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0))
+        self.confirmed_by, note = confirm(last, self.objective, self.rounding, limits)
+        self.notes += [note] if note else []
+
+    def conclusion(self, stop: Stop, parts: Sequence[Proved]) -> dict[str, Any]:
+        """Return what is known at the end, as fields of an `Outcome`.
+
+        Raises
+        ------
+        SolverError: the bound is above the plan's time.
+        """
+        if self.bound > self.objective * (1 + self.rounding):
+            raise SolverError(
+                f"the bound of {self.bound!r} s is above the plan of {self.objective!r} s"
+            )
+        bound = min(self.bound, self.objective)
+        if self.plan is not None:
+            proved = relative_gap(self.objective, bound) <= PROVED
+            status = Status.OPTIMAL if proved else Status.FEASIBLE
+            bound = self.objective if proved else bound
+        else:
+            status = Status.INFEASIBLE if self.bound >= NEVER else Status.UNKNOWN
+            bound = math.inf if self.bound >= NEVER else bound
+        lowest = min(parts, key=lambda part: part.bound, default=None)
+        return {
+            "plan": self.plan,
+            "evaluation": self.evaluation,
+            "status": status,
+            "stopped_by": stop,
+            "objective": self.objective,
+            "bound": bound,
+            "bound_source": lowest.source if lowest is not None and self.bound > 0 else "",
+            "wall": time.monotonic() - self.started,
+            "solver": self.solver,
+            "seed": self.limits.seed,
+            "certificate": {
+                "version": CERTIFICATE_VERSION,
+                "bound_s": bound if math.isfinite(bound) else None,
+                "parts": [part.record() for part in parts],
+            },
+            "notes": tuple(self.notes),
+            "confirmed_by": self.confirmed_by,
+        }

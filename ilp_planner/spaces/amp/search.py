@@ -1,0 +1,41 @@
+"""The search of AMP's space with its own program: every choice of degrees in milliseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.amp.degrees import rank_plans
+from ilp_planner.spaces.amp.parts import part_name
+from ilp_planner.spaces.amp.placement import place
+
+if TYPE_CHECKING:
+    from ilp_planner.search.group_search import GroupSearch
+
+
+def run_amp(search: GroupSearch) -> None:
+    """Search the space; bounds and the plan go into the state of the search."""
+    problem, costs = search.problem, search.problem.costs
+    assert isinstance(costs, AmpCosts)
+    states = {state.part.name: state for state in search.states}
+    if problem.placement == "free":
+        placed = place(
+            costs,
+            problem.cluster,
+            problem.global_batch,
+            max_tp=problem.max_tp,
+            seconds=max(search.seconds_left, 0.0),
+            workers=search.limits.workers,
+        )
+        search.notes.append(f"placement: {placed.proof}")
+        for state in search.states:
+            state.raise_bound(placed.bound, "placement")
+        search.accept(placed.plan.group_plan(problem.model, problem.global_batch))
+        return
+    for plan in rank_plans(costs, problem.cluster, problem.global_batch, max_tp=problem.max_tp):
+        found = states.get(part_name(plan.degrees))
+        if found is not None:
+            found.raise_bound(plan.bound, "partition dp")
+            search.accept(plan.group_plan(problem.model, problem.global_batch))
+    for state in search.states:
+        state.raise_bound(search.objective, "partition dp")

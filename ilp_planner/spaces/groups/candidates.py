@@ -1,0 +1,257 @@
+"""The stages that a plan may have: every range of layers on every group that memory allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.kernels import kernel
+from ilp_planner.spaces.groups.sending import price_sending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.groups import GroupOption, OptionTables
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.spaces.groups.sending import Sending
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """Stages that a plan may have: one entry per (range, option). Seconds, without sending."""
+
+    option: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    time: NDArray[np.float64]
+    extra: NDArray[np.float64]
+    peaks: NDArray[np.float64]  # [K, candidates]
+    in_flight: NDArray[np.int64]
+
+    def only(self, keep: NDArray[np.int64]) -> Candidates:
+        """Return some of them."""
+        return Candidates(
+            option=self.option[keep],
+            start=self.start[keep],
+            stop=self.stop[keep],
+            time=self.time[keep],
+            extra=self.extra[keep],
+            peaks=self.peaks[:, keep],
+            in_flight=self.in_flight[keep],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Catalogue:
+    """All candidates with one number of micro-batches, what they use and what they pay to send.
+
+    options: the groups; samples: of each of their replicas. stages: the candidates.
+    outside: float64 [L, L + 1], seconds that all layers before and after a range take at least.
+    use: int64 [options, N], of which `capacity` is there.
+    """
+
+    layers: int
+    micro_batches: int
+    options: tuple[GroupOption, ...]
+    samples: tuple[tuple[int, ...], ...]
+    stages: Candidates
+    outside: NDArray[np.float64]
+    sending: Sending
+    use: NDArray[np.int64]
+    capacity: tuple[int, ...]
+
+    def rows(self, stages: Candidates) -> NDArray[np.int64]:
+        """Return the row of each candidate in the tables of sending."""
+        return stages.option * (self.layers + 1) + stages.stop
+
+    def stages_after(self, stages: Candidates, most: int) -> NDArray[np.int64]:
+        """Return the most stages after each candidate that memory, or the user, allows. most:
+        stages of a plan."""
+        unlimited = stages.in_flight >= self.micro_batches
+        return np.where(unlimited, most - 1, np.minimum(stages.in_flight - 1, most - 1))
+
+    @cached_property
+    def kept(self) -> NDArray[np.int64]:
+        """The candidates that no other one of the same range beats in everything."""
+        return self.unbeaten(self.use, self.sending.own, self.sending.no_worse())
+
+    def unbeaten(
+        self, needs: NDArray[np.int64], kind: NDArray[np.int64], better: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Return the candidates that no other one of the same range beats in everything.
+
+        Parameters
+        ----------
+        needs: int64 [options, N], of which less is no worse. kind: int64 [options]. better: bool
+            [kinds, kinds], to a sender a group of the first kind is no worse than of the second.
+        """
+        c, sending = self.stages, self.sending
+        if not c.option.size:
+            return np.zeros(0, np.int64)
+        order = np.lexsort((c.time, c.stop, c.start))
+        ranges = c.start * (self.layers + 1) + c.stop
+        first = np.flatnonzero(np.diff(ranges[order], prepend=-1))
+        row = self.rows(c)
+        time, extra = sending.least_time[row], sending.least_extra[row]
+        rows = c.extra, np.minimum(c.in_flight, self.micro_batches), kind[c.option], needs[c.option]
+        seconds = (
+            c.peaks.T, time[:, None] + sending.more_time[row],
+            extra[:, None] + sending.more_extra[row],
+        )  # fmt: skip
+        columns = [values[order] for values in (*rows, np.concatenate(seconds, axis=1))]
+        keep = np.ones(order.size, np.bool_)
+        for begin, stop in pairwise([*first.tolist(), order.size]):  # Ctrl-C is heard in between
+            drop_dominated(*(values[begin:stop] for values in columns), better, keep[begin:stop])
+        return np.sort(order[keep])
+
+
+def build_catalogue(
+    problem: GroupProblem,
+    micro_batches: int,
+    wanted: Sequence[GroupOption],
+    degrees: Sequence[Sequence[int]],
+) -> Catalogue:
+    """Collect the candidates of these options that memory allows.
+
+    Parameters
+    ----------
+    degrees: tensor-parallel degrees of each device type.
+    """
+    priced = [
+        (option, table)
+        for option in wanted
+        if (
+            table := problem.costs.option_tables(
+                option, micro_batches, problem.global_batch, problem.cluster
+            )
+        )
+        is not None
+        and min(table.samples) > 0
+    ]
+    options = tuple(option for option, _ in priced)
+    tables = [table for _, table in priced]
+    samples = tuple(table.samples for table in tables)
+    layers = len(problem.costs.layers)
+    use, capacity = device_use(options, problem.cluster, degrees)
+    return Catalogue(
+        layers=layers,
+        micro_batches=micro_batches,
+        options=options,
+        samples=samples,
+        stages=_stages(tables, layers, micro_batches, len(problem.costs.peak_names)),
+        outside=_outside(tables, layers),
+        sending=price_sending(problem, micro_batches, options, samples),
+        use=use,
+        capacity=capacity,
+    )
+
+
+def _stages(
+    tables: Sequence[OptionTables], layers: int, micro_batches: int, kinds: int
+) -> Candidates:
+    """Return the ranges that memory allows, option by option. kinds: of peaks."""
+    # A stage that is not the last one has another micro-batch in flight.
+    least = np.full((layers, layers + 1), min(2, micro_batches))
+    least[:, -1] = 1
+    nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
+    columns: list[list[NDArray]] = [[] for _ in range(7)]  # type: ignore[type-arg]
+    for number, table in enumerate(tables):
+        use = nonempty & (table.in_flight >= least)
+        start, stop = np.nonzero(use)
+        parts = (
+            np.full(start.size, number), start, stop, table.time[use], table.extra[use],
+            table.peaks[:, use], table.in_flight[use],
+        )  # fmt: skip
+        for column, values in zip(columns, parts, strict=True):
+            column.append(values)
+    joined = [
+        np.concatenate(c, axis=-1) if c else np.zeros((kinds, 0) if n == 5 else 0)
+        for n, c in enumerate(columns)
+    ]
+    return Candidates(
+        option=joined[0].astype(np.int64),
+        start=joined[1].astype(np.int64),
+        stop=joined[2].astype(np.int64),
+        time=joined[3],
+        extra=joined[4],
+        peaks=joined[5],
+        in_flight=joined[6].astype(np.int64),
+    )
+
+
+def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]:
+    """Return the seconds that all layers before and after each range take at least."""
+    single = np.full(layers, np.inf)
+    at = np.arange(layers)
+    for table in tables:
+        held = table.in_flight[at, at + 1] >= 1
+        single = np.where(held, np.minimum(single, table.time[at, at + 1]), single)
+    single[~np.isfinite(single)] = 0.0
+    ends = np.concatenate(([0.0], np.cumsum(single)))
+    outside: NDArray[np.float64] = ends[:layers, None] + ends[-1] - ends[None, :]
+    return outside
+
+
+def device_use(
+    options: Sequence[GroupOption], cluster: ClusterSpec, degrees: Sequence[Sequence[int]]
+) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    """Return what each option uses, int64 [options, N], and how much there is of that.
+
+    Devices of each type; and, where nodes leave devices out of groups of a tensor-parallel degree,
+    the seats for so many devices.
+    """
+    slots = []
+    for kind, name in enumerate(cluster.type_names):
+        sizes = cluster.node_sizes(name)
+        for tp in degrees[kind]:
+            seats = sum(size // tp for size in sizes)
+            if tp > 1 and seats * tp < sum(sizes):
+                slots.append((kind, tp, seats))
+    use = [
+        [
+            *option.use,
+            *(option.replicas[kind] * (option.tp // tp) for kind, tp, _ in slots),
+        ]
+        for option in options
+    ]
+    capacity = (*cluster.type_counts, *(seats for _, _, seats in slots))
+    return np.array(use, np.int64).reshape(len(options), len(capacity)), capacity
+
+
+@kernel
+def drop_dominated(extra, in_flight, kind, use, seconds, better, keep):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Mark the candidates that another one of their range is at least as good as in everything.
+
+    All are of one range, the fastest first. seconds: float64 [candidates, N], peaks and sending to
+    a group of each class. better[a, b]: to a sender, a group of class a is no worse than one of
+    class b. keep: bool [candidates], becomes False.
+    """
+    kept = np.empty(keep.size, np.int64)
+    count = 0
+    for o in range(keep.size):
+        for x in range(count):
+            p = kept[x]
+            if extra[p] > extra[o] or in_flight[p] < in_flight[o] or not better[kind[p], kind[o]]:
+                continue
+            worse = False
+            for d in range(use.shape[1]):
+                worse |= use[p, d] > use[o, d]
+            if worse:
+                continue
+            for k in range(seconds.shape[1]):
+                if seconds[p, k] > seconds[o, k]:
+                    worse = True
+                    break
+            if not worse:
+                keep[o] = False
+                break
+        if keep[o]:
+            kept[count] = o
+            count += 1

@@ -1,0 +1,245 @@
+"""The planner's own space: any groups of devices in any order along the pipeline, devices may idle.
+
+A part is one number of micro-batches B. Its candidates are all (range of layers, group option) that
+memory allows; on the best links that a group can have they cost what no placement undercuts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.costs.group_network import group_class
+from ilp_planner.spaces.groups.candidates import build_catalogue
+from ilp_planner.spaces.groups.graphs import (
+    explicit_graph,
+    level_begins,
+    leveled_graph,
+)
+from ilp_planner.spaces.groups.options import mixed_options, most_mixed, single_type_options
+from ilp_planner.spaces.groups.place import GroupChoice, place
+from ilp_planner.spaces.groups.seat_chain import SeatChains
+from ilp_planner.spaces.groups.seating import Seating, seat_all
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.group_chain import GroupChain
+    from ilp_planner.costs.groups import GroupOption
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.group_search import GroupSearch, PartState
+    from ilp_planner.search.parts import OpenGraph, Placed
+    from ilp_planner.spaces.groups.candidates import Candidates, Catalogue
+
+
+class PlannerPart:
+    """All plans with one number of micro-batches (`SpacePart`).
+
+    alone: only plans whose groups are of one device type each.
+    """
+
+    def __init__(self, problem: GroupProblem, micro_batches: int, *, alone: bool = False) -> None:
+        cluster, costs = problem.cluster, problem.costs
+        self.problem = problem
+        self.micro_batches = micro_batches
+        self.name = f"{micro_batches} micro-batches"
+        self.constant = costs.constant(micro_batches)
+        self.layers = len(costs.layers)
+        self.weight = micro_batches - 1
+        self.most_stages = min(problem.max_stages, self.layers)
+        samples = problem.global_batch // micro_batches
+        known = costs.degrees()
+        self._degrees = [
+            tuple(
+                tp
+                for tp in known.get(name, ())
+                if tp <= min(problem.max_tp, max(cluster.node_sizes(name)))
+            )
+            for name in cluster.type_names
+        ]
+        counts = cluster.type_counts
+        self._single = tuple(single_type_options(counts, self._degrees, samples))
+        self._mixed, self.complete = (
+            ((), True)
+            if alone
+            else mixed_options(counts, self._degrees, samples, most_mixed(self.layers))
+        )
+        self.seats = Seating(cluster) if cluster.symmetric else None
+
+    def shares(self, option: GroupOption) -> list[list[int]] | None:
+        """Return the samples of the replicas of each type, sorted, of a group that is tried; None
+        where it is not."""
+        if option not in self._single and option not in self._mixed:
+            return None
+        problem = self.problem
+        table = problem.costs.option_tables(
+            option, self.micro_batches, problem.global_batch, problem.cluster
+        )
+        if table is None or min(table.samples) == 0:
+            return None
+        rest = iter(table.samples)
+        return [sorted(islice(rest, count)) for count in option.replicas]
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """All candidates."""
+        wanted = (*self._single, *self._mixed)
+        return build_catalogue(self.problem, self.micro_batches, wanted, self._degrees)
+
+    @cached_property
+    def seat_chains(self) -> SeatChains:
+        """Chains of candidates that count the seats in a node."""
+        return SeatChains(self.catalogue, self.problem.cluster, self.most_stages)
+
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan has so many micro-batches."""
+        return plan.micro_batches == self.micro_batches
+
+    # ---- graphs ---------------------------------------------------------------------------------
+
+    def sketch(self) -> OpenGraph | None:
+        """Return the graph of groups of one device type."""
+        found = self.catalogue
+        alone = np.array(
+            [sum(n > 0 for n in option.replicas) == 1 for option in found.options], bool
+        )
+        return self.graph(np.inf, found.kept[alone[found.stages.option[found.kept]]])
+
+    def outline(self, cutoff: float) -> OpenGraph | None:
+        """Return the graph over positions alone: any number of stages after, the best link to any
+        group."""
+        return self._leveled(self.below(cutoff, self.catalogue.kept), np.zeros(1, np.int64))
+
+    def unplaced(self, cutoff: float) -> OpenGraph | None:
+        """Return the graph of all plans below `cutoff` seconds on the best links."""
+        everything = np.arange(self.catalogue.stages.option.size)
+        return self.graph(cutoff, self.below(cutoff, everything))
+
+    def below(self, cutoff: float, choices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the candidates that can be part of a plan below `cutoff` seconds."""
+        found = self.catalogue
+        c, sending = found.stages.only(choices), found.sending
+        row = found.rows(c)
+        time = c.time + sending.least_time[row]
+        least = self.weight * time + time + c.extra + sending.least_extra[row]
+        least += found.outside[c.start, c.stop]
+        below: NDArray[np.int64] = choices[least < cutoff]
+        return below
+
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the graph over (layer, roughly the stages after)."""
+        found = self.catalogue
+        if choices is None:
+            choices = found.kept
+        return self._leveled(choices, level_begins(found, choices, self.most_stages))
+
+    def _leveled(self, choices: NDArray[np.int64], begins: NDArray[np.int64]) -> OpenGraph:
+        """Return the graph with a level for every range of stages after, seated where that can
+        be."""
+        opened = leveled_graph(self.catalogue, choices, self.most_stages, begins)
+        if self.seats is None or opened.context is None:
+            return opened
+        option = self.catalogue.stages.option[opened.choice]
+        return replace(opened, seated=opened.context._replace(**self._seated(option)))
+
+    def _seated(self, option: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Return what the labels need to seat groups, by arc."""
+        assert self.seats is not None
+        rows, single, after, near = self._seat_tables
+        return {
+            "demand": rows[option],
+            "single": single[option],
+            "after": after,
+            "near": near,
+            "rest": self.seats.rest,
+            "apart": self.catalogue.sending.apart,
+        }
+
+    @cached_property
+    def _seat_tables(self) -> tuple[NDArray[Any], ...]:
+        """Number of each option's demand of each type, its type where it is in one node (else -1),
+        and how demands follow each other (`Seating.follow`)."""
+        assert self.seats is not None
+        demands: dict[tuple[int, int], int] = {}
+        rows = [
+            [demands.setdefault((o.tp, count), len(demands)) for count in o.replicas]
+            for o in self.catalogue.options
+        ]
+        classes = [group_class(o, self.problem.cluster) for o in self.catalogue.options]
+        single = [c.types[0] if c.within_node else -1 for c in classes]
+        after, near = self.seats.follow(tuple(demands))
+        return np.array(rows, np.int64), np.array(single, np.int64), after, near
+
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return the graph over (layer, stages after, class of the group)."""
+        choices = np.unique(opened.choice)
+        if not choices.size:
+            return opened
+        return explicit_graph(self.catalogue, choices, self.most_stages)
+
+    def chain(self, cutoff: float) -> GroupChain:
+        """Return the candidates of plans below `cutoff` seconds (without the constant) as a chain
+        whose states count the seats in a node."""
+        return self.seat_chains.chain(self.below(cutoff, self.seat_chains.kept))
+
+    # ---- plans ----------------------------------------------------------------------------------
+
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Place groups on devices."""
+        return self.placed(choices).plan
+
+    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Seat groups one after the other, as the labels of a seated graph do."""
+        assert self.seats is not None
+        return seat_all(self.problem, self.micro_batches, self._groups(choices), self.seats)
+
+    def _groups(self, choices: Sequence[int]) -> tuple[GroupChoice, ...]:
+        found, c = self.catalogue, self.catalogue.stages
+        return tuple(
+            GroupChoice(
+                start=int(c.start[number]),
+                stop=int(c.stop[number]),
+                option=found.options[int(c.option[number])],
+                samples=found.samples[int(c.option[number])],
+            )
+            for number in choices
+        )
+
+    def placed(self, choices: Sequence[int]) -> Placed:
+        """Place groups on devices; say what no placement of them undercuts."""
+        placed = place(
+            self.problem,
+            self.micro_batches,
+            self._groups(choices),
+            least=self.best_links(choices) + self.constant,
+        )
+        return replace(placed, bound=placed.bound - self.constant)
+
+    def best_links(self, choices: Sequence[int]) -> float:
+        """Return seconds, without the constant, of candidates in a row on the best links that they
+        can have."""
+        found, sending = self.catalogue, self.catalogue.sending
+        c: Candidates = found.stages.only(np.asarray(choices, np.int64))
+        row, to = found.rows(c)[:-1], sending.own[c.option[1:]]
+        time, extra = c.time.copy(), c.extra.copy()
+        time[:-1] += sending.least_time[row] + sending.more_time[row, to]
+        extra[:-1] += sending.least_extra[row] + sending.more_extra[row, to]
+        peaks = c.peaks.max(axis=1, initial=0.0).sum()
+        return float(self.weight * time.max() + time.sum() + extra.sum() + peaks)
+
+    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+        """Look for better plans like these candidates in a row, where placing them was dear."""
+        from ilp_planner.spaces.groups.placed_moves import improve_placed
+
+        improve_placed(search, state, choices)
+
+    def family(self, choice: int) -> Hashable:
+        """Return the group option of a stage candidate."""
+        return self.catalogue.options[int(self.catalogue.stages.option[choice])]

@@ -1,0 +1,341 @@
+"""From groups to devices: which nodes' devices form each stage.
+
+The planner's placements are packed (`costs/group_network`): every replica lies in one node, and of
+the nodes that hold replicas of a stage at most one per device type has room, by its size, for
+another one. Simple packings come first. Where the true links make their best one dearer than the
+groups could be at best, all packings are tried as long as they are few; where they are many and
+links differ from node to node, `place_nodes` searches with CP-SAT.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.search.parts import Placed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.costs.groups import GroupOption
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.specs.cluster import ClusterSpec
+
+MOST_PACKINGS = 1000  # to try one by one
+MOST_STEPS = 100_000  # of looking for them
+SECONDS = 2.0  # for CP-SAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChoice:
+    """A stage before it has devices: layers [start, stop), group, samples of each replica."""
+
+    start: int
+    stop: int
+    option: GroupOption
+    samples: tuple[int, ...]
+
+
+Seats = list[list[int]]
+"""Of each stage and each of its replicas, in the order of the types: the node."""
+
+
+def place(
+    problem: GroupProblem,
+    micro_batches: int,
+    choices: Sequence[GroupChoice],
+    *,
+    least: float = 0.0,
+    most_packings: int = MOST_PACKINGS,
+) -> Placed:
+    """Put groups on devices, packed, as cheaply as can be found.
+
+    Parameters
+    ----------
+    least: seconds that no placement undercuts; one that reaches it is not improved upon.
+    """
+    search = _Placing(problem, micro_batches, choices)
+    cluster = problem.cluster
+    for seats in packings(cluster, choices):
+        search.offer(seats)
+    if search.cost <= least * (1 + FINE_ROUNDING):
+        return Placed(plan=search.plan, bound=search.cost)
+    steps = _Steps(MOST_STEPS)
+    for seats in islice(every_packing(cluster, choices, steps), most_packings + 1):
+        if search.tried >= most_packings:
+            steps.left = 0
+            break
+        search.offer(seats)
+        if search.cost <= least * (1 + FINE_ROUNDING):
+            return Placed(plan=search.plan, bound=search.cost)
+    if steps.left > 0:
+        return Placed(plan=search.plan, bound=search.cost)
+    if search.plan is None or not cluster.symmetric:
+        from ilp_planner.spaces.groups.place_nodes import place_nodes
+
+        for found in place_nodes(problem, micro_batches, choices, seconds=SECONDS):
+            search.offer(found)
+    return Placed(plan=search.plan, bound=min(least, search.cost))
+
+
+class _Placing:
+    """The cheapest of the placements offered."""
+
+    def __init__(
+        self, problem: GroupProblem, micro_batches: int, choices: Sequence[GroupChoice]
+    ) -> None:
+        self.problem, self.micro_batches, self.choices = problem, micro_batches, choices
+        self.plan: GroupPlan | None = None
+        self.cost = math.inf
+        self.seen: set[tuple[tuple[int, ...], ...]] = set()
+
+    @property
+    def tried(self) -> int:
+        """Count different placements."""
+        return len(self.seen)
+
+    def offer(self, seats: Seats) -> None:
+        """Keep a placement, if it is the cheapest so far under the true links."""
+        key = tuple(map(tuple, seats))
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        plan = seated(self.problem, self.micro_batches, self.choices, seats)
+        cost = self.problem.costs.plan_cost(plan, self.problem.cluster).iteration_time
+        if cost < self.cost:
+            self.plan, self.cost = plan, cost
+
+
+def seated(
+    problem: GroupProblem,
+    micro_batches: int,
+    choices: Sequence[GroupChoice],
+    seats: Seats,
+) -> GroupPlan:
+    """Return the plan with every replica on the next free devices of its node."""
+    cluster = problem.cluster
+    free: dict[int, list[int]] = {}
+    for device, node in enumerate(cluster.node_of):
+        free.setdefault(node, []).append(device)
+    stages = []
+    for choice, nodes in zip(choices, seats, strict=True):
+        tp = choice.option.tp
+        replicas = []
+        for node, samples in zip(nodes, choice.samples, strict=True):
+            devices, free[node] = free[node][:tp], free[node][tp:]
+            replicas.append(Replica(devices=tuple(devices), samples=samples))
+        stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
+    return GroupPlan(
+        model=problem.model,
+        global_batch=problem.global_batch,
+        micro_batches=micro_batches,
+        stages=tuple(stages),
+    )
+
+
+# ---- simple packings ----------------------------------------------------------------------------
+
+
+def packings(cluster: ClusterSpec, choices: Sequence[GroupChoice]) -> Iterator[Seats]:
+    """Yield ways to seat all replicas: stages in their order, in the reverse one, and the largest
+    groups first."""
+    forward = list(range(len(choices)))
+    by_size = sorted(forward, key=lambda s: (-choices[s].option.tp, -sum(choices[s].option.use), s))
+    by_use = sorted(forward, key=lambda s: (-sum(choices[s].option.use), s))
+    for order in (forward, forward[::-1], by_use, by_size):
+        for tight in (False, True):
+            seats = _pack(cluster, choices, order, tight=tight)
+            if seats is not None:
+                yield seats
+
+
+def _pack(
+    cluster: ClusterSpec, choices: Sequence[GroupChoice], order: Sequence[int], *, tight: bool
+) -> Seats | None:
+    """Seat stages in the given order. tight: prefer the fullest node that holds a whole group,
+    rather than the node of the group before."""
+    size = node_devices(cluster)
+    free = list(size)
+    seats: Seats = [[] for _ in choices]
+    last: dict[str, int] = {}
+    for s in order:
+        option = choices[s].option
+        for kind, count in enumerate(option.replicas):
+            name = cluster.type_names[kind]
+            nodes = [v for v, found in enumerate(cluster.node_types) if found == name]
+            left = count
+            while left:
+                whole = [v for v in nodes if free[v] >= left * option.tp]
+                near = last.get(name)
+                if whole and near in whole and not tight and left == count:
+                    at = near
+                elif whole:
+                    at = min(whole, key=lambda v: free[v])
+                else:
+                    # Empty nodes are filled; the largest first, so that few are needed.
+                    empty = [v for v in nodes if free[v] // option.tp == size[v] // option.tp > 0]
+                    if not empty:
+                        return None
+                    at = max(empty, key=lambda v: (free[v] // option.tp, -v))
+                number = min(left, free[at] // option.tp)
+                seats[s] += [at] * number
+                free[at] -= number * option.tp
+                left -= number
+                last[name] = at
+    return seats
+
+
+def node_devices(cluster: ClusterSpec) -> list[int]:
+    """Return the devices of each node."""
+    size = [0] * cluster.node_count
+    for node in cluster.node_of:
+        size[node] += 1
+    return size
+
+
+# ---- all packings -------------------------------------------------------------------------------
+
+
+class _Steps:
+    """A budget."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> bool:
+        """Use one; tell whether there was one."""
+        self.left -= 1
+        return self.left > 0
+
+
+def every_packing(
+    cluster: ClusterSpec, choices: Sequence[GroupChoice], steps: _Steps | None = None
+) -> Iterator[Seats]:
+    """Yield all packed ways to seat all replicas, one of those that differ in a swap of equal
+    nodes.
+
+    Parameters
+    ----------
+    steps: ends early when they are used up.
+    """
+    steps = steps or _Steps(2**62)
+    size = node_devices(cluster)
+    free = list(size)
+    held: list[tuple[object, ...]] = [() for _ in size]  # what each node has, to tell equal ones
+    groups = []
+    for s, choice in enumerate(choices):
+        at = 0
+        for kind, count in enumerate(choice.option.replicas):
+            if count:
+                name = cluster.type_names[kind]
+                nodes = [v for v, found in enumerate(cluster.node_types) if found == name]
+                groups.append((s, nodes, choice.option.tp, choice.samples[at : at + count]))
+            at += count
+
+    def grow(number: int, seats: Seats) -> Iterator[Seats]:
+        if number == len(groups):
+            yield [list(row) for row in seats]
+            return
+        s, nodes, tp, samples = groups[number]
+        alike = [
+            (size[v], held[v]) if cluster.symmetric else (size[v], (*held[v], v)) for v in nodes
+        ]
+        for counts in _packed(
+            tp, len(samples), [size[v] for v in nodes], free, nodes, alike, steps
+        ):
+            for row in _shared(samples, counts, nodes):
+                before = [held[v] for v in nodes]
+                for v, count in zip(nodes, counts, strict=True):
+                    free[v] -= count * tp
+                for v in set(row):
+                    mine = sorted(x for x, w in zip(samples, row, strict=True) if w == v)
+                    held[v] = (*held[v], (number, *mine))
+                seats[s] += row
+                yield from grow(number + 1, seats)
+                del seats[s][len(seats[s]) - len(row) :]
+                for v, count, old in zip(nodes, counts, before, strict=True):
+                    free[v] += count * tp
+                    held[v] = old
+
+    yield from grow(0, [[] for _ in choices])
+
+
+def _packed(
+    tp: int,
+    replicas: int,
+    sizes: Sequence[int],
+    free: Sequence[int],
+    nodes: Sequence[int],
+    alike: Sequence[object],
+    steps: _Steps,
+) -> Iterator[tuple[int, ...]]:
+    """Yield replicas per node: filled ones, and at most one with room by its size."""
+    counts = [0] * len(nodes)
+    most = [free[v] // tp for v in nodes]
+    full = [size // tp for size in sizes]
+    # What is left to seat cannot exceed what the nodes from here on hold.
+    room = [0]
+    for v in reversed(range(len(nodes))):
+        room.append(room[-1] + most[v])
+    room.reverse()
+    previous = [
+        next((w for w in reversed(range(v)) if alike[w] == alike[v]), -1) for v in range(len(nodes))
+    ]
+
+    def grow(v: int, left: int, open_node: bool) -> Iterator[tuple[int, ...]]:
+        if left == 0:
+            yield tuple(counts)
+            return
+        if v == len(nodes) or left > room[v] or not steps.take():
+            return
+        ways = range(min(left, most[v]), -1, -1)
+        if previous[v] >= 0:
+            ways = range(min(ways.start, counts[previous[v]]), -1, -1)
+        for count in ways:
+            partial = 0 < count < full[v]
+            if partial and open_node:
+                continue
+            counts[v] = count
+            yield from grow(v + 1, left - count, open_node or partial)
+        counts[v] = 0
+
+    yield from grow(0, replicas, False)
+
+
+def _shared(
+    samples: Sequence[int], counts: Sequence[int], nodes: Sequence[int]
+) -> Iterator[list[int]]:
+    """Yield the node of each replica: all ways in which their shares of the samples differ."""
+    shares = sorted(Counter(samples).items(), reverse=True)
+
+    def grow(number: int, left: list[int]) -> Iterator[dict[int, list[int]]]:
+        if number == len(shares):
+            yield {}
+            return
+        share, count = shares[number]
+
+        def spread(v: int, missing: int, row: list[int]) -> Iterator[list[int]]:
+            if v == len(left):
+                if missing == 0:
+                    yield row
+                return
+            for here in range(min(missing, left[v]), -1, -1):
+                yield from spread(v + 1, missing - here, [*row, here])
+
+        for row in spread(0, count, []):
+            rest = [a - b for a, b in zip(left, row, strict=True)]
+            at = [v for v, here in zip(nodes, row, strict=True) for _ in range(here)]
+            for others in grow(number + 1, rest):
+                yield {share: at, **others}
+
+    if len(shares) == 1:
+        yield [v for v, count in zip(nodes, counts, strict=True) for _ in range(count)]
+        return
+    for of in grow(0, list(counts)):
+        queues = {share: iter(at) for share, at in of.items()}
+        yield [next(queues[share]) for share in samples]

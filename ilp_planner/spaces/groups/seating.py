@@ -1,0 +1,127 @@
+"""In which order groups take devices, where links depend on nothing but device types.
+
+From the last stage to the first, each group takes the next devices of its types: in the node where
+the group behind it ended if it fits there as a whole, otherwise from the next node on that holds
+it; a group larger than a node takes whole nodes first. Tensor-parallel ranks stay inside a node.
+Devices that are passed over stay idle. All of this follows from how many devices of a type are
+taken, passed ones included, so labels can count it exactly.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.spaces.groups.place import GroupChoice
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+class Seating:
+    """The devices of a cluster by type, and where groups of them sit."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self.cluster = cluster
+        self.devices = [
+            [d for d, found in enumerate(cluster.type_of) if found == name]
+            for name in cluster.type_names
+        ]
+
+    @cached_property
+    def rest(self) -> NDArray[np.int64]:
+        """Return [types, devices + 1]: devices left in the node once so many of its type are taken;
+        0 where the last one taken was the node's last."""
+        table = np.zeros((len(self.devices), max(map(len, self.devices)) + 1), np.int64)
+        for kind, name in enumerate(self.cluster.type_names):
+            place = 0
+            for size in self.cluster.node_sizes(name):
+                table[kind, place + 1 : place + size + 1] = np.arange(size - 1, -1, -1)
+                place += size
+        return table
+
+    def seat(self, kind: int, tp: int, replicas: int, taken: int) -> list[list[int]] | None:
+        """Return the places of each replica among the type's devices, None when there are too
+        few."""
+        sizes = self.cluster.node_sizes(self.cluster.type_names[kind])
+        need = tp * replicas
+        ends = np.cumsum(sizes).tolist()
+        begins = [end - size for end, size in zip(ends, sizes, strict=True)]
+        fitting = [
+            max(begin, taken)
+            for begin, end in zip(begins, ends, strict=True)
+            if end - max(begin, taken) >= need
+        ]
+        if fitting:
+            first = fitting[0]
+            return [list(range(first + i * tp, first + (i + 1) * tp)) for i in range(replicas)]
+        seats: list[list[int]] = []
+        for begin, end in zip(begins, ends, strict=True):
+            if begin < taken:  # begun by another group
+                continue
+            for first in range(begin, end - tp + 1, tp):
+                if len(seats) < replicas:
+                    seats.append(list(range(first, first + tp)))
+        return seats if len(seats) == replicas else None
+
+    def follow(
+        self, demands: Sequence[tuple[int, int]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return, for each (tensor degree, replicas), [demands, types, devices + 1]: how many
+        devices of a type are taken afterwards, -1 where it does not fit; and whether the group is
+        in one node with the last device taken before."""
+        shape = (len(demands), *self.rest.shape)
+        after, near = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
+        for n, (tp, replicas) in enumerate(demands):
+            for kind, own in enumerate(self.devices):
+                for taken in range(len(own) + 1):
+                    if replicas == 0:
+                        after[n, kind, taken] = taken
+                        continue
+                    seats = self.seat(kind, tp, replicas, taken)
+                    if seats is None:
+                        break
+                    after[n, kind, taken] = seats[-1][-1] + 1
+                    near[n, kind, taken] = (
+                        self.rest[kind, taken] >= tp * replicas and seats[0][0] == taken
+                    )
+        return after, near
+
+
+def seat_all(
+    problem: GroupProblem,
+    micro_batches: int,
+    choices: Sequence[GroupChoice],
+    seating: Seating,
+) -> GroupPlan | None:
+    """Return the plan with every group on its devices; None when they do not fit."""
+    taken = [0] * len(seating.devices)
+    stages: list[GroupStage] = []
+    for choice in reversed(choices):
+        replicas: list[Replica] = []
+        for kind, count in enumerate(choice.option.replicas):
+            if not count:
+                continue
+            seats = seating.seat(kind, choice.option.tp, count, taken[kind])
+            if seats is None:
+                return None
+            taken[kind] = seats[-1][-1] + 1
+            for places in seats:
+                samples = choice.samples[len(replicas)]
+                devices = tuple(seating.devices[kind][place] for place in places)
+                replicas.append(Replica(devices=devices, samples=samples))
+        stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
+    return GroupPlan(
+        model=problem.model,
+        global_batch=problem.global_batch,
+        micro_batches=micro_batches,
+        stages=tuple(reversed(stages)),
+    )

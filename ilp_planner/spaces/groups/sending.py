@@ -1,0 +1,120 @@
+"""What a group pays to send to the next one, by what the sender must know of that one.
+
+Links depend on the class of the next group: its device types, and whether it may share a node with
+the sender. Classes that every sender pays the same for count as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.group_network import group_class
+from ilp_planner.costs.groups import GroupClass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.groups import GroupOption
+    from ilp_planner.group_problem import GroupProblem
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sending:
+    """Seconds of sending: rows are (option, cut), option * (layers + 1) + cut; columns are classes
+    of the next group.
+
+    least_time, least_extra: float64 [rows], to the class that is cheapest to send to; `time` is of
+    every micro-batch, `extra` of an iteration. more_time, more_extra: float64 [rows, columns], what
+    each class adds to it.
+    column: of each class. own: int64 [options], each option's column. apart: int64 [columns], of
+    the same types in a node of their own.
+    """
+
+    least_time: NDArray[np.float64]
+    least_extra: NDArray[np.float64]
+    more_time: NDArray[np.float64]
+    more_extra: NDArray[np.float64]
+    column: Mapping[GroupClass, int]
+    own: NDArray[np.int64]
+    apart: NDArray[np.int64]
+
+    @property
+    def columns(self) -> int:
+        """Classes that are told apart."""
+        return int(self.more_time.shape[1])
+
+    def no_worse(self) -> NDArray[np.bool_]:
+        """Return [columns, columns]: no sender pays more to the first than to the second."""
+        better = np.ones((self.columns, self.columns), bool)
+        for more in (self.more_time, self.more_extra):
+            better &= (more[:, :, None] <= more[:, None, :]).all(axis=0)
+        return better
+
+
+def price_sending(
+    problem: GroupProblem,
+    micro_batches: int,
+    options: Sequence[GroupOption],
+    samples: Sequence[tuple[int, ...]],
+) -> Sending:
+    """Price sending from each option, whose replicas take so many samples, to all classes."""
+    own = [group_class(option, problem.cluster) for option in options]
+    classes = _classes(problem, own)
+    cuts = len(problem.costs.layers) + 1
+    time = np.zeros((len(options), len(classes), cuts))
+    extra = np.zeros_like(time)
+    for o, (option, shares) in enumerate(zip(options, samples, strict=True)):
+        for c, to in enumerate(classes):
+            time[o, c], extra[o, c] = problem.costs.send(
+                option, shares, micro_batches, to, problem.cluster
+            )
+    rows = len(options) * cuts
+    both = np.stack((time, extra), axis=1)  # [options, 2, classes, cuts]
+    flat = np.moveaxis(both, 2, 0).reshape(len(classes), 2 * rows)
+    first, merged = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if classes:
+        _, first, merged = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    merged = np.asarray(merged).reshape(-1)
+
+    def split(
+        seconds: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the least over the columns, by row, and what each adds to it."""
+        by_row = np.moveaxis(seconds[:, first], 1, 2).reshape(rows, first.size)
+        least = by_row.min(axis=1, initial=np.inf)
+        return least, by_row - least[:, None]
+
+    least_time, more_time = split(time)
+    least_extra, more_extra = split(extra)
+    column = {to: int(merged[c]) for c, to in enumerate(classes)}
+    apart = np.zeros(first.size, np.int64)
+    for to in classes:
+        alone = GroupClass(to.types, False)
+        apart[column[to]] = column[alone if alone in column else to]
+    return Sending(
+        least_time=least_time,
+        least_extra=least_extra,
+        more_time=more_time,
+        more_extra=more_extra,
+        column=column,
+        own=np.array([column[to] for to in own], np.int64),
+        apart=apart,
+    )
+
+
+def _classes(problem: GroupProblem, own: Sequence[GroupClass]) -> list[GroupClass]:
+    """Return the classes of groups and those that a group may be seen as."""
+    # a group in a node of its own is seen as one that shares no node with the sender
+    parted = [
+        GroupClass(to.types, False, (kind,))
+        for to in dict.fromkeys(own)
+        if len(to.types) > 1
+        for kind in to.types
+    ]
+    alone = (GroupClass((k,), False) for k in range(len(problem.cluster.type_names)))
+    return list(dict.fromkeys([*own, *alone, *parted]))

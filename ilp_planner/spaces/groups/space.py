@@ -1,0 +1,106 @@
+"""The planner's own space: any groups of devices, idle devices allowed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.groups import GroupOption
+from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.graph_space import GraphSpace
+from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.place import node_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.search.parts import SpacePart
+
+
+class PlannerSpace(GraphSpace):
+    """A part for every number of micro-batches."""
+
+    idles = True
+
+    def parts(self) -> list[SpacePart]:
+        """Return the parts of the space."""
+        return [PlannerPart(self.problem, batches) for batches in self.problem.micro_batches]
+
+    def describe(self) -> str:
+        """Return which plans the proofs are about."""
+        return (
+            f"{self.tried()} on at most {self.problem.max_stages} groups of devices, packed: of "
+            "the nodes of a type that a stage is on, at most one has room for another replica"
+        )
+
+    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+        """Groups that are not tried, samples shared otherwise, and placements that are not
+        packed."""
+        cluster, part = self.problem.cluster, PlannerPart(self.problem, plan.micro_batches)
+        sizes = node_devices(cluster)
+        for s, stage in enumerate(plan.stages):
+            seats: list[Counter[int]] = [Counter() for _ in cluster.type_names]
+            samples: list[list[int]] = [[] for _ in cluster.type_names]
+            for replica in stage.replicas:
+                nodes = {cluster.node_of[device] for device in replica.devices}
+                if len(nodes) > 1:
+                    yield f"stage {s}: a replica on {len(nodes)} nodes, only replicas in one tried"
+                    return
+                node = nodes.pop()
+                kind = cluster.type_names.index(cluster.node_types[node])
+                seats[kind][node] += 1
+                samples[kind].append(replica.samples)
+            for name, found in zip(cluster.type_names, seats, strict=True):
+                room = sum((count + 1) * stage.tp <= sizes[v] for v, count in found.items())
+                if room > 1:
+                    yield (
+                        f"stage {s}: not packed, {room} of its nodes of {name} have room for "
+                        "another replica, at most one in the placements tried"
+                    )
+            option = GroupOption(stage.tp, tuple(map(len, samples)))
+            shares = part.shares(option)
+            if shares is None:
+                yield f"stage {s}: this group of devices is not tried with so many micro-batches"
+            elif shares != [sorted(own) for own in samples]:
+                yield f"stage {s}: samples shared otherwise than the cost model does"
+
+    def left_out(self, parts: Sequence[SpacePart]) -> list[str]:
+        """Return a line for the user where the parts do not hold every group of devices."""
+        few = [p for p in parts if isinstance(p, PlannerPart) and not p.complete]
+        if not few:
+            return []
+        counts = ", ".join(str(part.micro_batches) for part in few)
+        return [
+            f"stages of several device types: with {counts} micro-batches there are too many to "
+            "try all, only some with powers of two of replicas were; the bound is for these and "
+            "for all stages of one type"
+        ]
+
+    def check_samples(self, plan: GroupPlan) -> Iterator[Violation]:
+        """Equal devices take equally many samples, and every replica some."""
+        for s, stage in enumerate(plan.stages):
+            types = {self.problem.cluster.type_of[d] for d in stage.devices}
+            samples = {replica.samples for replica in stage.replicas}
+            if len(types) == 1 and len(samples) > 1:
+                have = f"replicas with {', '.join(map(str, sorted(samples)))} samples"
+                yield Violation("degrees", f"stage {s}", have, "equal shares on equal devices")
+            if 0 in samples:
+                yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
+
+    def hunt(self, search: GroupSearch) -> None:
+        """Look among groups of one device type first: they are few, and what they reach says where
+        mixed ones can pay."""
+        from ilp_planner.search.graph_hunt import GraphHunt
+        from ilp_planner.search.group_search import PartState
+
+        hunt = GraphHunt(search, search.states)
+        if len(self.problem.cluster.type_names) > 1:
+            parts = [PlannerPart(self.problem, b, alone=True) for b in self.problem.micro_batches]
+            alone = GraphHunt(search, [PartState(part=part) for part in parts])
+            alone.run()
+            if alone.found:
+                hunt.look_where(alone.found)
+                return
+        hunt.run()

@@ -1,0 +1,144 @@
+"""From a model and a cluster to the problem of planning for Megatron-LM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.group_problem import GroupProblem
+from ilp_planner.profiles.device_names import for_cluster
+from ilp_planner.spaces.build import checked_limits, micro_batch_counts
+from ilp_planner.spaces.megatron.costs import MegatronCosts
+from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp, megatron_space
+from ilp_planner.spaces.megatron.job import base_settings
+from ilp_planner.specs.decoder import as_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.model import ModelSpec
+
+SPACE = "megatron"
+
+
+def build_megatron_problem(
+    cluster: ClusterSpec,
+    model: ModelSpec,
+    *,
+    global_batch: int,
+    micro_batch_sizes: Sequence[int] = (),
+    memory_limit: float | None = None,
+    max_stages: int | None = None,
+    max_tp: int | None = None,
+    max_cp: int | None = None,
+    profile: LayerProfile | None = None,
+) -> GroupProblem:
+    """Check the inputs against each other and freeze them.
+
+    Parameters
+    ----------
+    micro_batch_sizes: samples over all replicas to try; empty: every divisor of the global batch.
+    memory_limit: bytes per device, at most the device's own memory; None: all of it.
+    profile: measured times of the layers, of no context and expert parallelism; None: estimated.
+    max_cp: None: 1, and more only for long samples (`default_max_cp`).
+
+    Raises
+    ------
+    SpecError, UsageError: what cannot be planned, and why.
+    InfeasibleError: no choice of degrees is possible.
+    """
+    decoder = decoder_of(model)
+    check_cluster(cluster)
+    limits = checked_limits(cluster, global_batch, memory_limit)
+    for name, value in (("max_stages", max_stages), ("max_tp", max_tp), ("max_cp", max_cp)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name}: must be at least 1, found {value}")
+    cluster.check_figures(model.precision, model.name)
+    if profile is not None:
+        profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
+        max_cp = 1
+    batches, notes = micro_batch_counts(global_batch, micro_batch_sizes)
+    notes += () if profile is None else profile.notes
+    if not cluster.symmetric:
+        notes.append("links.matrix: every two nodes taken as linked like the slowest two")
+    costs = MegatronCosts(
+        model=decoder,
+        settings=base_settings(decoder, model.precision, cluster),
+        max_cp=default_max_cp(decoder) if max_cp is None else max_cp,
+        profile=profile,
+    )
+    problem = GroupProblem(
+        model=model.name,
+        cluster=cluster,
+        costs=costs,
+        global_batch=global_batch,
+        micro_batches=batches,
+        memory_limits=limits,
+        max_stages=min(max_stages or cluster.device_count, decoder.layers + 2),
+        max_tp=max_tp or cluster.nodes[0].devices,
+        space=SPACE,
+        profile_source="analytic" if profile is None else profile.source,
+        notes=tuple(notes),
+    )
+    megatron_space(
+        decoder,
+        cluster,
+        global_batch,
+        micro_batches=batches,
+        max_tp=problem.max_tp,
+        max_cp=costs.max_cp,
+        max_stages=problem.max_stages,
+        profiled=costs.profiled(cluster),
+    )
+    return problem
+
+
+def _checked_profile(
+    profile: LayerProfile, cluster: ClusterSpec, decoder: Decoder, model: str, max_cp: int | None
+) -> LayerProfile:
+    """Return a profile under the cluster's names of device types.
+
+    Raises
+    ------
+    ProfileError, UsageError: it is of another model, or says nothing of what is asked for.
+    """
+    if len(profile.layers) != decoder.layers + 2:
+        raise ProfileError(
+            f"{profile.source}: profiled with {len(profile.layers)} layers, embedding and head "
+            f"included, found {decoder.layers + 2} in {model}"
+        )
+    if decoder.experts is not None:
+        raise UsageError(
+            f"`profile={profile.source}`: found experts in {model}, expected analytic: a profile "
+            "of layers has no times by expert-parallel degree"
+        )
+    if max_cp is not None and max_cp > 1:
+        raise UsageError(
+            f"max_cp: found {max_cp} with `profile={profile.source}`, expected 1: a profile of "
+            "layers has no times by context-parallel degree"
+        )
+    return for_cluster(profile, cluster)
+
+
+def decoder_of(model: ModelSpec) -> Decoder:
+    """Return the model's dimensions.
+
+    Raises
+    ------
+    SpecError: it is no decoder-only transformer.
+    """
+    decoder = as_decoder(model.architecture)
+    if decoder is None:
+        raise SpecError(
+            f"model {model.name!r}: family must be gpt or decoder for Megatron-LM's GPT, "
+            f"found {model.family!r}"
+        )
+    if decoder.prediction_layers and decoder.positions == "learned":
+        raise SpecError(
+            f"model {model.name!r}: positions: found learned with multi-token prediction, expected "
+            "rope, for which Megatron-LM has it"
+        )
+    return decoder

@@ -1,0 +1,202 @@
+"""What Megatron-LM's training jobs take and hold: the cost model of `solve --runtime megatron`.
+
+Times are in `megatron/ranks`; memory is `anatomy.memory`'s, which `analyze` reports too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.costs.groups import GroupStageCost, PlanCost
+from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.profiles.analytic_decoder import chain_names
+from ilp_planner.spaces.megatron.job import job_of_groups, rank_devices
+from ilp_planner.spaces.megatron.network import Network
+from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, SENDING, megatron_tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
+    from ilp_planner.costs.groups import GroupClass, GroupOption
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
+    from ilp_planner.spaces.megatron.times import ElementTime
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Recompute, Settings, TrainingJob
+
+SYNC = "gradient reduction, optimiser step and parameter gathering"
+TIED = "gradient of the tied embedding"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MegatronCosts:
+    """Megatron-LM's training jobs on a cluster (`GroupCosts`).
+
+    settings: what every plan has, besides the degrees and the recomputation that plans choose.
+    max_cp: context-parallel degree at most. profile: measured times of the layers; None: estimated.
+    """
+
+    model: Decoder
+    settings: Settings
+    max_cp: int = 1
+    profile: LayerProfile | None = field(default=None, compare=False)
+
+    name = "megatron"
+    peak_names = (SYNC,)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers, in order."""
+        return chain_names(self.model)
+
+    def degrees(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the tensor-parallel degrees that each device type is profiled for; nothing without
+        a profile, as every degree has a time."""
+        if self.profile is None:
+            return {}
+        return {name: self.profile.degrees(name) for name in self.profile.devices}
+
+    def profiled(self, cluster: ClusterSpec) -> frozenset[int] | None:
+        """Return the tensor-parallel degrees that all device types have times for; None: any."""
+        if self.profile is None:
+            return None
+        degrees = self.degrees()
+        each = [set(degrees.get(name, ())) for name in cluster.type_names]
+        return frozenset(set.intersection(*each))
+
+    def constant(self, micro_batches: int) -> float:
+        """Nothing is the same for every plan."""
+        return 0.0
+
+    def job(self, plan: GroupPlan, cluster: ClusterSpec) -> TrainingJob:
+        """Return the job that a plan describes.
+
+        Raises
+        ------
+        PlanError: it describes none.
+        """
+        return job_of_groups(plan, self.model, cluster)
+
+    def ranks(self, plan: GroupPlan, cluster: ClusterSpec) -> RankCosts:
+        """Return the times of a plan's ranks on the devices that it names.
+
+        Raises
+        ------
+        PlanError: it is no training job whose ranks fill nodes in order.
+        """
+        job = self.job(plan, cluster)
+        order = node_order(plan, cluster)
+        if order is None:
+            raise PlanError(
+                "plan: devices: expected whole nodes one after the other, in rank order"
+            )
+        return RankCosts(job, Network(cluster, order), self.profile)
+
+    def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time by where its figures come from."""
+        cost = self.plan_cost(plan, cluster)
+        return megatron_tally(self.ranks(plan, cluster), plan, cost).shares()
+
+    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names.
+
+        Raises
+        ------
+        PlanError: it is no training job whose ranks fill nodes in order.
+        """
+        ranks = self.ranks(plan, cluster)
+        stages = [self._stage(plan, ranks, number) for number in range(len(plan.stages))]
+        loads = [
+            sum(stages[k].time for k in range(rank, len(stages), plan.ranks))
+            for rank in range(plan.ranks)
+        ]
+        syncs = [self._sync(plan, ranks, rank) for rank in range(plan.ranks)]
+        terms = {
+            "slowest stage": (plan.micro_batches - 1 / plan.virtual) * max(loads),
+            "pipeline fill": sum(loads) / plan.virtual,
+            SYNC: max(syncs),
+            TIED: ranks.constant,
+        }
+        return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
+
+    def _stage(self, plan: GroupPlan, ranks: RankCosts, number: int) -> GroupStageCost:
+        stage, rank = plan.stages[number], number % plan.ranks
+        elements = ranks.elements(ranks.kinds[rank])[stage.start : stage.stop]
+        again = recomputed(
+            ranks.job.settings.recompute, elements, embedding=stage.start == 0,
+            output=stage.stop == len(self.layers),
+        )  # fmt: skip
+        last = number == len(plan.stages) - 1
+        terms = {
+            COMPUTE: sum(element.compute for element in elements),
+            "messages within layers": sum(element.messages for element in elements),
+            AGAIN: again,
+            SENDING: 0.0 if last else ranks.transfers[rank],
+        }
+        memory = rank_memory(ranks.job, rank)
+        return GroupStageCost(
+            time=sum(terms.values()),
+            memory=(memory.needed,) * stage.dp,
+            time_terms=terms,
+            memory_terms={**memory.terms, **memory.outside},
+        )
+
+    def _sync(self, plan: GroupPlan, ranks: RankCosts, rank: int) -> float:
+        fixed, each = ranks.sync(ranks.kinds[rank])
+        stages = plan.stages[rank :: plan.ranks]
+        return fixed + sum(float(each[stage.start : stage.stop].sum()) for stage in stages)
+
+    def option_tables(
+        self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
+    ) -> NoReturn:
+        """Refuse: plans of this cost model are searched in a space of their own."""
+        raise SpecError("`space=megatron`: expected, as it is the only one with these costs")
+
+    def send(
+        self,
+        option: GroupOption,
+        samples: tuple[int, ...],
+        micro_batches: int,
+        to: GroupClass,
+        cluster: ClusterSpec,
+    ) -> NoReturn:
+        """Refuse likewise."""
+        raise SpecError("`space=megatron`: expected, as it is the only one with these costs")
+
+    def with_settings(self, **changes: object) -> Settings:
+        """Return the settings of all plans with some changed."""
+        return dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
+
+
+def recomputed(
+    recompute: Recompute, elements: Sequence[ElementTime], *, embedding: bool, output: bool
+) -> float:
+    """Return the seconds that a (virtual) stage of these elements computes again."""
+    layers = elements[int(embedding) : len(elements) - int(output)]
+    if recompute.granularity == "none":
+        return 0.0
+    if recompute.granularity == "selective":
+        return sum(layer.core for layer in layers) if "core_attn" in recompute.modules else 0.0
+    count = recompute.layers if recompute.method == "block" else len(layers)
+    return sum(layer.again for layer in layers[:count])
+
+
+def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
+    """Return the nodes in the order of a plan's ranks; None where ranks do not fill nodes."""
+    if len({group.devices for group in cluster.nodes}) > 1:
+        return None
+    each = cluster.nodes[0].devices
+    devices = rank_devices(plan)
+    order = [device // each for device in devices[::each]]
+    expected = [node * each + i for node in order for i in range(each)]
+    if len(set(order)) < len(order) or list(devices) != expected[: len(devices)]:
+        return None
+    return tuple(order)

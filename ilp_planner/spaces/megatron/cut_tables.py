@@ -1,0 +1,101 @@
+"""What every range of the chain costs on every pipeline rank, in a variant of a part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.spaces.megatron.memory import chain_ranges, fits
+from ilp_planner.spaces.megatron.partition import CutTables
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
+
+
+def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
+    """Return what every range of the chain costs."""
+    found = fits(part.memory(variant), part.limits)
+    sends = part.sends(variant.virtual)
+    number = {kind: i for i, kind in enumerate(part.ranks.times)}
+    rows: dict[tuple[int, float], int] = {}
+    kind = [
+        rows.setdefault((number[k], sends[rank]), len(rows))
+        for rank, k in enumerate(part.ranks.kinds)
+    ]
+    load, peak = [], []
+    again = [_again(part, variant, row) for row in range(len(number))]
+    for row, send in rows:
+        own = _ranges(part.elements[row, 0]) + again[row] + send
+        load.append(_settled(part, own / variant.virtual))
+        peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
+    v, pp = variant.virtual, part.degrees.pp
+    least = [1] * pp if v == 1 else [v + 1, *[v] * (pp - 1)]
+    return CutTables(
+        kind=np.array(kind, np.int64),
+        load=np.array(load),
+        peak=np.array(peak),
+        row=found.row,
+        fits=found.possible,
+        least=np.array(least, np.int64),
+        weight=float(v * part.micro_batches - 1),
+        sample=_sample(part) if part.alike else None,
+    )
+
+
+def _sample(part: MegatronPart) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and stops of ranges that have all the times there are: of equal counts, one."""
+    number = chain_ranges(part.costs.model.expert_layers).number
+    ranges = np.triu_indices(number.shape[0], 1)
+    _, places = np.unique(number[ranges], return_index=True)
+    return ranges[0][places], ranges[1][places]
+
+
+def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what ranges take where those of equal counts take exactly the same.
+
+    As differences of running sums they differ in the last digit, and a limit that one of them
+    sets would exclude the others.
+    """
+    if not part.alike:
+        return values
+    number = chain_ranges(part.costs.model.expert_layers).number
+    ranges = np.triu_indices(number.shape[0], 1)
+    found = values.copy()
+    found[ranges] = values[_sample(part)][number[ranges]]
+    return found
+
+
+def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
+    """Return the seconds that every range computes again."""
+    _, forward, core = part.elements[row]
+    recompute = variant.recompute
+    inner = np.ones_like(forward)
+    inner[[0, -1]] = 0.0
+    if recompute.granularity == "none":
+        return _ranges(0.0 * inner)
+    if recompute.granularity == "selective":
+        return _ranges(core * inner)
+    if recompute.method == "uniform":
+        return _ranges(forward * inner)
+    if variant.virtual > 1:
+        count, extra = np.divmod(_ranges(inner).astype(np.int64), variant.virtual)
+        spread = extra * np.minimum(recompute.layers, count + 1)
+        spread += (variant.virtual - extra) * np.minimum(recompute.layers, count)
+        seconds: NDArray[np.float64] = spread * forward[1]
+        return seconds
+    sums = np.concatenate(([0.0], np.cumsum(forward * inner)))
+    edge = np.arange(sums.size)
+    begin = np.maximum(edge, 1)  # the embedding is no layer
+    stop = np.minimum(begin[:, None] + recompute.layers, np.maximum(edge[None, :], begin[:, None]))
+    return np.where(edge[:, None] < edge[None, :], sums[stop] - sums[begin][:, None], 0.0)
+
+
+def _ranges(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums over [start, stop); 0 where the range is empty or backward."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    found: NDArray[np.float64] = np.triu(sums[None, :] - sums[:, None])
+    return found

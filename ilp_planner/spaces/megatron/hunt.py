@@ -1,0 +1,162 @@
+"""Heuristics on Megatron's space: the chain is cut by the heuristic, variant by variant.
+
+`gradient` takes the variants with the least bounds first, and stops when many in a row brought
+nothing better. `anneal` moves degrees, virtual stages and recomputation; as in AMP's
+search, a dynamic program cuts the chain for each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.numerics import NEVER
+from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
+from ilp_planner.search.graph_hunt import FEWER, solve_graph
+from ilp_planner.spaces.megatron.layouts import best_layout
+from ilp_planner.spaces.megatron.partition import Cut, CutSearch, CutTables, best_cut
+from ilp_planner.spaces.megatron.search import MegatronSearch, cut_graph, parts_of
+from ilp_planner.spaces.megatron.variants import FULL, Variant
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ilp_planner.search.group_search import GroupSearch
+
+PATIENCE = 64  # variants without a better plan
+LEAN = 0.5  # of the first choices compute everything again: memory is least there
+OTHER_PART = 0.5  # of the moves change degrees, the others the variant
+ANY_VARIANT = 0.3  # of the moves to other degrees take any variant
+
+
+def cut_by_heuristic(
+    search: GroupSearch, tables: CutTables, cutoff: float, starts: int
+) -> CutSearch:
+    """Return a good cut below the cutoff, seconds, found with so many starts."""
+    if not tables.fits.any():
+        return CutSearch(None, cutoff)
+    graph, _ = cut_graph(tables)
+    solution = solve_graph(search, graph, starts)
+    if not solution.path:
+        return CutSearch(None, min(solution.bound, cutoff))
+    arcs = list(solution.path)
+    cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
+    return CutSearch(cut if cut.value < cutoff else None, min(solution.bound, cutoff))
+
+
+# ---- the variants with the least bounds first ---------------------------------------------------
+
+
+def hunt_megatron(search: GroupSearch) -> None:
+    """Look through the variants, the least bounds first."""
+    starts = search.limits.starts
+    few = max(1, starts // FEWER)
+    failed = 0
+
+    def solve(tables: CutTables, cutoff: float) -> CutSearch:
+        nonlocal failed
+        found = cut_by_heuristic(search, tables, cutoff, few)
+        failed = failed + 1 if found.cut is None else 0
+        return found
+
+    def raised(number: int) -> None:
+        search.states[number].raise_bound(engine.bounds[number], engine.sources[number])
+
+    engine = MegatronSearch(
+        parts_of(search),
+        goon=lambda: search.goon() and (search.plan is None or failed < PATIENCE),
+        solve=solve,
+        accept=search.accept,
+        raised=raised,
+    )
+    engine.run()
+    if engine.best and few < starts and search.goon():
+        best = engine.best[0]
+        part = engine.parts[best.part]
+        if part.spread(best.variant):
+            cutoff = best.value - part.ranks.constant
+            found = cut_by_heuristic(search, part.tables(best.variant), cutoff, starts)
+            if found.cut is not None:
+                search.accept(part.group_plan(best.variant, found.cut.ends))
+
+
+# ---- annealing ----------------------------------------------------------------------------------
+
+
+class MegatronChoice(NamedTuple):
+    """part: its number."""
+
+    part: int
+    variant: Variant
+
+
+def anneal_megatron(search: GroupSearch) -> None:
+    """Anneal over degrees, virtual stages and recomputation."""
+    ChoiceAnnealing(MegatronChoices(search), search.limits, search.goon).run()
+
+
+class MegatronChoices:
+    """A part and a variant of it (`anneal_choices.Choices`)."""
+
+    def __init__(self, search: GroupSearch) -> None:
+        self.search = search
+        self.parts = parts_of(search)
+        self.nearness = Nearness([part.degrees for part in self.parts])
+        self.known: dict[int, tuple[Variant, ...]] = {}
+
+    def variants(self, part: int) -> tuple[Variant, ...]:
+        """Return the variants of a part."""
+        if part not in self.known:
+            self.known[part] = self.parts[part].variants()
+        return self.known[part]
+
+    def draw(self, random: np.random.Generator) -> MegatronChoice:
+        """Return any part, with any variant or the one that needs least memory."""
+        part = int(random.integers(len(self.parts)))
+        if random.random() < LEAN:
+            return MegatronChoice(part, Variant(1, FULL))
+        return MegatronChoice(part, self.any_variant(part, random))
+
+    def any_variant(self, part: int, random: np.random.Generator) -> Variant:
+        """Return any variant of a part."""
+        variants = self.variants(part)
+        return variants[int(random.integers(len(variants)))]
+
+    def near(self, choice: MegatronChoice, random: np.random.Generator) -> MegatronChoice:
+        """Return other degrees, mostly with the same variant where they have it, or another variant
+        that has as many virtual stages or the same recomputation."""
+        if random.random() < OTHER_PART:
+            part = self.nearness.draw(choice.part, random)
+            if random.random() < ANY_VARIANT:
+                return MegatronChoice(part, self.any_variant(part, random))
+            for variant in (choice.variant, Variant(1, choice.variant.recompute)):
+                if variant in self.variants(part):
+                    return MegatronChoice(part, variant)
+            return MegatronChoice(part, self.any_variant(part, random))
+        wanted = choice.variant
+        near = [
+            v
+            for v in self.variants(choice.part)
+            if (v.virtual == wanted.virtual) != (v.recompute == wanted.recompute)
+        ]
+        if not near:
+            return choice
+        return MegatronChoice(choice.part, near[int(random.integers(len(near)))])
+
+    def least(self, choice: MegatronChoice) -> float:
+        """Return the arithmetic bound of a variant, seconds."""
+        return self.parts[choice.part].bound(choice.variant)
+
+    def cost(self, choice: MegatronChoice) -> float:
+        """Return the seconds of the best cut, inf without one; offer its plan."""
+        search, part, variant = self.search, self.parts[choice.part], choice.variant
+        if part.spread(variant):
+            found = best_cut(part.tables(variant), goon=search.goon)
+        else:
+            found = best_layout(part, variant, NEVER, search.goon)
+        if found.cut is None:
+            return math.inf
+        value = found.cut.value + part.ranks.constant
+        if value < search.objective:
+            search.accept(part.group_plan(variant, found.cut.ends))
+        return value

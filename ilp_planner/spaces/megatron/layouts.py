@@ -1,0 +1,93 @@
+"""Interleaved layouts of models whose layers differ, tried one by one.
+
+All virtual stages have equally many layers, but the first and the last, which have any number
+(`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on virtual stages).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.spaces.megatron.job import layout_of
+from ilp_planner.spaces.megatron.partition import Cut, CutSearch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
+
+
+def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
+    """Return where the virtual stages end on the chain, [layouts, stages + 1]."""
+    found = []
+    for each in range(1, layers // max(1, stages - 2) + 1):
+        rest = layers - each * (stages - 2)
+        for first in range(rest + 1):
+            found.append((first + 1, *[each] * (stages - 2), rest - first + 1))
+    sizes = np.array(found, np.int64).reshape(len(found), stages)
+    return np.concatenate((np.zeros((len(found), 1), np.int64), sizes.cumsum(axis=1)), axis=1)
+
+
+def best_layout(
+    part: MegatronPart, variant: Variant, cutoff: float, goon: Callable[[], bool] = lambda: True
+) -> CutSearch:
+    """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
+    pp, virtual = part.degrees.pp, variant.virtual
+    layouts = equal_layouts(part.costs.model.layers, pp * virtual)
+    values = layout_seconds(part, variant, layouts)
+    parts = memory_parts(part.variant_job(variant))
+    for place in np.argsort(values, kind="stable").tolist():
+        value = float(values[place])
+        if value >= cutoff:
+            break
+        if not goon():
+            return CutSearch(None, value)
+        ends = tuple(layouts[place].tolist())
+        job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
+        own = dataclasses.replace(parts, job=job)
+        needs = (stage_of_rank(own, rank).needed for rank in range(pp))
+        if all(n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
+            return CutSearch(Cut(ends, value), value)
+    return CutSearch(None, cutoff)
+
+
+def layout_seconds(
+    part: MegatronPart, variant: Variant, layouts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the seconds per iteration of layouts, without the constant."""
+    pp, virtual, again = part.degrees.pp, variant.virtual, variant.recompute
+    number = {kind: i for i, kind in enumerate(part.ranks.times)}
+    row = np.array([number[kind] for kind in part.ranks.kinds] * virtual)
+    start, stop = layouts[:, :-1], layouts[:, 1:]
+
+    def between(
+        values: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        sums = np.pad(values.cumsum(axis=1), ((0, 0), (1, 0)))
+        found: NDArray[np.float64] = sums[row, last] - sums[row, first]
+        return found
+
+    times = between(part.elements[:, 0], start, stop)
+    layers = part.costs.model.layers
+    first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
+    if again.granularity == "selective":
+        times = times + between(part.elements[:, 2], first, last)
+    elif again.granularity == "full":
+        if again.method == "block":
+            last = np.minimum(last, first + again.layers)
+        times = times + between(part.elements[:, 1], first, np.maximum(first, last))
+    syncs = between(part.syncs[:, 1:], start, stop)
+    shape = (layouts.shape[0], virtual, pp)
+    load = times.reshape(shape).sum(axis=1) + np.array(part.sends(virtual))
+    sync = syncs.reshape(shape).sum(axis=1) + part.syncs[row[:pp], 0]
+    weight = virtual * part.micro_batches - 1
+    seconds = (weight * load.max(axis=1) + load.sum(axis=1)) / virtual + sync.max(axis=1)
+    return np.asarray(seconds, np.float64)

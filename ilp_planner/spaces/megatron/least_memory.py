@@ -1,0 +1,49 @@
+"""How much memory would do for a job of Megatron's space."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.memory import stage_of_rank
+from ilp_planner.spaces.megatron.costs import MegatronCosts
+from ilp_planner.spaces.megatron.job import layout_of
+from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.variants import FULL, Variant
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+
+SECONDS = 2.0  # of looking
+SPARE = 1.005  # on top of what would do: it is printed with two decimals
+
+
+def more(problem: GroupProblem) -> str:
+    """Say how much memory would do for the plan of Megatron's space that was found to need least:
+    every layer computed again, and layers divided evenly."""
+    assert isinstance(problem.costs, MegatronCosts)
+    begin, least = time.monotonic(), math.inf
+    name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
+    for part in megatron_parts(problem, problem.costs):
+        least = min(least, _needed(part))
+        if time.monotonic() - begin > SECONDS:
+            break
+    least *= SPARE
+    return (
+        f"; {format_bytes(limit * least)} on each {name} would do, "
+        f"{format_bytes(limit * (least - 1))} more"
+    )
+
+
+def _needed(part: MegatronPart) -> float:
+    """Return what ranks with equally many elements need, of their limits, at most."""
+    model, pp = part.costs.model, part.degrees.pp
+    ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
+    parts = part.memory(Variant(1, FULL))
+    job = dataclasses.replace(parts.job, layout=layout_of(ends, model))
+    own = dataclasses.replace(parts, job=job)
+    return max(stage_of_rank(own, rank).needed / part.limits[rank] for rank in range(pp))

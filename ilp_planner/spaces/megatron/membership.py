@@ -1,0 +1,72 @@
+"""Which legal training jobs the proofs are not about: what the parts do not enumerate."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.megatron.costs import MegatronCosts, node_order
+from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+from ilp_planner.spaces.megatron.job import virtual_sizes
+from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.variants import NOTHING, Variant
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+
+
+def left_out(problem: GroupProblem, plan: GroupPlan) -> Iterator[str]:
+    """Yield why a legal plan is in no part."""
+    costs, cluster, settings = problem.costs, problem.cluster, plan.settings
+    assert isinstance(costs, MegatronCosts)
+    assert settings is not None
+    job = costs.job(plan, cluster)
+    degrees = MegatronDegrees(
+        tp=job.tp,
+        cp=settings.cp,
+        ep=settings.ep,
+        etp=job.expert_tp if job.model.experts else 0,
+        dp=job.dp,
+        pp=job.pp,
+        micro_batch=job.micro_batch,
+        order=ORDERS.index(settings.order),
+        nodes=node_order(plan, cluster) or (),
+    )
+    part = next((p for p in megatron_parts(problem, costs) if p.degrees == degrees), None)
+    if part is None:
+        yield f"degrees: {degrees.describe(cluster)} is not tried, or not in this order of nodes"
+        return
+    own = dataclasses.replace(settings, recompute=NOTHING, etp=degrees.etp)
+    if own != part.job.settings:
+        yield "settings: others than the planner's, only those tried"
+    if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
+        yield "devices: others than those that ranks have in the order of the nodes"
+    variant = Variant(plan.virtual, settings.recompute)
+    if variant not in part.variants():
+        yield f"schedule: {variant} is not tried"
+    elif not laid_out(part, plan):
+        yield (
+            f"layout: {plan.virtual} virtual stages per rank with layers spread otherwise than "
+            "those tried"
+        )
+
+
+def laid_out(part: MegatronPart, plan: GroupPlan) -> bool:
+    """Tell whether the layers of virtual stages are spread as in the layouts of a part."""
+    if plan.virtual == 1:
+        return True
+    ends = (0, *(stage.stop for stage in plan.stages))
+    sizes = tuple(stop - start for start, stop in pairwise(ends))
+    if not part.alike:
+        return len(set(sizes[1:-1])) == 1
+    held = [sum(sizes[rank :: plan.ranks]) for rank in range(plan.ranks)]
+    rank_ends = [0]
+    for count in held:
+        rank_ends.append(rank_ends[-1] + count)
+    return sizes == virtual_sizes(rank_ends, plan.virtual, part.costs.model.layers)

@@ -1,0 +1,122 @@
+"""The plan that Megatron-LM can run and that is nearest to one that it cannot.
+
+Degrees first: the tensor-parallel degree that most layers have, then the number of stages, then the
+micro-batch; then the recomputation wanted, or the next one that fits memory; then the wanted cuts,
+where they are legal, or the best ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import PlannerError
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.spaces.megatron.build import build_megatron_problem
+from ilp_planner.spaces.megatron.partition import best_cut
+from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.variants import FULL, NOTHING, SELECTIVE, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.training import Recompute
+
+MOST_TRIES = 60  # choices of degrees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a plan would have, as far as one number says it. ends: of the ranks on the chain of word
+    embedding, layers and output."""
+
+    tp: int
+    pp: int
+    micro_batch: int
+    ends: tuple[int, ...]
+    recompute: Recompute = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """A plan and what it takes: seconds per iteration."""
+
+    plan: GroupPlan
+    seconds: float
+
+
+def wish_of(
+    stages: Sequence[tuple[int, int, int]],
+    micro_batch: float,
+    recompute: Recompute = NOTHING,
+) -> Wish:
+    """Return what most of a plan has.
+
+    Parameters
+    ----------
+    stages: (start, stop, tp) of each, on the chain. micro_batch: samples of a replica.
+    """
+    layers: Counter[int] = Counter()
+    for start, stop, tp in stages:
+        layers[tp] += stop - start
+    return Wish(
+        tp=max(layers, key=lambda tp: (layers[tp], tp)),
+        pp=len(stages),
+        micro_batch=max(1, round(micro_batch)),
+        ends=(0, *(stop for _, stop, _ in stages)),
+        recompute=recompute,
+    )
+
+
+def nearest_plan(
+    model: ModelSpec, cluster: ClusterSpec, global_batch: int, wish: Wish
+) -> Nearest | None:
+    """Return the nearest plan; None where Megatron-LM has none for this cluster, or none was found
+    among the nearest degrees."""
+    try:
+        problem = build_megatron_problem(cluster, model, global_batch=global_batch)
+        parts = megatron_parts(problem, problem.costs)  # type: ignore[arg-type]
+    except PlannerError:
+        return None
+    parts.sort(key=lambda part: _distance(part, wish))
+    for part in parts[:MOST_TRIES]:
+        if not part.fits_at_all:
+            continue
+        for recompute in dict.fromkeys((wish.recompute, SELECTIVE, FULL)):
+            found = _cut(problem, part, Variant(1, recompute), wish)
+            if found is not None:
+                return found
+    return None
+
+
+def _distance(part: MegatronPart, wish: Wish) -> tuple[float, ...]:
+    d = part.degrees
+    return (
+        abs(math.log2(d.tp / wish.tp)),
+        abs(d.pp - wish.pp),
+        abs(math.log2(d.micro_batch / wish.micro_batch)),
+        d.cp,
+        d.ep,
+        d.order,
+    )
+
+
+def _cut(problem: GroupProblem, part: MegatronPart, variant: Variant, wish: Wish) -> Nearest | None:
+    """Return a legal plan of a variant: with the wanted cuts if they are."""
+    if part.degrees.pp == len(wish.ends) - 1:
+        plan = part.group_plan(variant, wish.ends)
+        evaluation = evaluate_groups(problem, plan)
+        if evaluation.legal:
+            return Nearest(plan=plan, seconds=evaluation.iteration_time)
+    cut = best_cut(part.tables(variant)).cut
+    if cut is None:
+        return None
+    plan = part.group_plan(variant, cut.ends)
+    return Nearest(plan=plan, seconds=evaluate_groups(problem, plan).iteration_time)

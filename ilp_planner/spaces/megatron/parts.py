@@ -1,0 +1,249 @@
+"""Megatron's plan space as parts: choices of degrees, and in each the schedules and recomputations.
+
+A variant of a part decides virtual stages and recomputation; its plans differ in where the chain is
+cut into pipeline ranks. With virtual stages, a rank's layers are spread over them as evenly as
+possible, the first ones taking what is left over; models whose layers differ then have equally many
+layers in all virtual stages but the first and the last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.anatomy.memory import memory_parts
+from ilp_planner.anatomy.states import state_widths
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.search.parts import FixedPlacement
+from ilp_planner.spaces.megatron.cut_tables import cut_tables
+from ilp_planner.spaces.megatron.degrees import megatron_space
+from ilp_planner.spaces.megatron.job import base_layout, layout_of, virtual_sizes
+from ilp_planner.spaces.megatron.network import Network
+from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.spaces.megatron.variant_bound import variant_bound
+from ilp_planner.spaces.megatron.variants import NOTHING, Variant, variants, virtual_stages
+from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.training import ORDERS, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+    from ilp_planner.spaces.megatron.partition import CutTables
+
+
+class MegatronPart(FixedPlacement):
+    """One choice of degrees (`SpacePart` as far as certificates need it)."""
+
+    def __init__(
+        self, problem: GroupProblem, costs: MegatronCosts, degrees: MegatronDegrees
+    ) -> None:
+        self.problem, self.costs, self.degrees = problem, costs, degrees
+        self.micro_batches = degrees.micro_batches(problem.global_batch)
+        self.name = degrees.describe(problem.cluster)
+        self.constant = 0.0
+
+    @cached_property
+    def job(self) -> TrainingJob:
+        """The job with any layout, without recomputation."""
+        d, model = self.degrees, self.costs.model
+        settings = self.costs.with_settings(
+            cp=d.cp, ep=d.ep, etp=d.etp, sequence_parallel=d.tp > 1, order=ORDERS[d.order]
+        )
+        return TrainingJob(
+            model=model,
+            micro_batch=d.micro_batch,
+            global_batch=self.problem.global_batch,
+            tp=d.tp,
+            pp=d.pp,
+            dp=d.dp,
+            layout=base_layout(model, d.pp),
+            settings=settings,
+            devices_per_node=self.problem.cluster.nodes[0].devices,
+            generation=generation(self.problem.cluster),
+        )
+
+    @cached_property
+    def ranks(self) -> RankCosts:
+        """Times of the ranks."""
+        return RankCosts(
+            self.job, Network(self.problem.cluster, self.degrees.nodes), self.costs.profile
+        )
+
+    @cached_property
+    def elements(self) -> NDArray[np.float64]:
+        """Seconds [kinds, 3, n]: of each element in all, of its forward pass, and of its core."""
+        return np.array(
+            [
+                [(e.total, e.again, e.core) for e in self.ranks.elements(kind)]
+                for kind in self.ranks.times
+            ]
+        ).transpose(0, 2, 1)
+
+    @cached_property
+    def rank_rows(self) -> NDArray[np.int64]:
+        """Row of `elements` of every rank."""
+        number = {kind: i for i, kind in enumerate(self.ranks.times)}
+        return np.array([number[kind] for kind in self.ranks.kinds], np.int64)
+
+    @cached_property
+    def least_work(self) -> tuple[tuple[float, float], ...]:
+        """For no recomputation, full and selective: seconds of all elements on the fastest kind of
+        rank, and of one layer's forward pass there."""
+        times = self.elements.min(axis=0)
+        extra = (0.0, times[1, 1:-1].sum(), times[2, 1:-1].sum())
+        least = float(times[1, 1:-1].min())
+        return tuple((float(times[0].sum() + more), least) for more in extra)
+
+    @cached_property
+    def syncs(self) -> NDArray[np.float64]:
+        """Seconds [kinds, 1 + n] of synchronisation: fixed, and of each element."""
+        found = [self.ranks.sync(kind) for kind in self.ranks.times]
+        return np.array([np.concatenate(([fixed], each)) for fixed, each in found])
+
+    @cached_property
+    def alike(self) -> bool:
+        """All layers are of one kind, and take equally long, steps of the optimiser included: those
+        of a profile may not."""
+        layers, syncs = self.elements[:, :, 1:-1], self.syncs[:, 2:-1]
+        return len(set(self.costs.model.expert_layers)) == 1 and bool(
+            (layers == layers[:, :, :1]).all() and (syncs == syncs[:, :1]).all()
+        )
+
+    @cached_property
+    def fits_at_all(self) -> bool:
+        """Parameters, gradients and states fit the ranks on average."""
+        dense = state_widths(self.job, expert=False).total
+        expert = state_widths(self.job, expert=True).total
+        total = sum(h.dense * dense + h.expert * expert for h in self.ranks.held)
+        return total / self.degrees.pp <= max(self.limits)
+
+    @cached_property
+    def limits(self) -> tuple[float, ...]:
+        """Bytes on the devices of each rank."""
+        limits, network = self.problem.memory_limits, self.ranks.network
+        return tuple(
+            min(limits[name] for name in network.stage_types(self.job, rank))
+            for rank in range(self.degrees.pp)
+        )
+
+    def spread(self, variant: Variant) -> bool:
+        """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
+        stages; else they are between virtual stages."""
+        return variant.virtual == 1 or self.alike
+
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a plan has these degrees, and its ranks the same devices."""
+        if plan.settings is None or plan.micro_batches != self.micro_batches:
+            return False
+        settings = dataclasses.replace(self.job.settings, recompute=plan.settings.recompute)
+        groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
+        return plan.settings == settings and groups == self.rank_devices()
+
+    # ---- variants -------------------------------------------------------------------------------
+
+    def variants(self) -> tuple[Variant, ...]:
+        """Return all of them."""
+        return variants(self)
+
+    def bound(self, variant: Variant) -> float:
+        """Return seconds that no plan of a variant undercuts, memory aside."""
+        return variant_bound(self, variant)
+
+    def least_bound(self) -> float:
+        """Return seconds that no plan of the part undercuts."""
+        return min(self.bound(Variant(v, NOTHING)) for v in virtual_stages(self))
+
+    def tables(self, variant: Variant) -> CutTables:
+        """Return what every range of the chain costs."""
+        return cut_tables(self, variant)
+
+    def sends(self, virtual: int) -> tuple[float, ...]:
+        """Return the seconds that each rank sends to the next and back per micro-batch."""
+        each = self.ranks.transfers
+        return (*(virtual * t for t in each[:-1]), (virtual - 1) * each[-1])
+
+    def memory(self, variant: Variant) -> MemoryParts:
+        """Return the memory of a variant's parts."""
+        return memory_parts(self.variant_job(variant))
+
+    def variant_job(self, variant: Variant) -> TrainingJob:
+        """Return the job with the recomputation of a variant, with any layout."""
+        job = self.job
+        settings = dataclasses.replace(job.settings, recompute=variant.recompute)
+        layout = base_layout(job.model, job.pp * variant.virtual)
+        return dataclasses.replace(job, settings=settings, layout=layout)
+
+    # ---- plans ----------------------------------------------------------------------------------
+
+    def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
+        """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
+        stops = list(ends)
+        if self.spread(variant):
+            sizes = virtual_sizes(ends, variant.virtual, self.costs.model.layers)
+            stops = np.cumsum([0, *sizes]).tolist()
+        groups = self.rank_devices()
+        settings = self.variant_job(variant).settings
+        if variant.recompute.method == "block":
+            layout = layout_of(stops, self.costs.model)
+            longest = max(stage.layers for stage in layout.stages)
+            # More than there are would be all, and is no number of layers to write down.
+            again = dataclasses.replace(
+                variant.recompute, layers=min(variant.recompute.layers, longest)
+            )
+            settings = dataclasses.replace(settings, recompute=again)
+        return GroupPlan(
+            model=self.problem.model,
+            global_batch=self.problem.global_batch,
+            micro_batches=self.micro_batches,
+            stages=tuple(
+                GroupStage(start=start, stop=stop, replicas=groups[k % self.degrees.pp])
+                for k, (start, stop) in enumerate(pairwise(stops))
+            ),
+            settings=settings,
+            virtual=variant.virtual,
+        )
+
+    def rank_devices(self) -> tuple[tuple[Replica, ...], ...]:
+        """Return the replicas of every pipeline rank."""
+        d = self.degrees
+        each = self.problem.cluster.nodes[0].devices
+        devices = (np.array(d.nodes)[:, None] * each + np.arange(each)).ravel()
+        width = d.tp * d.cp
+        if d.order == 0:
+            seats = devices.reshape(d.pp, d.dp, width)
+        else:
+            seats = devices.reshape(d.dp, d.pp, width).transpose(1, 0, 2)
+        return tuple(
+            tuple(Replica(devices=tuple(row), samples=d.micro_batch) for row in stage)
+            for stage in seats.tolist()
+        )
+
+
+def megatron_parts(problem: GroupProblem, costs: MegatronCosts) -> list[MegatronPart]:
+    """Return a part for every choice of degrees.
+
+    Raises
+    ------
+    InfeasibleError: there is none.
+    """
+    space = megatron_space(
+        costs.model,
+        problem.cluster,
+        problem.global_batch,
+        micro_batches=problem.micro_batches,
+        max_tp=problem.max_tp,
+        max_cp=costs.max_cp,
+        max_stages=problem.max_stages,
+        profiled=costs.profiled(problem.cluster),
+    )
+    return [MegatronPart(problem, costs, degrees) for degrees in space]

@@ -1,0 +1,275 @@
+"""What the pipeline ranks of a training job take: per element of the chain, per cut, per iteration.
+
+One micro-batch through rank r takes U_r: its elements forward and backward, what it computes again,
+and what it sends to the next rank there and back, once per virtual stage. Nothing overlaps. With v
+virtual stages an iteration of B micro-batches takes
+
+    T = (B - 1/v) max_r U_r + 1/v sum_r U_r + max_r sync_r + constant
+
+which is 1F1B for v = 1, and for equal ranks the bubble of (pp - 1) / v micro-batches of the
+interleaved schedule (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). sync_r reduces the
+gradients of rank r over its replicas, steps the optimiser and gathers the parameters; the constant
+sums the gradient of a tied word embedding over the first and the last rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.anatomy.decoder import (
+    embedding_module,
+    layer_module,
+    output_module,
+    prediction_module,
+)
+from ilp_planner.anatomy.groups import grid, group_size
+from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
+from ilp_planner.anatomy.work import step_traffic
+from ilp_planner.costs.launch_floor import predict_times
+from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.spaces.megatron.sync import Ring, ring
+from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
+from ilp_planner.specs.data_sheets import memory_rates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.anatomy.modules import Module
+    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.profiles.link_times import LinkTimes
+    from ilp_planner.profiles.table import Origin
+    from ilp_planner.spaces.megatron.network import Network
+    from ilp_planner.specs.training import TrainingJob
+
+FORWARD_SHARE = 3  # a backward pass has twice the arithmetic of the forward pass
+LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
+SYNC_GROUPS = ("dp-cp", "edp")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Parameters on a rank: with replicas over data and context parallelism, and over experts'."""
+
+    dense: float = 0.0
+    expert: float = 0.0
+    unsplit: float = 0.0  # of the dense ones: their gradients are summed over tp as well
+
+
+@dataclass(frozen=True, eq=False)
+class RankCosts:
+    """Times of a job's ranks on the nodes of a network, whatever its layout and recomputation.
+
+    profile: measured times of whole layers, tensor-parallel messages included, instead of kernels'
+    and messages'; a forward pass is then the profile's own, or a third of both, as its arithmetic
+    is, and attention's core the share of it that the estimate has. Where it has steps of the
+    optimiser, or links, these count as well.
+    """
+
+    job: TrainingJob
+    network: Network
+    profile: LayerProfile | None = None
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """For each pipeline rank, the first one with the same devices and links."""
+        job, net = self.job, self.network
+        whole_nodes = grid(job)["pp"].stride % net.per_node == 0
+        if whole_nodes and len(net.cluster.type_names) == 1:
+            return (0,) * job.pp
+        known: dict[object, int] = {}
+        found = []
+        for rank in range(job.pp):
+            key = (
+                net.stage_types(job, rank),
+                tuple(net.route(job, kind, rank) for kind in (*LAYER_GROUPS, *SYNC_GROUPS)),
+            )
+            found.append(known.setdefault(key, rank))
+        return tuple(found)
+
+    @cached_property
+    def times(self) -> Mapping[int, JobTimes]:
+        """Times of each kind of rank, by its first one."""
+        types = self.network.cluster.device_types
+        return {
+            kind: job_times(
+                self.job,
+                self.network,
+                [types[name] for name in self.network.stage_types(self.job, kind)],
+                kind,
+            )
+            for kind in dict.fromkeys(self.kinds)
+        }
+
+    def elements(self, kind: int) -> tuple[ElementTime, ...]:
+        """Return the times of the whole chain on a kind of rank."""
+        times = self.times[kind]
+        layers = (times.expert if e else times.dense for e in self.job.model.expert_layers)
+        chain = (times.embedding, *layers, times.output)
+        if self.profile is None:
+            return chain
+        return self._measured(self.profile, chain, kind)
+
+    def _measured(
+        self, profile: LayerProfile, chain: tuple[ElementTime, ...], kind: int
+    ) -> tuple[ElementTime, ...]:
+        """Return the chain with the profile's times, of the slowest device type of a rank."""
+        job = self.job
+        keys = [LayerKey(n, job.tp, job.micro_batch) for n in self.network.stage_types(job, kind)]
+        rows = [self.row(profile, key) for key in keys]
+        again = [
+            profile.forward.get(key, row / FORWARD_SHARE)
+            for key, row in zip(keys, rows, strict=True)
+        ]
+        seconds = np.max(rows, axis=0).tolist()
+        return tuple(
+            ElementTime(
+                compute=spent,
+                again=once,
+                core=spent * element.core / element.total,
+            )
+            for spent, once, element in zip(
+                seconds, np.max(again, axis=0).tolist(), chain, strict=True
+            )
+        )
+
+    def slowest(self, kind: int) -> LayerKey:
+        """Return what of the profile takes longest on a kind of rank."""
+        assert self.profile is not None
+        job, profile = self.job, self.profile
+        keys = [LayerKey(n, job.tp, job.micro_batch) for n in self.network.stage_types(job, kind)]
+        return max(keys, key=lambda key: float(self.row(profile, key).sum()))
+
+    def row(self, profile: LayerProfile, key: LayerKey) -> NDArray[np.float64]:
+        """Return the profile's seconds of every layer."""
+        rates = memory_rates(self.network.cluster)
+        samples = np.array([key.samples])
+        found: NDArray[np.float64] = predict_times(
+            profile, key.device, key.tp, samples, rates=rates
+        )[0]
+        return found
+
+    @property
+    def links(self) -> LinkTimes | None:
+        """The links that the profile has measured."""
+        return None if self.profile is None else self.profile.links
+
+    @cached_property
+    def boundary(self) -> float:
+        """Bytes that each device sends to the next rank, per micro-batch."""
+        job = self.job
+        tokens, samples, hidden = tokens_shape(job, job.model.hidden)
+        parts = job.tp if job.settings.sequence_parallel else 1
+        return tokens * samples * hidden * job.settings.width / parts
+
+    @cached_property
+    def transfers(self) -> tuple[float, ...]:
+        """Seconds that each rank sends to the next and back, the last one to the first, per
+        micro-batch and virtual stage."""
+        ways = (self.network.transfer(self.job, rank) for rank in range(self.job.pp))
+        return tuple(2 * way.seconds(self.boundary, self.links) for way in ways)
+
+    def transfer_origin(self, rank: int) -> Origin:
+        """Return where these seconds of a rank come from."""
+        return self.network.transfer(self.job, rank).origin(self.boundary, self.links)
+
+    @cached_property
+    def held(self) -> tuple[Held, ...]:
+        """Parameters of every element of the chain."""
+        job = self.job
+        output = _held(output_module(job))
+        if job.model.prediction_layers:
+            more = _held(prediction_module(job))
+            count = job.model.prediction_layers
+            output = Held(output.dense + count * more.dense, output.expert + count * more.expert)
+        kinds = {
+            experts: _held(layer_module(job, experts), unsplit_parameters(job, experts))
+            for experts in set(job.model.expert_layers)
+        }
+        layers = (kinds[experts] for experts in job.model.expert_layers)
+        return (_held(embedding_module(job)), *layers, output)
+
+    def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
+        """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""
+        rings = self.rings(kind)
+        terms = [one.per_byte * one.sizes for one in rings]
+        return sum(one.latency for one in rings), np.sum([self.step(kind), *terms], axis=0)
+
+    @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """Parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
+        return np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
+
+    def rings(self, kind: int) -> list[Ring]:
+        """Return what reduces gradients and gathers parameters on a kind of rank."""
+        job, net, links = self.job, self.network, self.links
+        gradient, width = job.settings.optimizer.gradient, job.settings.width
+        sent = {"all_reduce": gradient}
+        if job.settings.optimizer.sharding != "none":
+            sent = {"reduce_scatter": gradient, "all_gather": width}
+        dense, expert, unsplit = self.counts.T
+        found = [
+            ring(name, net.route(job, group, kind), size * count, links)
+            for group, count in zip(SYNC_GROUPS, (dense, expert), strict=True)
+            if count.any()
+            for name, size in sent.items()
+        ]
+        if unsplit.any():
+            found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
+        return found
+
+    def step(self, kind: int) -> NDArray[np.float64]:
+        """Return the seconds of the optimiser's step of each element, of a rank's slowest device.
+
+        A profile's where it has them: of a device that steps all of a shard's parameters itself.
+        Otherwise the memory traffic of Adam's states. Both are in proportion to the parameters, of
+        which the distributed optimizer leaves each replica its share.
+        """
+        job, net = self.job, self.network
+        sharded = job.settings.optimizer.sharding != "none"
+        shards = [group_size(job, group) if sharded else 1 for group in SYNC_GROUPS]
+        dense, expert, _ = self.counts.T
+        # Element by element: equal layers must not differ in the last digit.
+        own, every = dense / shards[0] + expert / shards[1], dense + expert
+        measured = {} if self.profile is None else self.profile.optimizer
+        found = []
+        for name in net.stage_types(job, kind):
+            whole = measured.get((name, job.tp))
+            if whole is None:
+                rate = net.cluster.device_types[name].streaming
+                whole = every * (step_traffic(job.settings) / rate)
+            found.append(whole)
+        share = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
+        return np.asarray(share * np.max(found, axis=0), np.float64)
+
+    @cached_property
+    def tied(self) -> float:
+        """Bytes of the gradient of a tied word embedding that two ranks sum; 0 for none."""
+        job = self.job
+        if not job.model.tied or job.pp == 1:
+            return 0.0
+        return job.padded_vocab * job.model.hidden / job.tp * job.settings.optimizer.gradient
+
+    @cached_property
+    def constant(self) -> float:
+        """Seconds per iteration of every layout."""
+        if not self.tied:
+            return 0.0
+        # Two ranks reduce as one sends half to the other and back, from the last to the first.
+        way = self.network.transfer(self.job, self.job.pp - 1)
+        return 2 * way.seconds(self.tied / 2, self.links)
+
+    def constant_origin(self) -> Origin:
+        """Return where these seconds come from."""
+        way = self.network.transfer(self.job, self.job.pp - 1)
+        return way.origin(self.tied / 2, self.links)
+
+
+def _held(module: Module, unsplit: int = 0) -> Held:
+    experts = module.expert_parameters
+    return Held(float(module.parameters - experts), float(experts), float(unsplit))

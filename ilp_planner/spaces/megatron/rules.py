@@ -1,0 +1,107 @@
+"""What Megatron-LM needs of a plan, one named check each, late and missing checks of its own
+included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.megatron.costs import MegatronCosts, node_order
+from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.specs.training import TrainingJob
+
+
+def check_megatron(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+    """Check everything that plans of this space keep."""
+    costs = problem.costs
+    assert isinstance(costs, MegatronCosts)
+    try:
+        job = costs.job(plan, problem.cluster)
+    except PlanError as error:
+        yield Violation("training job", "plan", str(error).removeprefix("plan: "), "one job")
+        return
+    if node_order(plan, problem.cluster) is None:
+        yield Violation("rank order", "plan", "other devices", "whole nodes one after the other")
+        return
+    yield from check_tensor(problem, job)
+    yield from check_experts(job)
+    yield from check_recompute(job)
+    yield from check_interleaving(job)
+
+
+def check_tensor(problem: GroupProblem, job: TrainingJob) -> Iterator[Violation]:
+    """Tensor parallelism stays in a node and divides the model; so does context parallelism its
+    samples."""
+    each, cp = problem.cluster.nodes[0].devices, job.settings.cp
+    if each % job.tp:
+        yield Violation("degrees", "plan", f"tp {job.tp}", f"a divisor of {each}, within a node")
+    assert isinstance(problem.costs, MegatronCosts)
+    profiled = problem.costs.profiled(problem.cluster)
+    if profiled is not None and job.tp not in profiled:
+        yield Violation("profiled", "plan", f"tp {job.tp}", "a row of the profile")
+    for text in tensor_rules(job.model, job.tp):
+        yield Violation("degrees", "plan", f"tp {job.tp}", text)
+    parts = job.tp if job.settings.sequence_parallel else 1
+    for text in sequence_rules(job.model, parts, cp):
+        yield Violation("degrees", "plan", f"tp {job.tp}, cp {cp}", text)
+    if cp > problem.costs.max_cp:
+        yield Violation("degrees", "plan", f"cp {cp}", f"at most {problem.costs.max_cp}")
+    if job.tp > 1 and job.model.experts and not job.settings.sequence_parallel:
+        limit = "sequence parallelism, for experts with tensor parallelism"
+        yield Violation("sequence parallelism", "plan", "none", limit)
+
+
+def check_experts(job: TrainingJob) -> Iterator[Violation]:
+    """Expert parallelism divides the experts and the ranks."""
+    ep, etp, experts = job.settings.ep, job.expert_tp, job.model.experts
+    cp, order = job.settings.cp, job.settings.order
+    if order != ORDERS[0] and job.pp > 1 and not same_pipelines(job.tp, cp, ep, etp):
+        limit = f"tp x cp, {job.tp * cp}, in the order {order}: one set of pipeline groups"
+        yield Violation("rank order", "plan", f"etp x ep {etp * ep}", limit)
+    if experts is None:
+        if ep > 1 or job.settings.etp:
+            have = f"ep {ep}, etp {job.settings.etp}"
+            yield Violation("degrees", "plan", have, "none, as there are no experts")
+        return
+    if experts.count % ep:
+        yield Violation("degrees", "plan", f"ep {ep}", f"a divisor of {experts.count} experts")
+    if etp > 1 and job.model.bias:
+        yield Violation("degrees", "plan", f"etp {etp}", "1, for experts with biases")
+    if experts.ffn % etp:
+        yield Violation("degrees", "plan", f"etp {etp}", f"a divisor of {experts.ffn}")
+    if job.world % (etp * ep * job.pp):
+        have = f"etp x ep x pp {etp * ep * job.pp}"
+        yield Violation("degrees", "plan", have, f"a divisor of {job.world} ranks")
+
+
+def check_recompute(job: TrainingJob) -> Iterator[Violation]:
+    """No more layers are computed again than a virtual stage has: Megatron takes more silently;
+    and its uniform chunks would reach beyond the last layer."""
+    recompute = job.settings.recompute
+    if recompute.granularity != "full":
+        return
+    counts = [stage.layers for stage in job.stages]
+    have = f"{recompute.method} {recompute.layers}"
+    if not 1 <= recompute.layers <= max(counts):
+        yield Violation("recompute layers", "plan", have, f"1 to {max(counts)}")
+    elif recompute.method == "uniform" and any(count % recompute.layers for count in counts):
+        yield Violation("recompute layers", "plan", have, "a divisor of every stage's layers")
+
+
+def check_interleaving(job: TrainingJob) -> Iterator[Violation]:
+    """The interleaved schedule has several ranks, and takes micro-batches in groups of pp."""
+    if job.virtual == 1:
+        return
+    if job.pp == 1:
+        yield Violation("virtual stages", "plan", f"{job.virtual} on one rank", "pp at least 2")
+    elif job.micro_batches % job.pp:
+        have = f"{job.micro_batches} micro-batches"
+        yield Violation("virtual stages", "plan", have, f"a multiple of pp {job.pp}")

@@ -1,0 +1,299 @@
+"""The search of Megatron's space: the variant with the least bound first, until no bound is below
+the best plan.
+
+A part is bounded by arithmetic, then by its variants; a variant is solved exactly, as the best cut
+of the chain, by dynamic programming or by the solver that was asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ilp_planner.graph import StageGraph
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.numerics import NEVER
+from ilp_planner.result import Ranked, Stop
+from ilp_planner.search.confirm import ROOM, LastProblem
+from ilp_planner.solvers import registry
+from ilp_planner.solvers.arc_reduction import reduced
+from ilp_planner.spaces.megatron.layouts import best_layout
+from ilp_planner.spaces.megatron.partition import Cut, CutSearch, CutTables, best_cut
+from ilp_planner.spaces.megatron.variant_bound import hopeless
+from ilp_planner.spaces.megatron.variants import FULL, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+
+ARITHMETIC, PARTITION = "arithmetic", "partition dp"
+DIVES = 200  # parts in which a first plan is looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """The best plan of a variant: seconds."""
+
+    value: float
+    plan: GroupPlan
+    part: int
+    variant: Variant
+
+
+class MegatronSearch:
+    """Solves variants until nothing can be among the `top` best.
+
+    Parameters
+    ----------
+    goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
+    accept: called with every plan found.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[MegatronPart],
+        *,
+        goon: Callable[[], bool],
+        solve: Callable[[CutTables, float], CutSearch] | None = None,
+        accept: Callable[[GroupPlan], None] = lambda plan: None,
+        raised: Callable[[int], None] = lambda number: None,
+        top: int = 1,
+    ) -> None:
+        self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
+        self.solve = solve or (lambda tables, cutoff: best_cut(tables, cutoff, goon))
+        self.bounds = [0.0] * len(parts)
+        self.sources = [""] * len(parts)
+        self.open: list[dict[Variant, float]] = [{} for _ in parts]
+        self.closed = [NEVER] * len(parts)
+        self.best: list[Solved] = []
+        self.opened: set[int] = set()
+        self.done: set[tuple[int, Variant]] = set()
+
+    @property
+    def cutoff(self) -> float:
+        """Seconds: plans that take as long are of no interest."""
+        return self.best[self.top - 1].value if len(self.best) >= self.top else NEVER
+
+    def run(self) -> bool:
+        """Search; tell whether it came to the end."""
+        queue: list[tuple[float, int, int, Variant | None]] = []
+        for number, part in enumerate(self.parts):
+            if not self.goon():
+                return False
+            self.bounds[number] = min(part.least_bound(), NEVER)
+            self.sources[number] = ARITHMETIC
+            queue.append((self.bounds[number], number, -1, None))
+            self.raised(number)
+        self.dive()
+        heapq.heapify(queue)
+        while queue:
+            bound, number, _, variant = heapq.heappop(queue)
+            if bound >= self.cutoff * (1 - 1e-12):
+                return True
+            if not self.goon():
+                return False
+            if variant is not None:
+                self.work(number, variant)
+                continue
+            for place, (v, least) in enumerate(self.expand(number, self.cutoff).items()):
+                if least < self.cutoff:
+                    heapq.heappush(queue, (least, number, place, v))
+        return True
+
+    def expand(self, number: int, cutoff: float) -> dict[Variant, float]:
+        """Bound the variants of a part that are not solved; return them."""
+        part = self.parts[number]
+        left = [v for v in part.variants() if (number, v) not in self.done]
+        bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
+        near = [v for v in left if bounds[v] < min(cutoff, NEVER)]
+        bounds |= dict.fromkeys(hopeless(part, near), NEVER)
+        self.open[number] = bounds
+        self.opened.add(number)
+        self.settle(number)
+        return dict(self.open[number])
+
+    def prove(self, number: int, claimed: float) -> float:
+        """Return a bound on a part, as high as `claimed` seconds if that is true."""
+        self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
+        if self.bounds[number] < claimed:
+            for variant, least in self.expand(number, claimed).items():
+                if least < claimed:
+                    self.work(number, variant, claimed)
+        return self.bounds[number]
+
+    def dive(self) -> None:
+        """Look for a first plan where memory is least: everything computed again."""
+        variant = Variant(1, FULL)
+        firsts = sorted((part.bound(variant), n) for n, part in enumerate(self.parts))
+        for bound, number in firsts[:DIVES]:
+            if bound >= NEVER or not self.goon():
+                return
+            self.work(number, variant)
+            if self.best:
+                return
+
+    def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
+        """Solve a variant below the cutoff."""
+        cutoff = self.cutoff if cutoff is None else cutoff
+        part = self.parts[number]
+        constant = part.ranks.constant
+        if part.spread(variant):
+            found = self.solve(part.tables(variant), cutoff - constant)
+        else:
+            found = best_layout(part, variant, cutoff - constant, self.goon)
+        bound = min(found.bound + constant, NEVER)
+        if found.cut is not None:
+            plan = part.group_plan(variant, found.cut.ends)
+            value = found.cut.value + constant
+            entry = Solved(value=value, plan=plan, part=number, variant=variant)
+            if self.top == 1 or not whole_stages(plan):
+                self.best = sorted([*self.best, entry], key=lambda e: e.value)[: self.top]
+            self.accept(plan)
+        self.done.add((number, variant))
+        self.closed[number] = min(self.closed[number], bound)
+        self.open[number].pop(variant, None)
+        if number in self.opened:
+            self.settle(number)
+
+    def settle(self, number: int) -> None:
+        """Raise a part's bound to what its variants allow."""
+        least = min(self.closed[number], min(self.open[number].values(), default=NEVER))
+        if least > self.bounds[number]:
+            self.bounds[number] = least
+            self.sources[number] = PARTITION if least >= self.closed[number] else ARITHMETIC
+            self.raised(number)
+
+
+def whole_stages(plan: GroupPlan) -> bool:
+    """Tell whether blocks that are computed again are all there is: another way to write `full`."""
+    settings = plan.settings
+    if settings is None or settings.recompute.method != "block":
+        return False
+    count = len(plan.stages) - 1
+    layers = [s.stop - s.start - (k == 0) - (k == count) for k, s in enumerate(plan.stages)]
+    return settings.recompute.layers >= max(layers)
+
+
+def cut_graph(tables: CutTables) -> tuple[StageGraph, np.ndarray]:
+    """Return tables as a stage graph that every solver takes, and the rank of each arc; nodes are
+    (ranks so far, element)."""
+    ranks, count = tables.kind.size, tables.load.shape[1]
+    before = np.concatenate(([0], np.cumsum(tables.least)))
+    grid = np.arange(count)
+    parts = []
+    for rank in range(ranks):
+        start, stop = np.meshgrid(grid, grid, indexing="ij")
+        fits = (stop - start >= tables.least[rank]) & tables.fits[tables.row[rank]]
+        fits &= (start >= before[rank]) & (stop <= count - 1 - (before[-1] - before[rank + 1]))
+        fits &= (start == 0) if rank == 0 else True
+        fits &= (stop == count - 1) if rank == ranks - 1 else True
+        first, last = np.nonzero(fits)
+        parts.append((np.full(first.size, rank), first, last))
+    rank_of, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
+    row = tables.kind[rank_of]
+    graph = StageGraph(
+        nodes=ranks * count + 1,
+        sources=(0,),
+        sink=ranks * count,
+        operators=count - 1,
+        micro_batches=round(tables.weight) + 1,
+        tail=rank_of * count + start,
+        head=np.where(rank_of == ranks - 1, ranks * count, (rank_of + 1) * count + stop),
+        start=start,
+        stop=stop,
+        time=tables.load[row, start, stop],
+        peaks=tables.peak[row, start, stop][None, :],
+    )
+    return graph, rank_of
+
+
+def solver_of(search: GroupSearch) -> Callable[[CutTables, float], CutSearch]:
+    """Return what finds the best cut: the program of this space, or the solver asked for."""
+    if search.solver in ("auto", "dp"):
+        return lambda tables, cutoff: best_cut(tables, cutoff, search.goon)
+
+    def solve(tables: CutTables, cutoff: float) -> CutSearch:
+        if best_cut(tables, cutoff, search.goon).cut is None:
+            return CutSearch(None, cutoff)  # nothing to look for
+        graph, _ = cut_graph(tables)
+        limits = replace(search.limits, seconds=max(search.seconds_left, 0.0), gap=0.0)
+        solution = registry.get(search.solver).solve(graph, limits)
+        if solution.stopped_by is Stop.USER:
+            raise KeyboardInterrupt
+        if not solution.path:
+            return CutSearch(None, min(solution.bound, cutoff))
+        arcs = list(solution.path)
+        cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
+        return CutSearch(cut if cut.value < cutoff else None, min(solution.bound, cutoff))
+
+    return solve
+
+
+def last_of_variant(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+    """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
+    by one, which no stage graph says."""
+    part = next((part for part in parts_of(search) if part.holds(plan)), None)
+    if part is None or plan.settings is None:
+        return None
+    variant = Variant(plan.virtual, plan.settings.recompute)
+    if not part.spread(variant):
+        return None
+    graph, _ = cut_graph(part.tables(variant))
+    constant = part.ranks.constant
+    cutoff = evaluate_groups(search.problem, plan).iteration_time * (1 + ROOM) - constant
+    return LastProblem(graph=reduced(graph, cutoff).graph, constant=constant)
+
+
+def parts_of(search: GroupSearch) -> list[MegatronPart]:
+    """Return the parts of Megatron's space."""
+    return cast("list[MegatronPart]", [state.part for state in search.states])
+
+
+def run_megatron(search: GroupSearch) -> Stop:
+    """Search Megatron's space for a solve; bounds and the plan go into its state."""
+    states = search.states
+
+    def raised(number: int) -> None:
+        states[number].raise_bound(engine.bounds[number], engine.sources[number])
+        if search.progress is not None:
+            search.report()
+
+    def goon() -> bool:
+        # The gap is a walk over all parts, and without one asked for the end of the queue tells.
+        return search.goon() and not (search.limits.gap > 0 and search.gap_reached())
+
+    engine = MegatronSearch(
+        parts_of(search),
+        goon=goon,
+        solve=solver_of(search),
+        accept=search.accept,
+        raised=raised,
+    )
+    if engine.run():
+        return Stop.PROOF
+    return Stop.GAP if search.gap_reached() else Stop.TIME
+
+
+def rank_megatron(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+    """Return the `top` best plans that differ in more than cuts, the fastest first.
+
+    Fewer where there is no time for others, but always the search's own plan.
+    """
+    assert search.plan is not None
+    assert search.evaluation is not None
+    engine = MegatronSearch(parts_of(search), goon=search.goon, top=top, solve=solver_of(search))
+    ended = engine.run()
+    first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
+    found = []
+    for entry in engine.best:
+        evaluation = evaluate_groups(search.problem, entry.plan)
+        bound = evaluation.iteration_time if ended else search.bound
+        found.append(Ranked(plan=entry.plan, evaluation=evaluation, bound=bound))
+    others = [entry for entry in found if entry.plan != search.plan]
+    return tuple(found) if len(others) < len(found) else (first, *others)[:top]

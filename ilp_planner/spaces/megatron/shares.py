@@ -1,0 +1,84 @@
+"""Where the seconds of a plan for Megatron-LM come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs.launch_floor import time_origins
+from ilp_planner.costs.layer_shares import step_origin
+from ilp_planner.profiles.shares import LINKS, Tally
+from ilp_planner.profiles.table import Origin, Provenance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.groups import PlanCost
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.megatron.ranks import RankCosts
+
+COMPUTE, AGAIN, SENDING = "compute", "recomputation", "sending to the next stage"
+
+
+def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
+    """Return the seconds of an iteration.
+
+    The slowest rank counts with every micro-batch and each other one once. Without a profile
+    everything is an estimate; with one, the layers are its own, and recomputation where it says
+    what a forward pass takes (otherwise it is a third of both, an extrapolation). So are optimiser
+    steps that it has, and the messages of links that it has measured.
+    """
+    tally = Tally()
+    loads = [
+        sum(stage.time for stage in cost.stages[rank :: plan.ranks]) for rank in range(plan.ranks)
+    ]
+    slowest = loads.index(max(loads))
+    for number, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
+        rank = number % plan.ranks
+        weight = 1 / plan.virtual
+        weight += plan.micro_batches - 1 / plan.virtual if rank == slowest else 0.0
+        terms = dict(found.time_terms)
+        if ranks.profile is not None:
+            key = ranks.slowest(ranks.kinds[rank])
+            row = ranks.row(ranks.profile, key)
+            parts = [
+                (origin, float(seconds[stage.start : stage.stop].sum()))
+                for origin, seconds in time_origins(ranks.profile, key, row)
+            ]
+            total = sum(seconds for _, seconds in parts)
+            for origin, seconds in parts if total > 0 else ():
+                share = seconds / total
+                tally.add(origin, weight * share * terms[COMPUTE])
+                again = (
+                    Origin(Provenance.EXTRAPOLATED) if key not in ranks.profile.forward else origin
+                )
+                tally.add(again, weight * share * terms[AGAIN])
+            terms = {name: spent for name, spent in terms.items() if name not in (COMPUTE, AGAIN)}
+        tally.add(ranks.transfer_origin(rank), weight * terms.pop(SENDING))
+        tally.add(LINKS, weight * sum(terms.values()))
+    tally.add(ranks.constant_origin(), ranks.constant)
+    _add_sync(tally, ranks, plan)
+    return tally
+
+
+def _add_sync(tally: Tally, ranks: RankCosts, plan: GroupPlan) -> None:
+    """Count the rings and the optimiser's step of the rank that takes longest for both."""
+    slowest, longest = 0, -1.0
+    for rank, kind in enumerate(ranks.kinds):
+        fixed, each = ranks.sync(kind)
+        seconds = fixed + _held(each, plan, rank)
+        if seconds > longest:
+            slowest, longest = rank, seconds
+    kind = ranks.kinds[slowest]
+    for ring in ranks.rings(kind):
+        size = _held(ring.sizes, plan, slowest)
+        tally.add(ring.origin(size), ring.latency + ring.per_byte * size)
+    origin = LINKS
+    if ranks.profile is not None:
+        origin = step_origin(ranks.profile, plan, slowest, ranks.network.cluster)
+    tally.add(origin, _held(ranks.step(kind), plan, slowest))
+
+
+def _held(each: NDArray[np.float64], plan: GroupPlan, rank: int) -> float:
+    """Return the sum over the elements of a pipeline rank."""
+    return sum(float(each[s.start : s.stop].sum()) for s in plan.stages[rank :: plan.ranks])

@@ -1,0 +1,105 @@
+"""What no plan of a variant undercuts, by arithmetic, and which variants memory rules out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.spaces.megatron.memory import most_layers
+from ilp_planner.spaces.megatron.partition import INFINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
+
+MOST_FIGURES = 4_000_000  # of memory at once
+
+
+def variant_bound(part: MegatronPart, variant: Variant) -> float:
+    """Return seconds that no plan of a variant undercuts, memory aside.
+
+    What ranks compute together is at least every element's time on the fastest kind of rank,
+    and the slowest rank takes at least its share of that (`_slowest`).
+    """
+    if not part.fits_at_all:
+        return INFINITE
+    again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
+    kind = {"selective": 2, "full": 1}.get(again.granularity, 0)
+    block = again.layers if again.method == "block" else 0
+    sends = np.array(part.sends(v))
+    total, least_again = part.least_work[kind if not block else 0]
+    slowest = _slowest(part, kind, block, sends)
+    if block:
+        # However its layers are spread over virtual stages, a rank that has the mean, or more,
+        # computes so many again.
+        total += min(block, -(-part.costs.model.layers // pp)) * least_again
+    weight = v * part.micro_batches - 1
+    syncs = part.syncs.min(axis=0)
+    sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
+    seconds = (weight * slowest + total + sends.sum()) / v + sync + part.ranks.constant
+    return float(seconds)
+
+
+def _slowest(part: MegatronPart, kind: int, block: int, sends: NDArray[np.float64]) -> float:
+    """Return seconds of a micro-batch that the slowest rank takes at least.
+
+    Within tau seconds, a rank computes at most what takes (tau - sending) * s on the fastest
+    kind of rank, with s the best ratio that any element has there; and whole layers. All ranks
+    together must do all.
+
+    Parameters
+    ----------
+    kind: row of `elements` that is computed again, 0 for none. block: or only the first so many
+        layers of every virtual stage.
+    """
+    row = part.rank_rows
+    times = part.elements[:, 0].copy()
+    if kind and not block:
+        times[:, 1:-1] += part.elements[:, kind, 1:-1]
+    fastest = times.min(axis=0)
+    speed = (fastest / times).max(axis=1)[row]
+    mean = float((fastest.sum() + (speed * sends).sum()) / speed.sum())
+    layer = times[:, 1:-1].min(axis=1)
+    more = part.elements[:, 1, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+    steps = np.arange(1, part.costs.model.layers + 1)
+    took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
+    pairs, count = np.unique(np.stack((row, sends)), axis=1, return_counts=True)
+    rows = pairs[0].astype(np.int64)
+    ends = took[rows] + pairs[1][:, None]  # when a rank can have had so many layers
+    moments = np.sort(ends, axis=None)
+    low, high = 0, moments.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        limit = moments[middle]
+        if ((ends <= limit).sum(axis=1) * count).sum() >= steps[-1]:
+            high = middle
+        else:
+            low = middle + 1
+    return max(mean, float(moments[low]), float(fastest.max()))
+
+
+def hopeless(part: MegatronPart, variants: Sequence[Variant]) -> set[Variant]:
+    """Return the variants whose ranks cannot hold all layers together, however they are cut."""
+    groups: dict[tuple[int, str, str], list[Variant]] = {}
+    for variant in variants:
+        again = variant.recompute
+        key = variant.virtual, again.granularity, again.method
+        groups.setdefault(key, []).append(variant)
+    found: set[Variant] = set()
+    for (_, _, method), group in groups.items():
+        if not part.spread(group[0]):
+            continue
+        parts = part.memory(group[0])
+        step = max(1, MOST_FIGURES // (part.degrees.pp * 40 * part.costs.model.layers))
+        for begin in range(0, len(group), step):
+            some = group[begin : begin + step]
+            blocks = [v.recompute.layers for v in some] if method == "block" else []
+            held = most_layers(parts, part.limits, blocks).sum(axis=1)
+            too_few = (held < part.costs.model.layers).tolist()
+            found |= {v for v, few in zip(some, too_few, strict=True) if few}
+    return found

@@ -1,0 +1,259 @@
+"""The search for a plan of operators, and its proof.
+
+Outer enumeration over the micro-batch size, best bound first. Each part is bounded without memory,
+then by the bounds of its stages; what these leave open is a stage graph. The cheapest path of that
+graph is a bound. Its stages are solved exactly and put back, until the cheapest path is made of
+exact stages: then it is the optimum of its part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NoReturn
+
+from ilp_planner.coverage import describe_plans
+from ilp_planner.errors import PlannerError, SolverError, interruptible
+from ilp_planner.evaluate import Evaluation, evaluate
+from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
+from ilp_planner.plan import Plan
+from ilp_planner.result import Result, Status, Stop
+from ilp_planner.search.confirm import ROOM, LastProblem
+from ilp_planner.search.state import OutOfTimeError, SearchState
+from ilp_planner.solvers import registry
+from ilp_planner.solvers.chain_dp import ChainDP
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.bounds.part import Part
+    from ilp_planner.graph import StageGraph
+    from ilp_planner.problem import Problem
+    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+
+FIRST_SLACK = 0.02
+"""How far above the bound plans are looked for first; doubled when there are none."""
+DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
+LAST_SLACK = 8.0
+LOCATE_FACTOR = 2.0
+LOCATE_LAST = 16.0
+MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
+
+
+class Search(SearchState[Plan, Evaluation]):
+    """State of one solve."""
+
+    rounding = CLAIM_ROUNDING
+
+    def __init__(
+        self, problem: Problem, limits: Limits, solver: str, progress: Progress | None
+    ) -> None:
+        super().__init__(limits, solver, progress, problem.notes)
+        self.problem = problem
+        self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
+        self.first = self.backend
+        self.parts: list[Part] = []
+        self.reason = ""
+
+    @property
+    def bound(self) -> float:
+        """Seconds; no plan takes less. 0 until every part has been looked at."""
+        if len(self.parts) < len(self.problem.micro_batches):
+            return 0.0
+        return min(part.bound for part in self.parts)
+
+    # ---- the search -----------------------------------------------------------------------------
+
+    def outcome(self) -> Result:
+        """Search, and put together what is known however the search ends."""
+        try:
+            with interruptible():
+                stop = self.run()
+                self.confirm()
+        except KeyboardInterrupt:
+            stop = Stop.USER
+        return self.result(stop)
+
+    def run(self) -> Stop:
+        """Work until proof, gap or time."""
+        from ilp_planner.bounds.part import Part
+
+        try:
+            for micro_batch in self.problem.micro_batches:
+                self.check_time()
+                part = Part(self.problem, micro_batch, self.limits.workers)
+                part.bound_by_work()
+                self.parts.append(part)
+            return self.work() if self.locate() else Stop.PROOF
+        except OutOfTimeError:
+            return Stop.TIME
+
+    def work(self) -> Stop:
+        """Look for plans a little above the bound, and prove that there are none below."""
+        slack = FIRST_SLACK
+        while self.bound < NEVER:
+            # never far above the bound, however poor the incumbent: little is left open
+            guess = self.bound * (1 + slack) if slack < LAST_SLACK else NEVER
+            self.search_below(guess)
+            if self.gap_reached() or guess >= self.objective:
+                break
+            if self.plan is None:
+                if slack > DOUBTFUL_SLACK and self.nothing_fits():
+                    break
+                slack *= 2
+        short = self.plan is not None and not self.proved()
+        return Stop.GAP if short and self.limits.gap > 0 else Stop.PROOF
+
+    def locate(self) -> bool:
+        """Bound every part roughly, with memory, until one of them seems to hold a plan.
+
+        Returns False when nothing fits.
+        """
+        factor = LOCATE_FACTOR
+        while self.bound < NEVER:
+            guess = self.bound * factor if factor < LOCATE_LAST else NEVER
+            for part in sorted(self.parts, key=lambda p: p.bound):
+                if part.bound < guess:
+                    self.check_time()
+                    part.bound_by_stages(guess, coarse=True)
+                    self.report()
+            if self.bound < guess:
+                return True
+            factor *= LOCATE_FACTOR
+            if factor >= LOCATE_LAST and self.nothing_fits():
+                return False
+        return not self.nothing_fits()
+
+    def search_below(self, guess: float) -> None:
+        """Close every part up to `guess` seconds, or up to the incumbent once there is one."""
+        for part in sorted(self.parts, key=lambda p: p.bound):
+            part.closed = False
+            if part.bound < min(guess, self.objective):
+                self.check_time()
+                part.bound_by_stages(min(guess, self.objective))
+                self.report()
+        while not self.gap_reached():
+            cutoff = min(guess, self.objective)
+            left = [p for p in self.parts if not p.closed and p.bound < cutoff * (1 - PROVED)]
+            if not left:
+                return
+            self.refine(min(left, key=lambda p: p.bound), cutoff)
+
+    def refine(self, part: Part, cutoff: float) -> None:
+        """Work on one part until it is closed, another one has the least bound, or a better plan
+        is found."""
+        others = min((p.bound for p in self.parts if p is not part and not p.closed), default=NEVER)
+        cutoff = min(cutoff, part.ceiling)
+        graph = part.expand(cutoff).graph
+        path: tuple[int, ...] = ()
+        while True:
+            self.check_time()
+            solution = self.cheapest(graph, path)
+            part.raise_bound(min(solution.bound, cutoff), solution.solver)
+            path = solution.path
+            if solution.stopped_by is Stop.USER:
+                self.last_words(part, path)
+            self.report()
+            if not path or solution.objective >= cutoff:
+                part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+                return
+            self.check_time()
+            learned = part.refine(path, self.seconds_left)
+            better = self.take(part, path)
+            if not learned:  # the cheapest path is as fast as its bounds say
+                part.closed = solution.status is Status.OPTIMAL
+            better |= self.take(part, part.best_known_path(self.objective))
+            if better or part.closed or self.gap_reached() or part.bound > others:
+                return
+
+    def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
+        """Return the cheapest path of a graph.
+
+        `auto` gives to CP-SAT what the DP leaves open; a backend that fails is replaced by the DP.
+        """
+        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0), gap=0.0)
+        try:
+            solution = self.backend.solve(graph, limits, hint=tuple(hint))
+            if self.solver == "auto" and solution.status is Status.UNKNOWN:
+                self.backend = registry.get("cp-sat")
+                solution = self.backend.solve(graph, limits, hint=tuple(hint))
+        except (PlannerError, RuntimeError, ValueError, OSError, ImportError) as error:
+            if self.backend.name == "dp":
+                raise
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self.notes.append(f"{self.backend.name} failed ({reason}); chain DP alone went on")
+            self.backend = registry.get("dp")
+            solution = self.backend.solve(graph, limits, hint=tuple(hint))
+        return solution
+
+    def last_words(self, part: Part, path: tuple[int, ...]) -> NoReturn:
+        """Keep the plan along the best path that an interrupted solver had.
+
+        Raises
+        ------
+        KeyboardInterrupt: always.
+        """
+        if path:
+            part.refine(path, 0.0)
+            self.take(part, path)
+        raise KeyboardInterrupt
+
+    def take(self, part: Part, path: Sequence[int]) -> bool:
+        """Judge the plan along a path, and keep it when it is better than the incumbent."""
+        claim = part.known_time(path)
+        if not claim < min(self.objective, NEVER):
+            return False
+        plan = part.plan(path)
+        evaluation = evaluate(self.problem, plan)
+        found = evaluation.iteration_time
+        if evaluation.legal and abs(found - claim) > CLAIM_ROUNDING * found:
+            raise SolverError(f"the search claims {claim!r} s for a plan that takes {found!r} s")
+        return self.keep(plan, evaluation, self.bound)
+
+    def nothing_fits(self) -> bool:
+        """Tell whether memory alone rules out every plan, and remember why."""
+        from ilp_planner.bounds.memory import explain_infeasible
+
+        if not self.reason:
+            self.reason = explain_infeasible(self.problem, self.parts)
+        if not self.reason:
+            return False
+        for part in self.parts:
+            part.raise_bound(NEVER, "memory")
+        return True
+
+    def confirm(self) -> None:
+        """Let CP-SAT solve what the proof leaves open, where it was not at work already."""
+        if self.backend is self.first:
+            super().confirm()
+
+    def last_problem(self, plan: Plan) -> LastProblem | None:
+        """Return what is open of the plan's part; what is not known exactly there can be learned.
+
+        The part keeps to stages of plans below the last cutoff. Where that leaves out the plan
+        itself, what the certificate says is solved anew.
+        """
+        from ilp_planner.bounds.paths import best_path
+        from ilp_planner.certificate import plan_graph
+
+        part = next(p for p in self.parts if p.micro_batch == plan.micro_batch)
+        graph = part.expand(self.objective * (1 + ROOM)).graph
+        path, value = best_path(graph)
+        if path and value <= self.objective * (1 + CLAIM_ROUNDING):
+            return LastProblem(graph=graph, learn=lambda p: part.refine(p, self.seconds_left))
+        certificate = {"parts": [part.record()]}
+        return LastProblem(graph=plan_graph(self.problem, certificate, plan), relaxed=True)
+
+    # ---- the outcome ----------------------------------------------------------------------------
+
+    def result(self, stop: Stop) -> Result:
+        """Put together what is known."""
+        if self.plan is None and self.bound >= NEVER and not self.nothing_fits():
+            self.reason = (
+                "nothing fits: in every pipeline some stage needs more than the limit of "
+                f"{format_bytes(self.problem.memory_limit)} (stages searched exactly)"
+            )
+        known = self.conclusion(stop, self.parts)
+        infeasible = known["status"] is Status.INFEASIBLE
+        reason = self.reason if infeasible else ""
+        return Result(**known, among=describe_plans(self.problem), reason=reason)

@@ -1,0 +1,274 @@
+"""Every plan of the planner's space on tiny clusters, without a line of its search."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.layers import layer_costs
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.group_problem import GroupProblem
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Counts = tuple[tuple[int, ...], ...]
+"""Of each device type and each of its nodes: replicas."""
+
+
+# ---- the space ----------------------------------------------------------------------------------
+
+
+def cheapest(problem: GroupProblem) -> tuple[float, GroupPlan | None]:
+    """Return the least seconds of a legal plan of the space, and the plan; inf and None without."""
+    best, chosen = np.inf, None
+    for plan in every_plan(problem):
+        seconds = problem.costs.plan_cost(plan, problem.cluster).iteration_time
+        if seconds < best and evaluate_groups(problem, plan).legal:
+            best, chosen = seconds, plan
+    return best, chosen
+
+
+def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
+    """Yield every plan with packed placements, whatever memory says."""
+    layers = len(problem.costs.layers)
+    for batches in problem.micro_batches:
+        ways = group_ways(problem, batches)
+        for stages in range(1, min(problem.max_stages, layers) + 1):
+            rows = list(seatings(problem.cluster, ways, stages))
+            for cuts in itertools.combinations(range(1, layers), stages - 1):
+                ends = (0, *cuts, layers)
+                for row in rows:
+                    yield GroupPlan(
+                        model=problem.model,
+                        global_batch=problem.global_batch,
+                        micro_batches=batches,
+                        stages=tuple(
+                            GroupStage(start=ends[s], stop=ends[s + 1], replicas=replicas)
+                            for s, replicas in enumerate(row)
+                        ),
+                    )
+
+
+def group_ways(
+    problem: GroupProblem, batches: int
+) -> list[tuple[GroupOption, tuple[int, ...], list[Counts]]]:
+    """Return every (option, samples of its replicas, packed counts on an empty cluster)."""
+    cluster, costs = problem.cluster, problem.costs
+    samples = problem.global_batch // batches
+    known = costs.degrees()
+    found = []
+    most = [range(count + 1) for count in cluster.type_counts]
+    for tp in range(1, problem.max_tp + 1):
+        for replicas in itertools.product(*most):
+            names = [n for n, r in zip(cluster.type_names, replicas, strict=True) if r]
+            if not names or any(tp not in known.get(name, ()) for name in names):
+                continue
+            total = sum(replicas)
+            if len(names) == 1 and samples % total:
+                continue
+            option = GroupOption(tp, replicas)
+            table = costs.option_tables(option, batches, problem.global_batch, cluster)
+            shares = (samples // total,) * total if len(names) == 1 else None
+            if shares is None:
+                shares = table.samples if table is not None else ()
+            if not shares or min(shares) < 1:
+                continue
+            counts = list(packed_counts(cluster, option))
+            if counts:
+                found.append((option, shares, counts))
+    return found
+
+
+def packed_counts(cluster: ClusterSpec, option: GroupOption) -> Iterator[Counts]:
+    """Yield the ways to put replicas on nodes: at most one node of each type that is used has room
+    for another one, by its size."""
+    per_type = []
+    for name, count in zip(cluster.type_names, option.replicas, strict=True):
+        sizes = cluster.node_sizes(name)
+        seats = [range(min(count, size // option.tp) + 1) for size in sizes]
+        per_type.append(
+            [
+                row
+                for row in itertools.product(*seats)
+                if sum(row) == count
+                and sum(
+                    n > 0 and (n + 1) * option.tp <= size
+                    for n, size in zip(row, sizes, strict=True)
+                )
+                <= 1
+            ]
+        )
+    yield from itertools.product(*per_type)
+
+
+def per_type(shares: Sequence[int], option: GroupOption) -> list[tuple[int, ...]]:
+    """Return the shares of the replicas of each type."""
+    rest = iter(shares)
+    return [tuple(itertools.islice(rest, count)) for count in option.replicas]
+
+
+def shared(
+    shares: Sequence[int], counts: Sequence[int], node: int = 0
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield every way to give replicas on nodes their shares, as (node, share) each."""
+    if not counts:
+        yield ()
+        return
+    for here in set(itertools.combinations(sorted(shares), counts[0])):
+        rest = sorted((Counter(shares) - Counter(here)).elements())
+        for others in shared(rest, counts[1:], node + 1):
+            yield (*((node, share) for share in here), *others)
+
+
+def seatings(
+    cluster: ClusterSpec,
+    ways: Sequence[tuple[GroupOption, tuple[int, ...], list[Counts]]],
+    stages: int,
+) -> Iterator[tuple[tuple[Replica, ...], ...]]:
+    """Yield the replicas of so many stages in a row, on devices that no other one uses."""
+    nodes = [
+        [v for v, kind in enumerate(cluster.node_types) if kind == name]
+        for name in cluster.type_names
+    ]
+    devices: list[list[int]] = [[] for _ in cluster.node_types]
+    for device, node in enumerate(cluster.node_of):
+        devices[node].append(device)
+
+    def grow(left: int, used: tuple[int, ...]) -> Iterator[tuple[tuple[Replica, ...], ...]]:
+        if left == 0:
+            yield ()
+            return
+        for option, shares, ways_to_sit in ways:
+            for counts in ways_to_sit:
+                for rows in itertools.product(
+                    *(
+                        shared(part, row)
+                        for part, row in zip(per_type(shares, option), counts, strict=True)
+                    )
+                ):
+                    taken, replicas = list(used), []
+                    for kind, row in enumerate(rows):
+                        for at, share in row:
+                            node = nodes[kind][at]
+                            own = devices[node][taken[node] : taken[node] + option.tp]
+                            replicas.append((own, share))
+                            taken[node] += option.tp
+                    if all(n <= len(devices[v]) for v, n in enumerate(taken)):
+                        stage = tuple(Replica(devices=tuple(d), samples=x) for d, x in replicas)
+                        for rest in grow(left - 1, tuple(taken)):
+                            yield (stage, *rest)
+
+    yield from grow(stages, (0,) * len(devices))
+
+
+# ---- instances ----------------------------------------------------------------------------------
+
+
+def random_problem(
+    seed: int, *, links: str = "", sizes: Sequence[int] = (1, 2, 3, 4), devices: int = 5
+) -> GroupProblem:
+    """Draw a tiny problem: unequal nodes, missing rows, tight memory.
+
+    Parameters
+    ----------
+    links: `flat` (all alike, also inside nodes), `one`, `pairs` or `matrix`; any when empty.
+    devices: at most that many.
+    """
+    random = np.random.default_rng(seed)
+    names = ("fast", "mid", "slow")[: random.integers(1, 4)]
+    nodes = [(name, int(random.choice(sizes))) for name in names]
+    nodes += [(str(random.choice(names)), int(random.choice(sizes))) for _ in range(3)]
+    while sum(size for _, size in nodes) > devices and len(nodes) > 1:
+        nodes.pop(int(random.integers(len(nodes))))
+    layers = int(random.integers(2, 5))
+    global_batch = int(random.choice([2, 4, 6]))
+    cluster = random_cluster(random, nodes, links or str(random.choice(KINDS)))
+    profile = random_profile(random, cluster.type_names, layers, global_batch)
+    whole = {
+        name: max(
+            float((profile.state[pair] + profile.activation[pair]).sum())
+            for pair in profile.state
+            if pair[0] == name
+        )
+        for name in cluster.type_names
+    }
+    limits = {name: whole[name] * float(random.choice([0.3, 0.5, 1.0, 4.0])) for name in whole}
+    return GroupProblem(
+        model="tiny",
+        cluster=cluster,
+        costs=layer_costs(profile, cluster, limits),
+        global_batch=global_batch,
+        micro_batches=tuple(b for b in range(1, global_batch + 1) if global_batch % b == 0),
+        memory_limits=limits,
+        max_stages=int(random.integers(2, 5)),
+        max_tp=4,
+    )
+
+
+KINDS = ("flat", "one", "pairs", "matrix")
+
+
+def random_cluster(
+    random: np.random.Generator, nodes: Sequence[tuple[str, int]], links: str
+) -> ClusterSpec:
+    """Draw the links between nodes (type, devices)."""
+    names = sorted({name for name, _ in nodes})
+
+    def link() -> Link:
+        rate = float(random.choice([1e9, 3e9, 1e10, 5e10, 2e11]))
+        return Link(bandwidth=rate, latency=float(random.choice([1e-6, 1e-4])))
+
+    across = link()
+    return ClusterSpec(
+        name="tiny",
+        device_types={
+            name: Device(name=name, memory=2**34, memory_bandwidth=1e12) for name in names
+        },
+        nodes=tuple(NodeGroup(device=name, devices=size) for name, size in nodes),
+        intra_node=across if links == "flat" else link(),
+        inter_node=across,
+        between={(a, b): link() for a, b in itertools.combinations_with_replacement(names, 2)}
+        if links == "pairs"
+        else {},
+        matrix=tuple(tuple(link() for _ in nodes) for _ in nodes) if links == "matrix" else (),
+    )
+
+
+def random_profile(
+    random: np.random.Generator, names: Sequence[str], layers: int, samples: int
+) -> LayerProfile:
+    """Draw rows for some tensor-parallel degrees and numbers of samples of every device type."""
+    base = random.uniform(1e-3, 3e-3, layers)
+    weights = random.uniform(1e8, 3e8, layers)
+    time, pairs = {}, []
+    for name in names:
+        slow = random.uniform(1, 4)
+        degrees = [tp for tp in (1, 2, 3, 4) if random.random() < (0.7, 0.6, 0.2, 0.4)[tp - 1]]
+        for tp in degrees or [1]:
+            pairs.append((name, tp))
+            rows = [x for x in range(1, samples + 1) if random.random() < 0.5]
+            for x in rows or [1]:
+                noise = random.uniform(0.8, 1.2, layers)
+                time[LayerKey(name, tp, x)] = slow * base * (0.3 + 0.7 * x / tp**0.8) * noise
+    size = float(random.choice([1e5, 3e6, 1e7]))
+    boundary = np.concatenate(([0.0], random.uniform(1, 4, layers - 1) * size, [0.0]))
+    return LayerProfile(
+        source="tiny",
+        layers=tuple(f"layer{i}" for i in range(layers)),
+        time=time,
+        state={(name, tp): 8 * weights / tp for name, tp in pairs},
+        activation={(name, tp): random.uniform(0.2, 4) * weights / tp for name, tp in pairs},
+        workspace={(name, tp): weights / 8 / tp for name, tp in pairs},
+        gradients=float(random.choice([1e-3, 2e-2, 1.0])) * weights,
+        boundary=boundary,
+        optimizer=dict.fromkeys(pairs, 1e-12 * weights),
+        measured=frozenset(time),
+    )

@@ -1,0 +1,169 @@
+"""What a proof leaves open has the plan's own time as its optimum, and CP-SAT finds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.errors import InfeasibleError, SolverError
+from ilp_planner.graph import StageGraph
+from ilp_planner.group_problem import GroupProblem
+from ilp_planner.result import Status
+from ilp_planner.search.confirm import MOST_ARCS, LastProblem, confirm
+from ilp_planner.search.group_search import GroupSearch
+from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
+from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.brute_force import BruteForce
+from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.registry import space_of
+from tests.amp_cases import clusters, profiles
+from tests.brute import random_problem
+from tests.megatron_cases import small_cluster, small_problem
+from tests.mixed_cases import room_problem
+from tests.tiny import problems
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+SAME = 1e-7  # relative
+
+
+def chain(*times: float, micro_batches: int = 4) -> StageGraph:
+    """Return a graph with one path."""
+    number = np.arange(len(times))
+    return StageGraph(
+        nodes=len(times) + 1,
+        sources=(0,),
+        sink=len(times),
+        operators=len(times),
+        micro_batches=micro_batches,
+        tail=number,
+        head=number + 1,
+        start=number,
+        stop=number + 1,
+        time=np.array(times),
+    )
+
+
+def check_last(problem: GroupProblem, *, exact: bool = True) -> None:
+    """Solve a problem of layers; its last problem, enumerated, has the same optimum."""
+    search = GroupSearch(problem, Limits(), "auto", None)
+    result = solve_groups(problem)
+    if result.plan is None:
+        assert result.status is Status.INFEASIBLE
+        return
+    assert result.status is Status.OPTIMAL
+    last = search.last_problem(result.plan)
+    assert last is not None
+    found = BruteForce().solve(last.graph, Limits()).objective + last.constant
+    assert found <= result.objective * (1 + SAME)
+    if exact:
+        assert not last.relaxed
+        assert found == pytest.approx(result.objective, rel=SAME)
+    same = found == pytest.approx(result.objective, rel=SAME)
+    assert result.confirmed_by == ("cp-sat" if same else "")
+    assert same or "not confirmed by cp-sat" in result.notes[-1]
+
+
+# ---- the spaces ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=20)
+@given(problems())
+def test_operators(problem: Problem) -> None:
+    result = solve(problem)
+    assume(result.plan is not None)
+    assert (result.confirmed_by, result.status) == ("cp-sat", Status.OPTIMAL)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6))
+def test_the_planners_own_space(seed: int) -> None:
+    check_last(random_problem(seed, devices=4), exact=False)
+
+
+def test_metis() -> None:
+    check_last(room_problem(cost_model="metis", space="metis"))
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_amp(data: st.DataObject) -> None:
+    cluster = data.draw(clusters())
+    profile = data.draw(profiles(cluster))
+    problem = GroupProblem(
+        model="drawn",
+        cluster=cluster,
+        costs=AmpCosts(profile=profile, repaired=data.draw(st.booleans())),
+        global_batch=4,
+        micro_batches=(1, 2, 4),
+        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
+        max_stages=9,
+        max_tp=2,
+        space="amp",
+    )
+    try:
+        problem_has_degrees = bool(space_of(problem).parts())
+    except InfeasibleError:
+        problem_has_degrees = False
+    assume(problem_has_degrees)
+    check_last(problem)
+
+
+@pytest.mark.parametrize("batch", [4, 8])
+@pytest.mark.parametrize("devices", [2, 4])
+def test_megatron(batch: int, devices: int) -> None:
+    check_last(small_problem(small_cluster(devices=devices), batch=batch))
+
+
+# ---- the answer ---------------------------------------------------------------------------------
+
+
+def test_the_same_optimum_confirms() -> None:
+    graph = chain(1.0, 3.0)
+    last = LastProblem(graph=graph, constant=2.0)
+    assert confirm(last, graph.path_time((0, 1)) + 2.0, 1e-9, Limits()) == ("cp-sat", "")
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_another_optimum_is_an_error(factor: float) -> None:
+    graph = chain(1.0, 3.0)
+    value = graph.path_time((0, 1))
+    with pytest.raises(
+        SolverError, match=rf"{value * factor!r} s optimal, cp-sat finds .* {value}"
+    ):
+        confirm(LastProblem(graph=graph), value * factor, 1e-9, Limits())
+
+
+def test_a_relaxed_program_below_the_plan_is_a_note() -> None:
+    graph = chain(1.0, 3.0)
+    value = graph.path_time((0, 1)) * 1.1
+    by, note = confirm(LastProblem(graph=graph, relaxed=True), value, 1e-9, Limits())
+    assert by == ""
+    assert "13 s" in note
+
+
+def test_what_can_be_learned_is_learned() -> None:
+    graph = chain(1.0, 3.0)
+
+    def learn(path: object) -> bool:
+        assert path == (0, 1)
+        graph.time[0] = 2.0
+        return True
+
+    assert confirm(LastProblem(graph=graph, learn=learn), 14.0, 1e-9, Limits()).by == "cp-sat"
+
+
+def test_what_is_large_is_left_alone() -> None:
+    last = LastProblem(graph=chain(*[1.0] * (MOST_ARCS + 1)))
+    assert "4,001 stage candidates are open" in confirm(last, 1.0, 1e-9, Limits()).note
+
+
+def test_no_time_is_said() -> None:
+    last = LastProblem(graph=chain(1.0))
+    assert "no time" in confirm(last, 4.0, 1e-9, Limits(seconds=0.0)).note

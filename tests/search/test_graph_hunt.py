@@ -1,0 +1,285 @@
+"""Heuristics on plan spaces of layers: legal plans, true bounds, nothing claimed that is not."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.errors import InfeasibleError, UsageError
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.group_problem import GroupProblem
+from ilp_planner.profiles.amp import read_amp
+from ilp_planner.result import Status, Stop
+from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
+from ilp_planner.search.graph_certificate import check_group_certificate
+from ilp_planner.search.graph_hunt import GraphHunt, find_group_plan, path_of_choices
+from ilp_planner.search.group_search import GroupSearch
+from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.chain_dp import ChainDP
+from ilp_planner.solvers.registry import HEURISTICS
+from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.amp.placement import place
+from ilp_planner.spaces.build import build_group_problem
+from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.placed_moves import neighbours
+from ilp_planner.spaces.registry import parts_of
+from tests import amp_cases
+from tests.megatron_cases import GIB, small_cluster, small_problem
+from tests.mixed_cases import room_problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FEW = Limits(starts=8, workers=1, seconds=60.0)
+every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
+
+
+def amp_problem(folder: Path, placement: str) -> GroupProblem:
+    """Return the problem of the small AMP file."""
+    experiment = read_amp(amp_cases.write(folder, amp_cases.content()))
+    return build_group_problem(
+        experiment.cluster,
+        experiment.profile,
+        model="gpt",
+        global_batch=experiment.global_batch,
+        cost_model="amp",
+        placement=placement,
+    )
+
+
+PROBLEMS = ("planner", "metis costs", "metis", "megatron", "megatron mixed", "amp", "amp free")
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request: pytest.FixtureRequest, tmp_path: Path) -> GroupProblem:
+    """Return a small problem of every space."""
+    made: dict[str, Any] = {
+        "planner": room_problem,
+        "metis costs": lambda: room_problem(cost_model="metis"),
+        "metis": lambda: room_problem(cost_model="metis", space="metis"),
+        "megatron": lambda: small_problem(batch=4, memory_limit=2.6 * GIB),
+        "megatron mixed": lambda: small_problem(small_cluster(1, 2, slow=1), batch=4),
+        "amp": lambda: amp_problem(tmp_path, "default"),
+        "amp free": lambda: amp_problem(tmp_path, "free"),
+    }
+    found: GroupProblem = made[request.param]()
+    return found
+
+
+@every_heuristic
+def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, problem: GroupProblem) -> None:
+    best = solve_groups(problem)
+    result = solve_groups(problem, limits=FEW, solver=solver)
+    assert result.plan is not None
+    assert result.solver == solver
+    verdict = evaluate_groups(problem, result.plan)
+    assert verdict.legal
+    assert verdict.iteration_time == result.objective
+    assert result.bound == pytest.approx(best.bound, rel=1e-6)
+    assert best.objective * (1 - 1e-9) <= result.objective <= 1.1 * best.objective
+    assert (result.status is Status.OPTIMAL) == (result.gap == 0)
+    assert any(note.startswith(f"{solver}: a heuristic from 8 starts") for note in result.notes)
+    assert check_group_certificate(problem, result.certificate).holds
+
+
+@every_heuristic
+@settings(max_examples=10)
+@given(st.data())
+def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
+    solver: str, data: st.DataObject
+) -> None:
+    cluster = data.draw(amp_cases.clusters())
+    costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
+    problem = GroupProblem(
+        model="drawn",
+        cluster=cluster,
+        costs=costs,
+        global_batch=4,
+        micro_batches=(1, 2, 4),
+        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
+        max_stages=9,
+        max_tp=2,
+        space="amp",
+        placement="free",
+    )
+    try:
+        optimum = place(costs, cluster, 4, max_tp=2).plan.cost
+    except InfeasibleError:
+        return
+    found = find_group_plan(problem, Limits(starts=1, workers=1), solver)
+    assert found.bound <= optimum * (1 + 1e-9)
+    assert optimum * (1 - 1e-9) <= found.objective <= 1.1 * optimum
+
+
+@pytest.mark.parametrize("memory", [2.6, 80.0])
+@every_heuristic
+def test_one_start_is_enough_for_small_degrees(solver: str, memory: float) -> None:
+    problem = small_problem(batch=8, memory_limit=memory * GIB)
+    found = find_group_plan(problem, Limits(starts=1, workers=1), solver)
+    assert found.objective <= 1.02 * solve_groups(problem).objective
+
+
+@every_heuristic
+def test_ctrl_c_between_tables_of_candidates_is_the_users(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def interrupted(*columns: object) -> None:
+        calls.append(columns)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("ilp_planner.spaces.groups.candidates.drop_dominated", interrupted)
+    result = solve_groups(room_problem(), limits=FEW, solver=solver)
+    assert len(calls) == 9
+    assert result.stopped_by is Stop.USER
+    assert result.status is Status.UNKNOWN
+
+
+def test_groups_of_one_type_are_looked_at_first() -> None:
+    problem = room_problem()
+    alone, every = PlannerPart(problem, 4, alone=True), PlannerPart(problem, 4)
+    options = [o for o in every.catalogue.options if sum(n > 0 for n in o.replicas) == 1]
+    assert list(alone.catalogue.options) == options
+    assert len(options) < len(every.catalogue.options)
+
+
+def test_micro_batches_without_a_plan_of_one_type_are_looked_at_too() -> None:
+    """There, devices of several types may be the only way."""
+    search = GroupSearch(room_problem(), FEW, "gradient", None)
+    hunt = GraphHunt(search, search.states)
+    hunt.look_where({0: 1.0})
+    assert len(search.states) > 1
+    assert hunt.looked.keys() == set(range(len(search.states)))
+
+
+@every_heuristic
+def test_a_seed_gives_the_same_plan(solver: str) -> None:
+    problem = room_problem()
+    one, other = (find_group_plan(problem, Limits(starts=4, seed=5), solver) for _ in range(2))
+    assert one.plan == other.plan
+
+
+@every_heuristic
+def test_without_time_nothing_is_claimed(solver: str, problem: GroupProblem) -> None:
+    result = solve_groups(problem, limits=Limits(seconds=0.0, starts=2), solver=solver)
+    best = solve_groups(problem)
+    assert result.bound <= best.objective * (1 + 1e-9)
+    assert result.objective >= best.objective * (1 - 1e-9)
+    assert result.stopped_by is (Stop.PROOF if result.status is Status.OPTIMAL else Stop.TIME)
+
+
+@every_heuristic
+def test_an_interrupt_keeps_the_plan(solver: str, problem: GroupProblem) -> None:
+    def interrupt(objective: float, bound: float) -> None:
+        if math.isfinite(objective):
+            raise KeyboardInterrupt
+
+    result = solve_groups(problem, limits=FEW, solver=solver, progress=interrupt)
+    assert result.plan is not None
+    assert result.stopped_by is Stop.USER
+
+
+@every_heuristic
+def test_nothing_that_fits_is_proved(solver: str) -> None:
+    result = solve_groups(room_problem(memory_limit=1000.0), limits=FEW, solver=solver)
+    assert result.status is Status.INFEASIBLE
+    assert result.reason
+
+
+@every_heuristic
+def test_a_space_without_parts_is_proved_empty(solver: str) -> None:
+    problem = room_problem(cost_model="metis", space="metis", memory_limit=1000.0)
+    result = solve_groups(problem, limits=FEW, solver=solver)
+    assert result.status is Status.INFEASIBLE
+    assert result.plan is None
+
+
+def test_the_best_plans_in_order_take_a_proof() -> None:
+    with pytest.raises(UsageError, match="top: found 3 with `solver=anneal`, a heuristic"):
+        solve_groups(room_problem(), solver="anneal", top=3)
+
+
+# ---- choices ------------------------------------------------------------------------------------
+
+
+def test_near_choices_differ_in_little() -> None:
+    rows = [(a, b, c) for a in range(4) for b in range(4) for c in range(4)]
+    nearness, random = Nearness(rows), np.random.default_rng(0)
+    drawn = [rows[nearness.draw(21, random)] for _ in range(500)]
+    differing = [sum(x != y for x, y in zip(row, rows[21], strict=True)) for row in drawn]
+    assert 0 not in differing
+    assert differing.count(1) > differing.count(3)
+    assert Nearness(rows[:1]).draw(0, random) == 0
+
+
+class Valley:
+    """Numbers on a ring; the lowest is far from most."""
+
+    def __init__(self) -> None:
+        self.looked: list[int] = []
+
+    def draw(self, random: np.random.Generator) -> int:
+        return int(random.integers(400))
+
+    def near(self, choice: int, random: np.random.Generator) -> int:
+        return (choice + int(random.choice([-3, -1, 1, 3]))) % 400
+
+    def least(self, choice: int) -> float:
+        return 0.5
+
+    def cost(self, choice: int) -> float:
+        self.looked.append(choice)
+        return math.inf if choice % 7 == 3 else 1.0 + abs(choice - 123) / 100
+
+
+@pytest.mark.parametrize("starts", [1, 3, 16])
+def test_annealing_finds_the_lowest_and_looks_once_at_each(starts: int) -> None:
+    valley = Valley()
+    best = ChoiceAnnealing(valley, Limits(starts=starts), lambda: True).run()
+    assert best == 123
+    assert len(valley.looked) == len(set(valley.looked))
+
+
+def test_annealing_without_a_plan_finds_none() -> None:
+    class Nothing(Valley):
+        def cost(self, choice: int) -> float:
+            return math.inf
+
+    assert ChoiceAnnealing(Nothing(), Limits(starts=2), lambda: True).run() is None
+
+
+def test_a_row_of_candidates_is_a_path_again() -> None:
+    part = parts_of(room_problem())[2]
+    opened = part.explicit(part.graph(np.inf, None))
+    assert opened is not None
+    path = ChainDP().solve(opened.graph, Limits()).path
+    choices = opened.choice[list(path)].tolist()
+    found = path_of_choices(opened, choices)
+    assert opened.choice[list(found)].tolist() == choices
+    assert opened.graph.is_path(found)
+    assert path_of_choices(opened, choices[1:]) == ()
+
+
+def test_neighbours_of_a_plan_cover_all_layers_with_the_same_devices() -> None:
+    part = parts_of(room_problem())[2]
+    assert isinstance(part, PlannerPart)
+    opened = part.explicit(part.graph(np.inf, None))
+    assert opened is not None
+    candidates = part.catalogue.stages
+    for path in ([0], list(ChainDP().solve(opened.graph, Limits()).path)):
+        choices = opened.choice[path].tolist()
+        used = part.catalogue.use[candidates.option[choices]].sum(axis=0)
+        first, last = int(candidates.start[choices[0]]), int(candidates.stop[choices[-1]])
+        for near in neighbours(part, choices):
+            rows = list(near)
+            assert candidates.start[rows].tolist() == [first, *candidates.stop[rows[:-1]].tolist()]
+            assert candidates.stop[rows[-1]] == last
+            assert (part.catalogue.use[candidates.option[rows]].sum(axis=0) == used).all()

@@ -1,0 +1,53 @@
+"""The best plans that differ in more than cuts, against a list of all plans."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.plan import GroupPlan
+from ilp_planner.search.group_solve import solve_groups
+from tests.brute import every_plan, random_problem
+
+
+def shape(plan: GroupPlan, problem) -> tuple[object, ...]:
+    types = problem.cluster.type_of
+    return (
+        plan.micro_batches,
+        tuple(
+            (stage.tp, tuple(sorted(types[r.devices[0]] for r in stage.replicas)))
+            for stage in plan.stages
+        ),
+    )
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), top=st.integers(2, 5))
+def test_the_listed_families_are_the_best_ones(seed, top):
+    # flat links: where groups sit makes no difference, and every family has one best time
+    problem = random_problem(seed, links="flat", devices=4)
+    best: dict[object, float] = {}
+    for plan in every_plan(problem):
+        seconds = problem.costs.plan_cost(plan, problem.cluster).iteration_time
+        known = best.get(shape(plan, problem), math.inf)
+        if seconds < known and evaluate_groups(problem, plan).legal:
+            best[shape(plan, problem)] = seconds
+    result = solve_groups(problem, top=top)
+    if not best:
+        assert result.plan is None
+        return
+    expected = sorted(best.values())[:top]
+    found = [entry.evaluation.iteration_time for entry in result.ranking]
+    assert found == sorted(found)
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert len({shape(entry.plan, problem) for entry in result.ranking}) == len(found)
+    for entry in result.ranking:
+        assert entry.evaluation.legal
+        assert entry.bound <= entry.evaluation.iteration_time * (1 + 1e-9)
+
+
+def test_one_plan_needs_no_list():
+    result = solve_groups(random_problem(3, links="flat", devices=4))
+    assert result.ranking == ()

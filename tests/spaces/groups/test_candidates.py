@@ -1,0 +1,33 @@
+"""The candidates that are left out: only those that another one beats in everything."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.spaces.groups.candidates import drop_dominated
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 30))
+def test_what_is_dropped_is_beaten_by_one_that_is_kept(seed: int, size: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def few(*shape: int) -> np.ndarray:
+        return random.integers(0, 3, shape)  # ties
+
+    extra, in_flight, kind = few(size).astype(float), few(size), random.integers(0, 2, size)
+    use, seconds = few(size, 2), few(size, 2).astype(float)
+    better = np.array([[True, False], [random.random() < 0.5, True]])
+    keep = np.ones(size, np.bool_)
+    drop_dominated(extra, in_flight, kind, use, seconds, better, keep)
+
+    def beats(a: int, b: int) -> bool:
+        """Tell whether a is as good as b, which comes after it: it is not faster."""
+        as_good = extra[a] <= extra[b] and in_flight[a] >= in_flight[b] and a < b
+        as_good &= (use[a] <= use[b]).all() and (seconds[a] <= seconds[b]).all()
+        return bool(as_good and better[kind[a], kind[b]])
+
+    for b in range(size):
+        assert keep[b] != any(keep[a] and beats(a, b) for a in range(size))

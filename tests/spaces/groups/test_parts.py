@@ -1,0 +1,177 @@
+"""The planner's own space: solved plans against every plan, one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.resource_paths import search_resource_paths
+from ilp_planner.bounds.resource_prices import PricedGraph
+from ilp_planner.costs.groups import GroupOption
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.group_problem import GroupProblem
+from ilp_planner.result import Status
+from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.spaces.groups.graphs import LEVELS
+from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.specs.metis_cluster import metis_cluster_spec
+from tests.brute import cheapest, random_problem
+from tests.metis_cases import synthetic_costs
+
+SEEDS = st.integers(0, 2**32 - 1)
+FEW = settings(max_examples=30)
+
+
+def solved(problem: GroupProblem, best: float, **options: str) -> None:
+    """Solve, and compare with the least seconds of all plans."""
+    result = solve_groups(problem, **options)
+    assert result.bound <= best * (1 + 1e-9)
+    if np.isinf(best):
+        assert result.status is Status.INFEASIBLE
+        assert result.plan is None
+        return
+    assert result.plan is not None
+    assert evaluate_groups(problem, result.plan).legal
+    assert result.objective == pytest.approx(best, rel=1e-6)
+    assert result.gap <= 1e-6
+    assert result.status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
+@FEW
+@given(seed=SEEDS)
+def test_the_optimum_of_every_plan(links: str, seed: int) -> None:
+    problem = random_problem(seed, links=links)
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_the_optimum_on_more_devices(seed: int) -> None:
+    problem = random_problem(seed, devices=7)
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+@pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "milp", "pulp"])
+@pytest.mark.parametrize("seed", [1, 4, 7, 18, 22])
+def test_every_solver_finds_it(solver: str, seed: int) -> None:
+    problem = random_problem(seed, devices=6)
+    best, _ = cheapest(problem)
+    solved(problem, best, solver=solver)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_optimum_under_another_cost_model(seed: int) -> None:
+    """Metis's costs in the planner's space: other groups than Metis has, idle devices too."""
+    counts = [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}][seed % 4]
+    memory = [1000.0, 9.0, 6.0][seed % 3]
+    costs = synthetic_costs(counts, 2 + seed % 3, memory=memory, least_sync=-8.0, seed=seed)
+    cluster = metis_cluster_spec(costs.formulas.cluster)
+    problem = GroupProblem(
+        model="made-up",
+        cluster=cluster,
+        costs=costs,
+        global_batch=6,
+        micro_batches=(1, 2, 3, 6),
+        memory_limits={n: float(cluster.device_types[n].memory) for n in cluster.type_names},
+        max_stages=4,
+        max_tp=2,
+    )
+    best, _ = cheapest(problem)
+    solved(problem, best)
+
+
+@FEW
+@given(seed=SEEDS)
+def test_no_graph_loses_a_plan(seed: int) -> None:
+    """The outline is a relaxation; the explicit graph says what the one with a context says."""
+    problem = random_problem(seed, devices=6)
+    for batches in problem.micro_batches:
+        part = PlannerPart(problem, batches)
+        opened = part.graph(np.inf, None)
+        best = search_resource_paths(opened.graph, opened.context)
+        outline = part.outline(np.inf)
+        assert outline is not None
+        bounds = [i.bound for i in PricedGraph(outline.graph).sweep(np.inf)]
+        assert min(bounds, default=np.inf) <= best.value * (1 + 1e-9)
+        explicit = part.explicit(opened)
+        assert explicit is not None
+        found = search_resource_paths(explicit.graph)
+        assert found.value == pytest.approx(best.value)
+        unplaced = part.unplaced(np.inf)
+        assert unplaced is not None
+        everything = search_resource_paths(unplaced.graph, unplaced.context)
+        assert everything.value == pytest.approx(best.value)  # others beat what it has besides
+        for search, graph in ((best, opened), (found, explicit)):
+            if search.path:
+                choices = graph.choice[list(search.path)].tolist()
+                assert part.best_links(choices) == pytest.approx(search.value)
+
+
+@FEW
+@given(seed=SEEDS)
+def test_no_placement_undercuts_the_best_links(seed: int) -> None:
+    problem = random_problem(seed, devices=6)
+    part = PlannerPart(problem, problem.micro_batches[-1])
+    opened = part.graph(np.inf, None)
+    found = search_resource_paths(opened.graph, opened.context)
+    if found.path:
+        choices = opened.choice[list(found.path)].tolist()
+        placed = part.placed(choices)
+        assert placed.bound >= found.value * (1 - 1e-9)
+        if placed.plan is not None:
+            cost = problem.costs.plan_cost(placed.plan, problem.cluster).iteration_time
+            assert cost == pytest.approx(placed.bound)
+            assert [stage.start for stage in placed.plan.stages] == [
+                int(opened.graph.start[arc]) for arc in found.path
+            ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_memory_never_hurts(seed: int) -> None:
+    problem = random_problem(seed, links="flat")
+    found = []
+    for factor in (0.5, 1.0, 2.0, 16.0):
+        limits = {name: factor * limit for name, limit in problem.memory_limits.items()}
+        costs = type(problem.costs)(problem.costs.profile, limits, rates=problem.costs.rates)
+        more = dataclasses.replace(problem, costs=costs, memory_limits=limits)
+        found.append(solve_groups(more).objective)
+    assert found == sorted(found, reverse=True)
+
+
+def test_odd_tensor_groups_take_no_more_seats_than_they_need() -> None:
+    """A node of three seats one group of three, or one of two; not two of two."""
+    problem = next(
+        p
+        for p in map(random_problem, range(200))
+        if p.cluster.node_sizes(p.cluster.type_names[0]) == (3,)
+        and {2, 3} <= set(p.costs.degrees()[p.cluster.type_names[0]])
+    )
+    part = PlannerPart(problem, 1)
+    found = part.catalogue
+    of = dict(zip(found.options, found.use, strict=True))
+    rest = (0,) * (len(problem.cluster.type_names) - 1)
+    three, two = of[GroupOption(3, (1, *rest))], of[GroupOption(2, (1, *rest))]
+    assert (three <= found.capacity).all()
+    assert (two <= found.capacity).all()
+    assert (2 * two > found.capacity).any()
+
+
+def test_levels_begin_at_none_after() -> None:
+    assert LEVELS[0] == 0
+    assert (np.diff(LEVELS) > 0).all()
+
+
+def test_nothing_is_profiled() -> None:
+    """No group at all: every B is closed, nothing crashes."""
+    problem = random_problem(3)
+    part = PlannerPart(dataclasses.replace(problem, max_tp=0), 1)
+    opened = part.graph(np.inf, None)
+    assert opened.graph.arcs == 0
+    assert part.outline(np.inf).graph.arcs == 0
+    assert solve_groups(dataclasses.replace(problem, max_tp=0)).status is Status.INFEASIBLE

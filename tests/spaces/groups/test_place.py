@@ -1,0 +1,276 @@
+"""From groups to devices: nothing twice, nothing split, nothing missed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.costs.groups import GroupOption
+from ilp_planner.spaces.groups.place import GroupChoice, every_packing, packings, place, seated
+from ilp_planner.spaces.groups.place_nodes import place_nodes
+from tests.brute import group_ways, packed_counts, random_problem, seatings
+from tests.costs.mixed_instances import cluster_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.spaces.groups.place import Seats
+    from ilp_planner.specs.cluster import ClusterSpec
+
+SEEDS = st.integers(0, 2**32 - 1)
+FEW = settings(max_examples=40)
+
+
+def drawn(seed: int, **options) -> tuple[GroupProblem, int, list[GroupChoice]]:
+    """Draw stages for a tiny problem that its devices suffice for; [] where they do not."""
+    random = np.random.default_rng(seed)
+    problem = random_problem(seed, **options)
+    batches = int(random.choice(problem.micro_batches))
+    ways = group_ways(problem, batches)
+    layers = len(problem.costs.layers)
+    stages = int(random.integers(1, layers + 1))
+    cuts = sorted(random.choice(np.arange(1, layers), stages - 1, replace=False).tolist())
+    ends = [0, *cuts, layers]
+    choices = []
+    for start, stop in pairwise(ends):
+        if not ways:
+            return problem, batches, []
+        option, samples, _ = ways[int(random.integers(len(ways)))]
+        choices.append(GroupChoice(start=start, stop=stop, option=option, samples=samples))
+    used = np.sum([choice.option.use for choice in choices], axis=0)
+    return problem, batches, choices if (used <= problem.cluster.type_counts).all() else []
+
+
+def check(cluster: ClusterSpec, choices: Sequence[GroupChoice], seats: Seats) -> None:
+    """Check a placement by the definition."""
+    size, taken = Counter(cluster.node_of), Counter()
+    for choice, row in zip(choices, seats, strict=True):
+        tp, at = choice.option.tp, 0
+        assert len(row) == sum(choice.option.replicas) == len(choice.samples)
+        for kind, count in enumerate(choice.option.replicas):
+            nodes = Counter(row[at : at + count])
+            at += count
+            assert all(cluster.node_types[v] == cluster.type_names[kind] for v in nodes)
+            assert sum((n + 1) * tp <= size[v] for v, n in nodes.items()) <= 1  # packed
+            for v, n in nodes.items():
+                taken[v] += n * tp
+    assert all(n <= size[v] for v, n in taken.items())
+
+
+def cost(problem: GroupProblem, batches: int, choices, seats: Seats) -> float:
+    plan = seated(problem, batches, choices, seats)
+    return problem.costs.plan_cost(plan, problem.cluster).iteration_time
+
+
+@FEW
+@given(seed=SEEDS)
+def test_devices_are_used_once_and_replicas_stay_in_a_node(seed: int) -> None:
+    problem, batches, choices = drawn(seed, devices=8)
+    assume(choices)
+    for seats in packings(problem.cluster, choices):
+        check(problem.cluster, choices, seats)
+        plan = seated(problem, batches, choices, seats)
+        devices = [d for stage in plan.stages for d in stage.devices]
+        assert len(devices) == len(set(devices))
+        for stage, row in zip(plan.stages, seats, strict=True):
+            for replica, node in zip(stage.replicas, row, strict=True):
+                assert {problem.cluster.node_of[d] for d in replica.devices} == {node}
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_powers_of_two_always_fit(data: st.DataObject) -> None:
+    """Nodes and groups of powers of two: whatever the devices suffice for has a simple packing."""
+    size = data.draw(st.sampled_from([1, 2, 4, 8]))
+    nodes = data.draw(st.integers(1, 4))
+    cluster = cluster_of([("fast", size)] * nodes + [("slow", 4)] * 2)
+    left, choices = [size * nodes, 8], []
+    while data.draw(st.booleans()) and any(left):
+        kind = data.draw(st.sampled_from([k for k in (0, 1) if left[k]]))
+        largest = min((size, 4)[kind], left[kind])
+        tp = data.draw(st.sampled_from([t for t in (1, 2, 4, 8) if t <= largest]))
+        dp = data.draw(st.sampled_from([d for d in (1, 2, 4, 8) if d * tp <= left[kind]]))
+        left[kind] -= tp * dp
+        replicas = (dp, 0) if kind == 0 else (0, dp)
+        at = len(choices)
+        choices.append(
+            GroupChoice(start=at, stop=at + 1, option=GroupOption(tp, replicas), samples=(1,) * dp)
+        )
+    assume(choices)
+    found = list(packings(cluster, choices))
+    assert found
+    for seats in found:
+        check(cluster, choices, seats)
+
+
+@FEW
+@given(seed=SEEDS)
+def test_all_packings_are_all_packings(seed: int) -> None:
+    """By the definition, and cheapest alike; with a matrix no two nodes are alike."""
+    for links in ("one", "matrix"):
+        problem, batches, choices = drawn(seed, devices=7, links=links)
+        assume(choices)
+        cluster = problem.cluster
+        found = list(every_packing(cluster, choices))
+        for seats in found:
+            check(cluster, choices, seats)
+        keys = {tuple(map(tuple, seats)) for seats in found}
+        assert len(keys) == len(found)
+        assert len(keys) >= len({tuple(map(tuple, s)) for s in found})
+        ways = [[(c.option, c.samples, list(packed_counts(cluster, c.option)))] for c in choices]
+        costs = []
+        for rows in seatings_of(cluster, ways):
+            stages = [
+                dataclasses.replace(stage, replicas=row)
+                for stage, row in zip(
+                    seated(problem, batches, choices, found[0]).stages, rows, strict=True
+                )
+            ]
+            plan = dataclasses.replace(
+                seated(problem, batches, choices, found[0]), stages=tuple(stages)
+            )
+            costs.append(problem.costs.plan_cost(plan, cluster).iteration_time)
+        assert bool(costs) == bool(found)
+        if found:
+            least = min(cost(problem, batches, choices, seats) for seats in found)
+            assert least == pytest.approx(min(costs))
+            placed = place(problem, batches, choices)
+            assert placed.bound == pytest.approx(least)
+            judged = problem.costs.plan_cost(placed.plan, cluster).iteration_time
+            assert judged == pytest.approx(least)
+        else:
+            placed = place(problem, batches, choices)
+            assert placed.plan is None
+            assert placed.bound == np.inf
+
+
+def seatings_of(cluster: ClusterSpec, ways):
+    """Yield the placements of given stages in a row, the slow way."""
+    everything = [way for (way,) in ways]
+    for rows in seatings(cluster, everything, len(everything)):
+        shapes = [(len(row[0].devices), tuple(sorted(r.samples for r in row))) for row in rows]
+        types = [
+            tuple(
+                sum(cluster.type_of[r.devices[0]] == name for r in row)
+                for name in cluster.type_names
+            )
+            for row in rows
+        ]
+        wanted = [(o.tp, tuple(sorted(samples))) for o, samples, _ in everything]
+        if shapes == wanted and types == [o.replicas for o, _, _ in everything]:
+            yield rows
+
+
+def test_nothing_fits() -> None:
+    """Four groups of three on three nodes of four: each node has one seat left over."""
+    problem = random_problem(0)
+    cluster = cluster_of([("fast", 4)] * 3)
+    choices = [
+        GroupChoice(start=i, stop=i + 1, option=GroupOption(1, (3,)), samples=(1, 1, 1))
+        for i in range(4)
+    ]
+    assert list(packings(cluster, choices)) == []
+    assert list(every_packing(cluster, choices)) == []
+    assert len(list(packings(cluster, choices[:3]))) > 0
+    problem = dataclasses.replace(problem, cluster=cluster)
+    assert place_nodes(problem, 1, choices, seconds=2.0) == []
+
+
+def test_equal_nodes_are_told_apart_only_by_what_they_hold() -> None:
+    cluster = cluster_of([("fast", 2)] * 6)
+    choices = [
+        GroupChoice(start=i, stop=i + 1, option=GroupOption(2, (1,)), samples=(1,))
+        for i in range(3)
+    ]
+    assert list(every_packing(cluster, choices)) == [[[0], [1], [2]]]
+
+
+# ---- CP-SAT on nodes ----------------------------------------------------------------------------
+
+
+@FEW
+@given(seed=SEEDS)
+def test_cp_sat_places_packed_and_whenever_possible(seed: int) -> None:
+    problem, batches, choices = drawn(seed, devices=8, links="matrix")
+    assume(choices)
+    found = place_nodes(problem, batches, choices, seconds=2.0)
+    for seats in found:
+        check(problem.cluster, choices, seats)
+    assert bool(found) == any(True for _ in every_packing(problem.cluster, choices))
+
+
+def test_cp_sat_is_near_the_best_placement_and_mostly_beats_the_simple_ones() -> None:
+    """Random links from node to node, 40 cases: the best of its placements and the simple ones."""
+    simple, both, best = [], [], []
+    for seed in range(80):
+        problem, batches, choices = drawn(seed, devices=12, sizes=(2, 4), links="matrix")
+        if not choices:
+            continue
+        first = [cost(problem, batches, choices, s) for s in packings(problem.cluster, choices)]
+        if not first:
+            continue
+        found = place_nodes(problem, batches, choices, seconds=2.0)
+        every = [
+            cost(problem, batches, choices, s) for s in every_packing(problem.cluster, choices)
+        ]
+        best.append(min(every))
+        simple.append(min(first))
+        both.append(min([*first, *(cost(problem, batches, choices, s) for s in found)]))
+    ratio = np.array(both) / np.array(best)
+    assert ratio.min() >= 1 - 1e-9
+    assert ratio.mean() < 1.01
+    assert (ratio < 1 + 1e-9).mean() > 0.9
+    assert (np.array(simple) / np.array(best)).mean() > 1.1
+
+
+@FEW
+@given(seed=SEEDS)
+def test_place_never_does_worse_than_the_simple_packings(seed: int) -> None:
+    """Also where it may try next to nothing one by one."""
+    problem, batches, choices = drawn(seed, devices=8, links="matrix")
+    assume(choices)
+    first = [cost(problem, batches, choices, s) for s in packings(problem.cluster, choices)]
+    placed = place(problem, batches, choices, most_packings=0)
+    if first:
+        assert placed.plan is not None
+        judged = problem.costs.plan_cost(placed.plan, problem.cluster).iteration_time
+        assert judged <= min(first)
+    best = min(
+        (cost(problem, batches, choices, s) for s in every_packing(problem.cluster, choices)),
+        default=np.inf,
+    )
+    assert placed.bound <= best * (1 + 1e-9)
+
+
+def test_slow_links_are_left_alone() -> None:
+    """Two of four nodes have a fast link: two stages that fill a node each go there."""
+    seed = next(
+        s
+        for s in range(500)
+        if random_problem(s).costs.degrees().get("fast", ())[:1] == (1,)
+        and random_problem(s).cluster.type_names == ("fast",)
+    )
+    problem = random_problem(seed)
+    cluster = cluster_of([("fast", 2)] * 4)
+    slow, fast = cluster.inter_node, cluster.intra_node
+    matrix = [[slow] * 4 for _ in range(4)]
+    matrix[1][3] = matrix[3][1] = fast
+    cluster = dataclasses.replace(cluster, matrix=tuple(map(tuple, matrix)))
+    problem = dataclasses.replace(problem, cluster=cluster)
+    choices = [
+        GroupChoice(start=i, stop=i + 1, option=GroupOption(1, (2,)), samples=(1, 1))
+        for i in range(2)
+    ]
+    found = place_nodes(problem, problem.global_batch // 2, choices, seconds=2.0)
+    assert {v for row in found[-1] for v in row} == {1, 3}
+    placed = place(problem, problem.global_batch // 2, choices, most_packings=0)
+    nodes = {cluster.node_of[d] for stage in placed.plan.stages for d in stage.devices}
+    assert nodes == {1, 3}

@@ -1,0 +1,207 @@
+"""Times and memory of Megatron's training jobs: links by hand, the schedule, one memory model."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.anatomy.memory import memory_parts, rank_memory
+from ilp_planner.spaces.megatron.job import layout_of, spread, virtual_sizes
+from ilp_planner.spaces.megatron.memory import fits, most_layers
+from ilp_planner.spaces.megatron.network import Network
+from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.spaces.megatron.variants import Variant
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
+from tests.megatron_cases import MIXTURE, small_cluster, small_problem
+
+MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
+
+
+def job(*, tp=1, dp=1, pp=1, batch=1, order=ORDERS[0], model=MODEL, **values):
+    return TrainingJob(
+        model=model,
+        micro_batch=batch,
+        global_batch=batch * dp * 4,
+        tp=tp,
+        dp=dp,
+        pp=pp,
+        layout=split_layout([model.layers] + [0] * (pp - 1)),
+        settings=Settings(order=order, sequence_parallel=tp > 1, **values),
+        devices_per_node=2,
+    )
+
+
+def network(nodes=2, devices=2, **values):
+    return Network(small_cluster(nodes, devices, **values), tuple(range(nodes)))
+
+
+def test_a_group_in_a_node_uses_its_link():
+    route = network().route(job(tp=2, dp=2), "tp", 0)
+    assert not route.crosses
+    assert route.seconds("all_gather", 1e9) == pytest.approx(5e-6 + 0.5 * 1e9 / 200e9)
+    assert route.seconds("all_reduce", 1e9) == pytest.approx(5e-6 + 1e9 / 200e9)
+    assert route.seconds("all_gather", 0) == 0
+
+
+def test_groups_that_cross_share_the_cards():
+    """Two tensor-parallel ranks of a node: two rings over its card, one hop each."""
+    found = network().route(job(tp=2, dp=2), "dp-cp", 0)
+    assert found.crosses
+    assert found.seconds("reduce_scatter", 1e9) == pytest.approx(15e-6 + 0.5 * 1e9 * 2 / 20e9)
+    alone = network().route(job(dp=4), "dp-cp", 0)  # one ring over both nodes
+    assert alone.seconds("reduce_scatter", 1e9) == pytest.approx(3 * 15e-6 + 0.75e9 / 20e9)
+
+
+def test_an_all_to_all_sends_directly():
+    """Of four ranks on two nodes each sends half of its bytes to the other node."""
+    mixture = Decoder(**{
+        "layers": 4, "hidden": 256, "heads": 4, "sequence": 512, "vocab": 2000, "ffn": 768,
+        "experts": MIXTURE,
+    })  # fmt: skip
+    found = network().route(job(dp=4, ep=4, model=mixture), "ep", 0)
+    assert found.direct == pytest.approx(2 * (2 / 4) / 20e9)
+
+
+def test_pipeline_pairs_pass_the_card_together():
+    inside = network().transfer(job(pp=2, dp=2, order=ORDERS[1]), 0).seconds(1e6)
+    assert inside == pytest.approx(5e-6 + 1e6 / 200e9)
+    across = network().transfer(job(pp=2, dp=2), 0).seconds(1e6)
+    assert across == pytest.approx(15e-6 + 2 * 1e6 / 20e9)
+    back = network().transfer(job(pp=4), 3).seconds(1e6)
+    assert back == pytest.approx(15e-6 + 1e6 / 20e9)
+    assert network().transfer(job(dp=4), 0).seconds(1e6) == 0
+
+
+def test_the_schedule_of_equal_ranks_is_the_published_one():
+    """B (f + b) + (p - 1) (f + b) / v, without sending (arXiv 2104.04473, section 2.2)."""
+    cluster = dataclasses.replace(
+        small_cluster(1, 4),
+        intra_node=dataclasses.replace(small_cluster().intra_node, latency=1e-15, bandwidth=1e18),
+    )
+    problem = small_problem(cluster, batch=8, layers=8, vocab=64, hidden=512)
+    (part,) = [
+        p for p in megatron_parts(problem, problem.costs)
+        if p.degrees[:7] == (1, 1, 1, 0, 1, 4, 1) and not p.degrees.order
+    ]  # fmt: skip
+    layer = part.ranks.times[0].dense.total
+    ends = (0, 3, 5, 7, 10)
+    for virtual in (1, 2):
+        plan = part.group_plan(Variant(virtual, Recompute()), ends)
+        cost = problem.costs.plan_cost(plan, cluster)
+        slowest = max(cost.stages[0].time, cost.stages[-1].time) * virtual
+        pipeline = cost.terms["slowest stage"] + cost.terms["pipeline fill"]
+        low = (8 + 3 / virtual) * 2 * layer
+        assert low < pipeline < low + (8 + 3 / virtual) * (slowest - 2 * layer) * 2 + 1e-9
+    first, second = (
+        problem.costs.plan_cost(part.group_plan(Variant(v, Recompute()), ends), cluster)
+        for v in (1, 2)
+    )
+    loads = [s.time for s in first.stages]
+    assert first.iteration_time - second.iteration_time == pytest.approx(
+        0.5 * (sum(loads) - max(loads)), rel=1e-6
+    )
+
+
+def test_recomputation_takes_its_forward_pass_again():
+    problem = small_problem(small_cluster(1, 2), batch=2)
+    part = next(p for p in megatron_parts(problem, problem.costs) if p.degrees.pp == 1)
+    times = part.ranks.times[0].dense
+
+    def time(**recompute):
+        plan = part.group_plan(Variant(1, Recompute(**recompute)), (0, 6))
+        return problem.costs.plan_cost(plan, problem.cluster).stages[0].time
+
+    plain = time()
+    assert time(granularity="selective") == pytest.approx(plain + 4 * times.core)
+    full = {"granularity": "full", "method": "uniform", "layers": 1}
+    assert time(**full) == pytest.approx(plain + 4 * times.again)
+    block = {"granularity": "full", "method": "block", "layers": 3}
+    assert time(**block) == pytest.approx(plain + 3 * times.again)
+
+
+def test_ranks_on_slower_devices_take_longer():
+    net = Network(small_cluster(1, 2, slow=1), (0, 1))
+    ranks = RankCosts(job(dp=2, pp=2), net)
+    assert ranks.kinds == (0, 1)
+    assert ranks.times[1].dense.compute > ranks.times[0].dense.compute
+    both = RankCosts(job(dp=4), net)
+    assert both.times[0].dense.compute == pytest.approx(ranks.times[1].dense.compute)
+
+
+@settings(max_examples=40)
+@given(
+    pp=st.sampled_from((1, 2, 4)),
+    virtual=st.sampled_from((1, 2)),
+    tp=st.sampled_from((1, 2)),
+    again=st.sampled_from(
+        (
+            Recompute(),
+            Recompute(granularity="selective"),
+            Recompute(granularity="full", method="uniform", layers=1),
+            Recompute(granularity="full", method="block", layers=1),
+            Recompute(granularity="full", method="block", layers=2),
+        )
+    ),
+    experts=st.booleans(),
+    data=st.data(),
+)
+def test_what_fits_is_what_the_memory_model_says(pp, virtual, tp, again, experts, data):
+    """Every rank of a random layout, against `anatomy.memory.rank_memory` of that layout."""
+    if pp == 1 or experts:
+        virtual = 1
+    model = Decoder(
+        layers=9, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768,
+        experts=MIXTURE if experts else None,
+    )  # fmt: skip
+    inner = data.draw(st.lists(st.integers(3, 8), min_size=pp - 1, max_size=pp - 1, unique=True))
+    ends = (0, *sorted(inner), 11)
+    sizes = virtual_sizes(ends, virtual, model.layers)
+    if min(sizes) < 1 or sum(sizes) != 11:
+        return
+    base = job(tp=tp, pp=pp, model=model, recompute=again)
+    base = dataclasses.replace(base, global_batch=4 * pp)
+    layout = layout_of((0, *np.cumsum(sizes).tolist()), model)
+    exact = dataclasses.replace(base, layout=layout)
+    loose = dataclasses.replace(base, layout=split_layout([9] + [0] * (pp * virtual - 1)))
+    needs = [rank_memory(exact, rank).needed for rank in range(pp)]
+    enough = fits(memory_parts(loose), [n * (1 + 1e-9) for n in needs])
+    short = fits(memory_parts(loose), [n * (1 - 1e-9) for n in needs])
+    for rank, (start, stop) in enumerate(itertools.pairwise(ends)):
+        assert enough.possible[enough.row[rank], start, stop]
+        assert not short.possible[short.row[rank], start, stop]
+    most = most_layers(memory_parts(loose), [n * (1 + 1e-9) for n in needs])
+    held = [min(b, 10) - max(a, 1) for a, b in itertools.pairwise(ends)]
+    assert (most[0] >= held).all()
+
+
+def test_many_blocks_at_once_are_as_one_by_one():
+    model = Decoder(layers=9, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
+    for pp, virtual in ((1, 1), (3, 1), (3, 2)):
+        layout = split_layout([9] + [0] * (pp * virtual - 1))
+        base = dataclasses.replace(job(pp=pp, model=model), global_batch=6, layout=layout)
+        limits = [1.45e9] * pp
+
+        def parts(count, base=base):
+            again = Recompute(granularity="full", method="block", layers=count)
+            chosen = dataclasses.replace(base.settings, recompute=again)
+            return memory_parts(dataclasses.replace(base, settings=chosen))
+
+        many = most_layers(parts(1), limits, (1, 2, 3, 5))
+        single = [most_layers(parts(count), limits)[0] for count in (1, 2, 3, 5)]
+        assert (many == np.array(single)).all()
+
+
+@given(layers=st.integers(0, 100), virtual=st.integers(1, 12))
+def test_layers_are_spread_evenly(layers, virtual):
+    found = spread(layers, virtual)
+    assert sum(found) == layers
+    assert max(found) - min(found) <= 1
+    assert list(found) == sorted(found, reverse=True)

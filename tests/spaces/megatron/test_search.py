@@ -1,0 +1,442 @@
+"""Planning for Megatron-LM: every plan of small cases tried, and what must hold for all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import re
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.profiles.analytic_layers import analytic_layers
+from ilp_planner.profiles.link_times import SEND, link_times
+from ilp_planner.profiles.measurements import measurements_of
+from ilp_planner.result import Status, Stop
+from ilp_planner.search.graph_certificate import check_group_certificate
+from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.megatron.build import build_megatron_problem
+from ilp_planner.spaces.megatron.partition import best_cut
+from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.registry import space_of
+from ilp_planner.specs.cluster import NodeGroup
+from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.t5 import T5
+from ilp_planner.specs.training import Recompute
+from tests.megatron_cases import (
+    GIB,
+    MIXTURE,
+    every_plan,
+    small_cluster,
+    small_model,
+    small_problem,
+)
+
+WIDE = {"hidden": 1024, "sequence": 4096, "heads": 8, "ffn": 4096, "vocab": 32000}
+SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
+
+
+def optimum(problem):
+    """Return the least time of all legal plans."""
+    times = [
+        evaluation.iteration_time
+        for plan in every_plan(problem)
+        if (evaluation := evaluate_groups(problem, plan)).legal
+    ]
+    return min(times, default=math.inf)
+
+
+def assert_optimal(problem):
+    found, best = solve_groups(problem), optimum(problem)
+    if math.isinf(best):
+        assert found.status is Status.INFEASIBLE
+        return
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(best, rel=1e-9)
+    assert evaluate_groups(problem, found.plan).legal
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options"),
+    [
+        (small_cluster(), {"batch": 4, "memory_limit": 2.2 * GIB, **WIDE}),
+        (small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **WIDE}),
+        (small_cluster(1, 2, slow=1), {"batch": 2, "memory_limit": 2.2 * GIB, **WIDE}),
+        (small_cluster(3, 1, between=2e9), {"batch": 6, **WIDE, "layers": 5}),
+        (small_cluster(), {"batch": 4, "memory_limit": 2.4 * GIB, "max_cp": 4, **WIDE}),
+        (small_cluster(), {"batch": 2, "memory_limit": 2.3 * GIB, **SHORT, "experts": MIXTURE}),
+        (small_cluster(), {"batch": 2, **SHORT, "experts": MIXTURE, "bias": False, "gated": True}),
+        (
+            small_cluster(2, 1),
+            {"batch": 4, **SHORT, "prediction_layers": 1, "tied": False, "positions": "rope"},
+        ),
+        pytest.param(
+            small_cluster(1, 2, slow=1),
+            {
+                "batch": 4,
+                "layers": 5,
+                "hidden": 512,
+                "heads": 4,
+                "sequence": 256,
+                "vocab": 4001,
+                "ffn": 1000,
+                "bias": False,
+            },
+            marks=pytest.mark.slow,
+        ),
+        (
+            small_cluster(2, 1, between=2e11),
+            {
+                "batch": 4,
+                "layers": 4,
+                "hidden": 512,
+                "heads": 4,
+                "sequence": 2048,
+                "vocab": 500,
+                "ffn": 512,
+                "bias": False,
+                "max_tp": 1,
+                "memory_limit": 0.98 * GIB,
+                "experts": Experts(count=2, top_k=1, ffn=256, dense_first=1),
+            },
+        ),
+    ],
+    ids=[
+        "tight",
+        "less tight",
+        "two types",
+        "slow links",
+        "context",
+        "experts",
+        "divided experts",
+        "prediction",
+        "equal counts, another last digit",
+        "a layer per virtual stage",
+    ],
+)
+def test_the_optimum_is_that_of_all_plans(cluster, options):
+    assert_optimal(small_problem(cluster, **options))
+
+
+@settings(max_examples=8)
+@given(
+    limit=st.floats(1.4, 3.0),
+    between=st.sampled_from((1e9, 2e10, 2e11)),
+    vocab=st.sampled_from((500, 60000)),
+    batch=st.sampled_from((2, 4, 6)),
+    tied=st.booleans(),
+)
+def test_the_optimum_of_random_cases(limit, between, vocab, batch, tied):
+    assert_optimal(
+        small_problem(
+            small_cluster(2, 1, between=between),
+            batch=batch,
+            memory_limit=limit * GIB,
+            **{**SHORT, "vocab": vocab, "tied": tied},
+        )
+    )
+
+
+@pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
+def test_bounds_are_below_what_variants_take(options):
+    """Of every variant of every part, with endless memory and slow links."""
+    problem = small_problem(small_cluster(1, 2, slow=1, between=3e9), batch=4, **options)
+    tried = 0
+    for part in megatron_parts(problem, problem.costs):
+        least = part.least_bound()
+        for variant in part.variants():
+            if not part.spread(variant):
+                continue
+            cut = best_cut(part.tables(variant)).cut
+            if cut is not None:
+                tried += 1
+                value = cut.value + part.ranks.constant
+                assert part.bound(variant) <= value * (1 + 1e-12)
+                assert least <= value * (1 + 1e-12)
+                plan = part.group_plan(variant, cut.ends)
+                evaluation = evaluate_groups(problem, plan)
+                assert evaluation.legal
+                assert evaluation.iteration_time == pytest.approx(value, rel=1e-9)
+    assert tried > 50
+
+
+def test_no_plan_is_faster_than_the_bound():
+    problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
+    bound = solve_groups(problem).bound
+    for plan in islice(every_plan(problem), 0, None, 7):
+        evaluation = evaluate_groups(problem, plan)
+        assert not evaluation.legal or evaluation.iteration_time >= bound * (1 - 1e-12)
+
+
+def test_more_memory_is_never_worse():
+    times = [
+        solve_groups(small_problem(batch=4, memory_limit=limit * GIB, **WIDE)).objective
+        for limit in (2.0, 2.3, 2.6, 4.0)
+    ]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+
+
+@pytest.mark.parametrize("solver", ["cp-sat", "milp"])
+def test_other_solvers_find_the_same(solver):
+    problem = small_problem(small_cluster(2, 1), batch=4, memory_limit=2.6 * GIB, **WIDE)
+    mine, other = solve_groups(problem), solve_groups(problem, solver=solver)
+    assert other.objective == pytest.approx(mine.objective, rel=1e-6)
+
+
+def test_certificates_are_derived_again_and_false_ones_refuted():
+    problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
+    found = solve_groups(problem)
+    check = check_group_certificate(problem, found.certificate)
+    assert check.holds
+    assert check.bound == pytest.approx(found.objective)
+    best = min(found.certificate["parts"], key=lambda part: part["bound_s"] or math.inf)
+    best["bound_s"] *= 1.01
+    assert not check_group_certificate(problem, found.certificate).holds
+
+
+def test_a_stop_at_once_keeps_a_bound():
+    problem = small_problem(batch=4, **WIDE)
+    stopped, best = solve_groups(problem, limits=Limits(seconds=0)), solve_groups(problem)
+    assert stopped.stopped_by is Stop.TIME
+    assert stopped.bound <= best.objective
+    assert best.stopped_by is Stop.PROOF
+
+
+def test_the_best_plans_differ_and_are_in_order():
+    problem = small_problem(batch=4, memory_limit=2.6 * GIB, **WIDE)
+    found = solve_groups(problem, top=5)
+    times = [entry.evaluation.iteration_time for entry in found.ranking]
+    assert len(times) == 5
+    assert times == sorted(times)
+    assert times[0] == pytest.approx(found.objective)
+    shapes = {
+        (e.plan.settings, e.plan.virtual, e.plan.ranks, e.plan.stages[0].replicas)
+        for e in found.ranking
+    }
+    assert len(shapes) == 5
+
+
+def measured(cluster, degrees, factor=1.0):
+    """Return a profile of the small model's layers with other times than the estimate."""
+    found = analytic_layers(small_model(**SHORT), cluster, [1, 2])
+    return dataclasses.replace(
+        found,
+        source="metis:somewhere",
+        time={
+            key: factor * seconds / (1 + 0.5 * (key.tp == 2))
+            for key, seconds in found.time.items()
+            if key.tp in degrees and key.samples <= 2
+        },
+    )
+
+
+@pytest.mark.parametrize("degrees", [(1,), (1, 2)])
+def test_measured_times_of_layers_are_used(degrees):
+    cluster = small_cluster(1, 2, slow=1)
+    model = small_model(**SHORT)
+
+    def problem(factor):
+        return build_megatron_problem(
+            cluster, model, global_batch=4, profile=measured(cluster, degrees, factor)
+        )
+
+    assert_optimal(problem(1.0))
+    found = solve_groups(problem(1000.0))
+    assert found.plan.stages[0].tp in degrees
+    assert found.evaluation.cost.stages[0].time_terms["messages within layers"] == 0
+    assert found.objective > 100 * solve_groups(problem(1.0)).objective
+
+
+@pytest.mark.parametrize(
+    ("seed", "cluster"),
+    [(10, small_cluster(1, 1, slow=1)), (15, small_cluster(1, 2)), (16, small_cluster(2, 1))],
+    ids=["two types", "a node", "two nodes"],
+)
+def test_measured_layers_may_differ(seed, cluster):
+    """Then no range of layers stands for the others, and a rank's time depends on its layout; with
+    optimiser steps and links that were measured as well."""
+    rng = random.Random(seed)
+    model = small_model(**{**SHORT, "layers": 4})
+    estimate = analytic_layers(model, cluster, [1, 2])
+    time = {
+        key: row * np.array([rng.choice([1, 1.3, 2, 0.7]) for _ in row])
+        for key, row in estimate.time.items()
+        if key.samples <= 2 and key.tp <= 2
+    }
+    steps = {
+        pair: 20 * row * np.array([rng.choice([1, 1, 3]) for _ in row])
+        for pair, row in estimate.optimizer.items()
+    }
+    profile = dataclasses.replace(
+        estimate, source="metis:somewhere", time=time, optimizer=steps, links=measured_links(rng)
+    )
+    problem = build_megatron_problem(cluster, model, global_batch=4, profile=profile)
+    assert_optimal(problem)
+    found = solve_groups(problem)
+    assert check_group_certificate(problem, found.certificate).holds
+
+
+def measured_links(rng):
+    """Return some collectives and messages of the small clusters, none of them a straight line."""
+    groups = [("all_gather", 2, 1), ("reduce_scatter", 2, 1), ("all_reduce", 2, 2), (SEND, 2, 1)]
+    groups += [("reduce_scatter", 2, 2), ("all_gather", 2, 2), (SEND, 2, 2)]
+    rows = [
+        {
+            "record": "point_to_point" if name == SEND else "collective",
+            "name": name, "group_size": size, "hosts": hosts, "stride": hosts, "groups": 1,
+            "bytes": count, "time_s": 1e-4 + (count / 1e9) ** 1.2 * hosts * factor,
+        }
+        for name, size, hosts in rng.sample(groups, 5)
+        for factor in [rng.choice([0.1, 1, 5])]
+        for count in (2**12, 2**18, 2**24, 2**28)
+    ]  # fmt: skip
+    return link_times(measurements_of(rows, "links.csv"))
+
+
+@pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
+def test_too_little_memory_is_told_with_what_would_do(options):
+    text = space_of(small_problem(batch=4, memory_limit=1.1 * GIB, **options)).explain()
+    found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
+    assert found is not None, text
+    limit = float(found[1]) * GIB
+    assert solve_groups(small_problem(batch=4, memory_limit=limit, **options)).plan is not None
+    assert solve_groups(small_problem(batch=4, memory_limit=0.9 * limit, **options)).plan is None
+
+
+def test_profiles_of_other_models_are_refused():
+    cluster = small_cluster()
+    with pytest.raises(ProfileError, match=r"profiled with 5 layers, .* found 6 in small"):
+        build_megatron_problem(
+            cluster, small_model(), global_batch=4, profile=measured(cluster, (1,))
+        )
+    with pytest.raises(UsageError, match="max_cp: found 2 with `profile=metis:somewhere`"):
+        build_megatron_problem(
+            cluster, small_model(**SHORT), global_batch=4, max_cp=2,
+            profile=measured(cluster, (1,)),
+        )  # fmt: skip
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+
+def first_plan(problem, wanted):
+    return next(plan for plan in every_plan(problem) if wanted(plan))
+
+
+def broken(problem, plan):
+    return {violation.rule for violation in evaluate_groups(problem, plan).violations}
+
+
+def test_interleaving_needs_whole_groups_of_micro_batches():
+    problem = small_problem(batch=3, **SHORT)
+    plan = first_plan(problem, lambda p: p.virtual == 2 and p.ranks == 2 and p.micro_batches == 3)
+    assert "virtual stages" in broken(problem, plan)
+    assert not any(v.virtual > 1 for part in megatron_parts(problem, problem.costs)
+                   for v in part.variants() if part.micro_batches % part.degrees.pp)  # fmt: skip
+
+
+def test_more_layers_again_than_there_are_are_refused():
+    problem = small_problem(batch=2, **SHORT)
+    plan = first_plan(problem, lambda p: p.ranks == 2)
+    again = Recompute(granularity="full", method="block", layers=4)
+    wrong = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, recompute=again))
+    assert "recompute layers" in broken(problem, wrong)
+
+
+def test_uniform_chunks_divide_every_stage():
+    problem = small_problem(batch=2, **{**SHORT, "layers": 4})
+    plan = first_plan(problem, lambda p: [s.stop for s in p.stages] == [4, 6])
+    for layers, wrong in ((1, False), (2, True), (3, True)):
+        again = Recompute(granularity="full", method="uniform", layers=layers)
+        settings = dataclasses.replace(plan.settings, recompute=again)
+        found = broken(problem, dataclasses.replace(plan, settings=settings))
+        assert ("recompute layers" in found) == wrong
+
+
+def test_token_prediction_needs_rotary_positions():
+    with pytest.raises(SpecError, match="found learned with multi-token prediction, expected rope"):
+        small_problem(batch=2, **SHORT, prediction_layers=1)
+
+
+def test_experts_keep_the_pipeline_groups():
+    problem = small_problem(batch=4, **{**SHORT, "experts": MIXTURE})
+    plan = first_plan(
+        problem,
+        lambda p: p.settings.order.endswith("pp-dp") and p.ranks == 2 and p.stages[0].dp == 2
+        and p.settings.ep * p.settings.etp != p.stages[0].tp,
+    )  # fmt: skip
+    assert "rank order" in broken(problem, plan)
+
+
+def test_ranks_fill_nodes_in_order():
+    problem = small_problem(small_cluster(2, 2), batch=2, **SHORT)
+    plan = first_plan(
+        problem, lambda p: p.ranks == 2 and p.stages[0].tp == 2 and p.settings.cp == 1
+    )
+    first, second = (stage.replicas for stage in plan.stages)
+    hosts = dataclasses.replace(
+        plan,
+        stages=(
+            dataclasses.replace(plan.stages[0], replicas=second),
+            dataclasses.replace(plan.stages[1], replicas=first),
+        ),
+    )
+    assert evaluate_groups(problem, hosts).legal  # other hosts first
+    crossed = dataclasses.replace(
+        plan,
+        stages=tuple(
+            dataclasses.replace(
+                stage, replicas=(dataclasses.replace(stage.replicas[0], devices=devices),)
+            )
+            for stage, devices in zip(plan.stages, ((0, 2), (1, 3)), strict=True)
+        ),
+    )
+    assert broken(problem, crossed) == {"rank order"}
+
+
+@pytest.mark.parametrize(("heads", "kv", "expected"), [(4, 4, {1, 2}), (4, 1, {1, 2}), (6, 3, {1})])
+def test_tensor_degrees_divide_heads_and_groups(heads, kv, expected):
+    problem = small_problem(
+        small_cluster(1, 2), batch=2, layers=2, hidden=64 * heads, heads=heads, kv_heads=kv
+    )
+    degrees = {part.degrees.tp for part in megatron_parts(problem, problem.costs)}
+    assert degrees == expected
+
+
+def test_unequal_nodes_and_other_families_are_refused():
+    cluster = small_cluster()
+    uneven = dataclasses.replace(
+        cluster, nodes=(*cluster.nodes, NodeGroup(device="a100", devices=1))
+    )
+    with pytest.raises(SpecError, match="equally many devices for Megatron-LM"):
+        build_megatron_problem(uneven, small_model(), global_batch=8)
+    t5 = T5(
+        layers=2, hidden=256, heads=8, kv_channels=64, encoder_sequence=256, decoder_sequence=64,
+        vocab=4096,
+    )  # fmt: skip
+    other = ModelSpec(name="t5", precision="bf16", architecture=t5)
+    with pytest.raises(SpecError, match="family must be gpt or decoder"):
+        build_megatron_problem(cluster, other, global_batch=8)
+    with pytest.raises(UsageError, match="max_cp: must be at least 1, found 0"):
+        build_megatron_problem(cluster, small_model(), global_batch=8, max_cp=0)
+    with pytest.raises(InfeasibleError, match="dp 4: does not divide the global batch 3"):
+        build_megatron_problem(cluster, small_model(), global_batch=3, max_stages=1, max_tp=1)
+
+
+def test_a_gpt_is_planned_like_the_decoder_it_is():
+    gpt = Gpt(layers=4, hidden=256, heads=4, sequence=512, vocab=2000)
+    model = ModelSpec(name="small", precision="bf16", architecture=gpt)
+    cluster = small_cluster()
+    mine = solve_groups(build_megatron_problem(cluster, model, global_batch=8))
+    decoder = small_problem(cluster, ffn=1024)
+    assert solve_groups(decoder).objective == pytest.approx(mine.objective)

@@ -1,0 +1,155 @@
+"""A layer-level problem: what is put together, and what is refused before any search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ilp_planner.errors import PlannerError, ProfileError, SpecError, UsageError
+from ilp_planner.profiles.analytic_layers import analytic_layers
+from ilp_planner.spaces.build import ModelSizes, build_group_problem, check_model_layers
+from ilp_planner.specs.cluster_reader import read_cluster
+from ilp_planner.specs.model_reader import read_model
+from tests.metis_cases import synthetic_profile
+from tests.mixed_cases import LAYERS, ROOM, SPEEDS, room, room_problem
+from tests.small import write_specs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.profiles.metis import MetisProfile
+
+GIB = 2**30
+
+
+def test_native_costs_of_a_metis_profile() -> None:
+    problem = room_problem()
+    assert problem.costs.name == "native"
+    assert problem.space == "planner"
+    assert problem.micro_batches == (1, 2, 4, 8, 16)
+    assert problem.memory_limits == {"T4": 15 * GIB, "A100": 80 * GIB}
+    assert (problem.max_stages, problem.max_tp) == (6, 2)
+    assert problem.profile_source == "metis:made-up"
+    assert set(problem.costs.degrees()) == {"A100", "T4"}
+
+
+def test_metis_costs_read_the_same_limits() -> None:
+    problem = room_problem(cost_model="metis", space="metis", memory_limit=10.0 * GIB, max_tp=1)
+    assert problem.costs.name == "metis"
+    assert set(problem.memory_limits.values()) == {10.0 * GIB}
+    assert problem.costs.limits == problem.memory_limits  # type: ignore[attr-defined]
+    assert problem.max_tp == 1
+    assert set(problem.costs.degrees().values()) == {(1,)}
+
+
+def test_metis_costs_on_a_cluster_of_ours(tmp_path: Path) -> None:
+    """Its types have names of their own, and say what the profile calls them."""
+    (tmp_path / "room.toml").write_text(ROOM)
+    cluster = read_cluster(tmp_path / "room.toml")
+    profile = synthetic_profile(SPEEDS, LAYERS)
+    sizes = ModelSizes(hidden=512, sequence=256, vocabulary=4000)
+    problem = build_group_problem(
+        cluster, profile, model="m", global_batch=8, cost_model="metis", sizes=sizes
+    )
+    assert dict(problem.costs.degrees()) == {"a100": (1, 2), "t4": (1, 2)}
+
+
+def test_an_analytic_profile(tmp_path: Path) -> None:
+    (tmp_path / "room.toml").write_text(ROOM)
+    cluster, model = read_cluster(tmp_path / "room.toml"), read_model(write_specs(tmp_path)[0])
+    profile = analytic_layers(model, cluster, [1, 2])
+    problem = build_group_problem(cluster, profile, model=model.name, global_batch=4)
+    assert problem.costs.layers == ("embedding", "layer 1", "layer 2", "head")
+    assert problem.max_stages == 4
+
+
+def test_a_limit_above_the_device_is_the_device() -> None:
+    limits = room_problem(memory_limit=20.0 * GIB).memory_limits
+    assert limits == {"T4": 15 * GIB, "A100": 20 * GIB}
+
+
+def test_micro_batch_sizes_that_do_not_divide_are_left_out() -> None:
+    problem = room_problem(micro_batch_sizes=(4, 3, 16))
+    assert problem.micro_batches == (1, 4)
+    assert "micro-batch 3: does not divide 16, left out" in problem.notes
+
+
+def test_degrees_beyond_the_profile_are_a_note() -> None:
+    for options in ({}, {"cost_model": "metis"}):
+        problem = room_problem(max_tp=8, **options)
+        assert problem.max_tp == 2
+        assert sum("left out" in note for note in problem.notes) == 1
+
+
+@pytest.mark.parametrize("batch", [24, 30, 48, 96, 97])
+def test_any_global_batch_has_micro_batches(batch: int) -> None:
+    batches = room_problem(global_batch=batch).micro_batches
+    assert batches == tuple(n for n in range(1, batch + 1) if batch % n == 0)
+
+
+def without(*names: str) -> MetisProfile:
+    """Return the profile without some device types."""
+    profile = synthetic_profile(SPEEDS, LAYERS)
+    rows = {key: row for key, row in profile.rows.items() if key.device not in names}
+    return replace(profile, rows=rows, constants=min(rows))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"cost_model": "aceso"}, UsageError, ["cost_model", "native, metis, amp", "aceso"]),
+        ({"space": "all"}, UsageError, ["space", "planner, metis, amp", "all"]),
+        ({"memory_rule": "none"}, UsageError, ["memory_rule", "device, metis", "none"]),
+        ({"placement": "any"}, UsageError, ["placement", "default, free", "any"]),
+        ({"space": "metis"}, UsageError, ["`space=metis`", "`cost_model=metis`", "native"]),
+        ({"space": "amp"}, UsageError, ["`space=amp`", "`cost_model=amp`", "native"]),
+        ({"cost_model": "amp", "space": "planner"}, UsageError, ["`space=amp`", "planner"]),
+        ({"cost_model": "amp"}, UsageError, ["`profile=amp:FILE`", "metis:made-up"]),
+        ({"memory_rule": "metis"}, UsageError, ["`memory_rule=metis`", "`space=metis`"]),
+        ({"placement": "free"}, UsageError, ["`placement=free`", "`cost_model=amp`", "native"]),
+        ({"global_batch": 0}, SpecError, ["global batch size", "at least 1", "0"]),
+        ({"memory_limit": 0.0}, SpecError, ["memory limit", "positive"]),
+        ({"max_tp": 0}, ProfileError, ["tp up to 0"]),
+        ({"micro_batch_sizes": (3, 5)}, SpecError, ["16", "micro-batch 3, 5", "15 would be"]),
+        ({"micro_batch_sizes": (0,)}, SpecError, ["micro-batch size", "at least 1", "0"]),
+        (
+            {"cost_model": "metis", "space": "metis", "max_stages": 2},
+            UsageError,
+            ["max_stages", "`space=metis`"],
+        ),
+        ({"profile": without("T4")}, ProfileError, ["'T4'", "A100"]),
+        ({"profile": without("T4"), "cost_model": "metis"}, ProfileError, ["'T4'", "A100"]),
+        ({"sizes": ModelSizes(sequence=8)}, UsageError, ["hidden", "model"]),
+        ({"sizes": ModelSizes(hidden=8)}, UsageError, ["sequence", "model"]),
+        (
+            {"sizes": ModelSizes(hidden=8, sequence=8), "cost_model": "metis"},
+            UsageError,
+            ["vocabulary", "model"],
+        ),
+    ],
+    ids=str,
+)
+def test_refuses_in_one_line(
+    options: dict[str, Any], error: type[PlannerError], words: list[str]
+) -> None:
+    with pytest.raises(error) as caught:
+        room_problem(**options)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unknown_device_type_is_one_line() -> None:
+    nodes = tuple(node._replace(device="H100") for node in room().nodes)
+    for cost_model in ("native", "metis"):
+        with pytest.raises(ProfileError, match="'H100'"):
+            room_problem(cluster=replace(room(), nodes=nodes), cost_model=cost_model)
+
+
+def test_a_model_with_other_layers() -> None:
+    profile = synthetic_profile(SPEEDS, LAYERS)
+    check_model_layers(profile, LAYERS, "gpt.toml")
+    with pytest.raises(ProfileError, match=r"profiled with 6 layers.* found 26 in gpt.toml"):
+        check_model_layers(profile, 26, "gpt.toml")

@@ -1,0 +1,299 @@
+"""Which plans of layers a proof is about: none of them is below the bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ilp_planner.costs.layers import layer_costs
+from ilp_planner.errors import InfeasibleError
+from ilp_planner.group_evaluate import evaluate_groups, group_coverage
+from ilp_planner.group_problem import GroupProblem
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.registry import space_of
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.training import Recompute
+from tests import amp_cases
+from tests.brute import cheapest, random_problem
+from tests.megatron_cases import GIB, every_plan, small_cluster, small_problem
+from tests.mixed_cases import room_problem
+
+SEEDS = st.integers(0, 2**32 - 1)
+WIDE = {"hidden": 512, "sequence": 256, "heads": 4, "ffn": 2048, "vocab": 8000}
+LARGE = {"hidden": 1024, "sequence": 4096, "heads": 8, "ffn": 4096, "vocab": 32000}
+
+
+def count_inside(problem: GroupProblem, bound: float, plans: list[GroupPlan]) -> int:
+    """Return how many of the plans are legal and inside, after a look at the time of each."""
+    space, inside = space_of(problem), 0
+    for plan in plans:
+        evaluation = evaluate_groups(problem, plan)
+        if evaluation.legal and space.outside(plan) is None:
+            assert bound <= evaluation.iteration_time * (1 + 1e-9)
+            inside += 1
+    return inside
+
+
+# ---- groups of devices --------------------------------------------------------------------------
+
+
+def any_plan(problem: GroupProblem, rng: random.Random) -> GroupPlan:
+    """Return a plan of any cuts, degrees, devices and shares; most are not legal."""
+    layers = len(problem.costs.layers)
+    count = rng.randint(1, min(layers, problem.max_stages))
+    ends = [0, *sorted(rng.sample(range(1, layers), count - 1)), layers]
+    free = list(range(problem.cluster.device_count))
+    if rng.random() < 0.7:
+        rng.shuffle(free)
+    batches = rng.choice(problem.micro_batches)
+    samples = problem.global_batch // batches
+    stages = []
+    for start, stop in itertools.pairwise(ends):
+        tp, dp = rng.choice([1, 1, 1, 2]), rng.randint(1, 3)
+        dp = min(dp, samples)
+        chosen, free = free[: tp * dp], free[tp * dp :]
+        if len(chosen) < tp * dp:
+            chosen, tp, dp = chosen or [0], max(1, len(chosen)), 1
+        cut = sorted(rng.sample(range(1, samples), dp - 1))
+        shares = [b - a for a, b in itertools.pairwise([0, *cut, samples])]
+        replicas = (
+            Replica(devices=tuple(chosen[i * tp : (i + 1) * tp]), samples=shares[i])
+            for i in range(dp)
+        )
+        stages.append(GroupStage(start=start, stop=stop, replicas=tuple(replicas)))
+    return GroupPlan(
+        model=problem.model,
+        global_batch=problem.global_batch,
+        micro_batches=batches,
+        stages=tuple(stages),
+    )
+
+
+@pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
+@settings(max_examples=20)
+@given(seed=SEEDS)
+def test_no_plan_of_groups_inside_is_below_the_bound(links: str, seed: int) -> None:
+    problem = random_problem(seed, links=links)
+    result, rng = solve_groups(problem), random.Random(seed)
+    count_inside(problem, result.bound, [any_plan(problem, rng) for _ in range(200)])
+    if result.plan is not None:
+        assert count_inside(problem, result.bound, [result.plan]) == 1
+
+
+@settings(max_examples=10)
+@given(seed=SEEDS)
+def test_the_cheapest_packed_plan_is_inside(seed: int) -> None:
+    problem = random_problem(seed, devices=4)
+    _, plan = cheapest(problem)
+    if plan is not None:
+        assert space_of(problem).outside(plan) is None
+
+
+def test_a_number_of_micro_batches_that_is_not_tried_is_outside() -> None:
+    problem = random_problem(100, devices=7)
+    plan = solve_groups(problem).plan
+    assert plan is not None
+    others = tuple(b for b in problem.micro_batches if b != plan.micro_batches)
+    fewer = dataclasses.replace(problem, micro_batches=others)
+    assert evaluate_groups(fewer, plan).legal
+    reason = group_coverage(fewer, plan, legal=True).outside
+    assert reason is not None
+    assert reason.startswith(f"micro-batches: found {plan.micro_batches}, only ")
+
+
+def test_an_unpacked_placement_is_outside_by_that_rule() -> None:
+    """Stages that share both nodes' network cards are faster than any packed placement."""
+    problem = two_nodes()
+    groups = (0, 1, 4, 5), (2, 3, 6, 7)
+    stages = tuple(
+        GroupStage(
+            start=2 * s,
+            stop=2 * s + 2,
+            replicas=tuple(Replica(devices=(d,), samples=2) for d in devices),
+        )
+        for s, devices in enumerate(groups)
+    )
+    plan = GroupPlan(model=problem.model, global_batch=32, micro_batches=4, stages=stages)
+    evaluation, proved = evaluate_groups(problem, plan), solve_groups(problem)
+    assert evaluation.legal
+    assert evaluation.iteration_time < 0.9 * proved.bound
+    assert group_coverage(problem, plan, legal=True) == (
+        proved.among,
+        "stage 0: not packed, 2 of its nodes of gpu have room for another replica, at most one in "
+        "the placements tried",
+    )
+
+
+def two_nodes() -> GroupProblem:
+    """Return four equal layers, of which a device holds two, on two nodes of four devices."""
+    gpu = Device(name="gpu", memory=2**34, memory_bandwidth=1e12)
+    cluster = ClusterSpec(
+        name="pair",
+        device_types={"gpu": gpu},
+        nodes=(NodeGroup(device="gpu", devices=4, count=2),),
+        intra_node=Link(bandwidth=300e9, latency=1e-6),
+        inter_node=Link(bandwidth=5e9, latency=1e-5),
+    )
+    one, key = np.ones(4), ("gpu", 1)
+    profile = LayerProfile(
+        source="pair",
+        layers=("a", "b", "c", "d"),
+        time={LayerKey(*key, samples): 0.5 * samples * one for samples in (1, 2, 4, 8)},
+        state={key: 4e9 * one},
+        activation={key: 1e6 * one},
+        workspace={key: 1e6 * one},
+        gradients=1e3 * one,
+        boundary=np.array([0.0, 1e9, 1e9, 1e9, 0.0]),
+        optimizer={key: 0.0 * one},
+        measured=frozenset(),
+    )
+    limits = {"gpu": 9e9}
+    return GroupProblem(
+        model="four",
+        cluster=cluster,
+        costs=layer_costs(profile, cluster, limits),
+        global_batch=32,
+        micro_batches=(4,),
+        memory_limits=limits,
+        max_stages=2,
+        max_tp=1,
+    )
+
+
+# ---- Megatron-LM --------------------------------------------------------------------------------
+
+
+def recut(plan: GroupPlan, rng: random.Random) -> GroupPlan:
+    """Return the same job with any layout, and perhaps another recomputation."""
+    count, length = len(plan.stages), plan.stages[-1].stop
+    ends = [0, *sorted(rng.sample(range(1, length), count - 1)), length]
+    stages = tuple(
+        dataclasses.replace(stage, start=start, stop=stop)
+        for stage, (start, stop) in zip(plan.stages, itertools.pairwise(ends), strict=True)
+    )
+    again = rng.choice(
+        [
+            plan.settings.recompute,
+            Recompute(),
+            Recompute(granularity="full", method="uniform", layers=2),
+            Recompute(granularity="full", method="block", layers=1),
+        ]
+    )
+    return dataclasses.replace(
+        plan, stages=stages, settings=dataclasses.replace(plan.settings, recompute=again)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options"),
+    [
+        (small_cluster(), {"batch": 4, "layers": 4, **WIDE}),
+        (small_cluster(), {"batch": 4, "memory_limit": 2.6 * GIB, **LARGE}),
+        (small_cluster(1, 2, slow=1), {"batch": 4, "layers": 5, **WIDE}),
+        (
+            small_cluster(2, 1),
+            {"batch": 4, "layers": 4, "experts": Experts(count=2, top_k=1, ffn=1024), **WIDE},
+        ),
+    ],
+)
+def test_no_training_job_inside_is_below_the_bound(cluster, options) -> None:
+    problem = small_problem(cluster, **options)
+    result, rng = solve_groups(problem), random.Random(0)
+    known = list(every_plan(problem))
+    some = rng.sample(known, min(len(known), 300))
+    assert count_inside(problem, result.bound, some) > 0
+    count_inside(problem, result.bound, [recut(rng.choice(known), rng) for _ in range(300)])
+    if result.plan is not None:
+        assert count_inside(problem, result.bound, [result.plan]) == 1
+
+
+def test_an_embedding_alone_in_a_virtual_stage_is_outside() -> None:
+    problem = small_problem(small_cluster(2, 1), batch=4, layers=4, **WIDE)
+    chain = next(p for p in every_plan(problem) if len(p.stages) == 4 and p.virtual == 2)
+    space = space_of(problem)
+    assert space.outside(chain) is None
+    ends = (0, 1, 3, 4, 6)
+    stages = tuple(
+        dataclasses.replace(stage, start=start, stop=stop)
+        for stage, (start, stop) in zip(chain.stages, itertools.pairwise(ends), strict=True)
+    )
+    alone = dataclasses.replace(chain, stages=stages)
+    assert evaluate_groups(problem, alone).legal
+    reason = space.outside(alone)
+    assert reason is not None
+    assert reason.startswith("layout: 2 virtual stages per rank with layers spread otherwise")
+
+
+# ---- Metis and AMP ------------------------------------------------------------------------------
+
+
+def check_peer(problem: GroupProblem, plans: int) -> None:
+    """Solve, and look at the plan, with other cuts and devices too."""
+    result, rng = solve_groups(problem), random.Random(0)
+    if result.plan is None:
+        return
+    assert count_inside(problem, result.bound, [result.plan]) == 1
+    count_inside(problem, result.bound, [moved(result.plan, problem, rng) for _ in range(plans)])
+    batches = tuple(b for b in problem.micro_batches if b != result.plan.micro_batches)
+    if batches:
+        fewer = dataclasses.replace(problem, micro_batches=batches)
+        assert "only" in str(space_of(fewer).outside(result.plan))
+
+
+def test_no_plan_of_metis_inside_is_below_the_bound() -> None:
+    check_peer(room_problem(cost_model="metis", space="metis"), 60)
+
+
+@pytest.mark.parametrize("placement", ["default", "free"])
+@settings(max_examples=10)
+@given(st.data())
+def test_no_plan_of_amp_inside_is_below_the_bound(placement: str, data: st.DataObject) -> None:
+    cluster = data.draw(amp_cases.clusters())
+    costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
+    problem = GroupProblem(
+        model="drawn",
+        cluster=cluster,
+        costs=costs,
+        global_batch=4,
+        micro_batches=(1, 2, 4),
+        memory_limits=dict.fromkeys(cluster.type_names, 1e30),
+        max_stages=9,
+        max_tp=2,
+        space="amp",
+        placement=placement,
+    )
+    try:
+        check_peer(problem, 30)
+    except InfeasibleError:
+        return
+
+
+def moved(plan: GroupPlan, problem: GroupProblem, rng: random.Random) -> GroupPlan:
+    """Return the plan with other cuts, and half of the time on devices in another order."""
+    count, length = len(plan.stages), len(problem.costs.layers)
+    ends = [0, *sorted(rng.sample(range(1, length), count - 1)), length]
+    order = list(range(problem.cluster.device_count))
+    if rng.random() < 0.5:
+        rng.shuffle(order)
+    stages = tuple(
+        GroupStage(
+            start=start,
+            stop=stop,
+            replicas=tuple(
+                dataclasses.replace(replica, devices=tuple(order[d] for d in replica.devices))
+                for replica in stage.replicas
+            ),
+        )
+        for stage, (start, stop) in zip(plan.stages, itertools.pairwise(ends), strict=True)
+    )
+    return dataclasses.replace(plan, stages=stages)

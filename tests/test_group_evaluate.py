@@ -1,0 +1,175 @@
+"""The judge of layer-level plans: it names every broken rule, and nothing makes it crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.search.group_solve import solve_groups
+from tests.mixed_cases import room_plan, room_problem
+
+if TYPE_CHECKING:
+    from ilp_planner.group_problem import GroupProblem
+
+GIB = 2**30
+ALL = (0, 1, 2, 3, 4, 5)
+MODELS: list[dict[str, Any]] = [
+    {},
+    {"cost_model": "metis"},
+    {"cost_model": "metis", "space": "metis"},
+    {"cost_model": "metis", "space": "metis", "memory_rule": "metis"},
+]
+
+
+def rules(problem: GroupProblem, plan: GroupPlan) -> list[str]:
+    return [violation.rule for violation in evaluate_groups(problem, plan).violations]
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_a_legal_plan(options: dict[str, Any]) -> None:
+    problem = room_problem(**options)
+    found = evaluate_groups(problem, room_plan(problem))
+    assert found.legal
+    assert found.cost is not None
+    assert found.iteration_time == pytest.approx(sum(found.cost.terms.values()))
+    assert len(found.cost.stages) == 2
+    assert found.idle == ()
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+def test_the_search_agrees_with_the_judge(options: dict[str, Any]) -> None:
+    problem = room_problem(**options)
+    result = solve_groups(problem)
+    assert result.plan is not None
+    judged = evaluate_groups(problem, result.plan)
+    assert judged.legal
+    assert judged.iteration_time == pytest.approx(result.objective, rel=1e-9)
+    known = evaluate_groups(problem, room_plan(problem))
+    assert result.bound <= known.iteration_time * (1 + 1e-9)
+
+
+def test_idle_devices_are_named() -> None:
+    problem = room_problem()
+    found = evaluate_groups(problem, room_plan(problem, [(0, 6, 1, (2, 3, 4, 5))]))
+    assert found.idle == (0, 1)
+    assert found.legal
+
+
+def test_idle_devices_are_not_in_the_space_of_metis() -> None:
+    problem = room_problem(cost_model="metis", space="metis")
+    assert rules(problem, room_plan(problem, [(0, 6, 1, (2, 3, 4, 5))])) == ["devices used once"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "rule"),
+    [
+        ([(0, 2, 1, (0, 1)), (3, 6, 1, (2, 3))], "layers covered once"),
+        ([(0, 2, 1, (0, 1)), (1, 6, 1, (2, 3))], "layers covered once"),
+        ([(0, 5, 1, (2, 3))], "layers covered once"),
+        ([(0, 9, 1, (2, 3))], "layers covered once"),
+        ([(0, 2, 1, (0, 1)), (2, 6, 1, (1, 2))], "devices used once"),
+        ([(0, 6, 1, (2, 6))], "devices used once"),
+        ([(0, 6, 4, (2, 3, 4, 5))], "degrees"),
+        ([(0, 2, 1, (0,)), (2, 4, 1, (2,)), (4, 6, 1, (3,))], "stages"),
+    ],
+)
+def test_broken_rules(stages: Any, rule: str) -> None:
+    problem = room_problem(max_stages=2)
+    found = evaluate_groups(problem, room_plan(problem, stages))
+    assert rule in [violation.rule for violation in found.violations]
+
+
+def test_another_model_or_batch() -> None:
+    problem = room_problem()
+    plan = room_plan(problem)
+    assert rules(problem, replace(plan, model="other")) == ["model"]
+    assert rules(problem, replace(plan, global_batch=32)) == ["global batch", "samples", "samples"]
+    assert "micro-batches" in rules(problem, replace(plan, micro_batches=5))
+
+
+def with_samples(plan: GroupPlan, samples: tuple[int, ...]) -> GroupPlan:
+    first = plan.stages[0]
+    replicas = [replace(r, samples=s) for r, s in zip(first.replicas, samples, strict=True)]
+    return replace(plan, stages=(replace(first, replicas=tuple(replicas)), *plan.stages[1:]))
+
+
+def test_shares_of_a_micro_batch() -> None:
+    problem = room_problem()
+    plan = room_plan(problem)
+    assert rules(problem, with_samples(plan, (2, 1))) == ["samples"]
+    assert rules(problem, with_samples(plan, (3, 1))) == ["degrees"]
+    assert rules(problem, with_samples(plan, (4, 0))) == ["degrees", "degrees"]
+
+
+def test_memory_names_the_device_and_both_figures() -> None:
+    problem = room_problem(memory_limit=2.0 * GIB)
+    violations = evaluate_groups(problem, room_plan(problem)).violations
+    assert violations
+    assert {violation.rule for violation in violations} == {"memory"}
+    assert violations[0].limit == "at most 2.00 GiB"
+    assert violations[0].where == "stage 0, device 0"
+
+
+def test_more_memory_never_breaks_a_plan() -> None:
+    """A plan that is legal with little memory is legal with more, at the same time."""
+    small, large = room_problem(memory_limit=12.0 * GIB), room_problem(memory_limit=24.0 * GIB)
+    plan = solve_groups(small).plan
+    assert plan is not None
+    assert evaluate_groups(large, plan).legal
+    assert (
+        evaluate_groups(large, plan).iteration_time == evaluate_groups(small, plan).iteration_time
+    )
+
+
+def test_what_is_not_profiled_is_named() -> None:
+    problem = room_problem(cost_model="metis")
+    plan = room_plan(problem, [(0, 6, 1, (2,))], micro_batches=1)
+    violations = evaluate_groups(problem, plan).violations
+    assert [violation.rule for violation in violations] == ["profiled"]
+    assert violations[0].have == "A100 tp1 bs16"
+
+
+STAGES = st.integers(1, 3).flatmap(
+    lambda tp: st.tuples(
+        st.integers(0, 6),
+        st.integers(1, 7),
+        st.lists(
+            st.tuples(
+                st.lists(st.integers(0, 6), min_size=tp, max_size=tp, unique=True),
+                st.integers(0, 5),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("options", MODELS, ids=str)
+@given(stages=st.lists(STAGES, min_size=1, max_size=3), micro_batches=st.integers(1, 17))
+def test_no_plan_makes_it_crash(
+    options: dict[str, Any], stages: list[Any], micro_batches: int
+) -> None:
+    problem = room_problem(**options)
+    plan = GroupPlan(
+        model=problem.model,
+        global_batch=16,
+        micro_batches=micro_batches,
+        stages=tuple(
+            GroupStage(
+                start=start,
+                stop=stop,
+                replicas=tuple(Replica(devices=tuple(d), samples=s) for d, s in replicas),
+            )
+            for start, stop, replicas in stages
+        ),
+    )
+    found = evaluate_groups(problem, plan)
+    if found.legal:
+        assert found.iteration_time > 0
