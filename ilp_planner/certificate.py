@@ -8,24 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.bounds.memory import explain_infeasible
-from ilp_planner.bounds.part import WITHOUT_STAGES, Part
-from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.stages import StageKey
 from ilp_planner.errors import PlanError
-from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, ROUNDING
-from ilp_planner.search.confirm import ROOM
+from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
-
-MOST_IN_FLIGHT = 10**9
-EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +71,7 @@ def well_formed() -> Iterator[None]:
         raise PlanError(f"certificate: malformed, {type(error).__name__}: {error}") from None
 
 
-def claimed_bound(record: dict[str, Any]) -> float:
+def claimed_bound(record: Mapping[str, Any]) -> float:
     """Return the bound that a certificate claims of a part, in seconds."""
     claimed = NEVER if record["bound_s"] is None else float(record["bound_s"])
     if math.isnan(claimed):
@@ -89,7 +79,7 @@ def claimed_bound(record: dict[str, Any]) -> float:
     return claimed
 
 
-def part_check(part: int | str, record: dict[str, Any], found: float) -> PartCheck:
+def part_check(part: int | str, record: Mapping[str, Any], found: float) -> PartCheck:
     """Return what became of a part. found: seconds, the bound found anew."""
     claimed = claimed_bound(record)
     return PartCheck(
@@ -100,90 +90,28 @@ def part_check(part: int | str, record: dict[str, Any], found: float) -> PartChe
     )
 
 
-def check_certificate(problem: Problem, certificate: dict[str, Any]) -> CertificateCheck:
+NOTHING = PartCheck(part="no part", claimed=math.inf, rederived=math.inf, by="enumeration")
+"""Of a space in which there is nothing."""
+
+
+def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> CertificateCheck:
     """Derive the bound of every part again from the inputs; nothing in the certificate is believed.
 
-    The certificate says where to look: which bound to aim at, and which stages were solved exactly
-    to reach it.
+    The certificate says where to look: which bound to aim at, and what was solved to reach it.
 
     Raises
     ------
-    PlanError: the certificate is malformed, or leaves out a micro-batch size of the problem.
+    PlanError: the certificate is malformed, or leaves out a part of the space.
     """
+    space = problem.space
     with well_formed():
-        records = {int(part["micro_batch"]): part for part in certificate["parts"]}
-        missing = [m for m in problem.micro_batches if m not in records]
+        records = {str(part[space.part_key]): part for part in certificate["parts"]}
+        names = space.part_names(problem)
+        missing = [name for name in names if str(name) not in records]
         if missing:
-            raise PlanError(f"certificate: micro-batch {missing[0]} is missing from 'parts'")
-        return CertificateCheck(
-            parts=tuple(_check_part(problem, records[m]) for m in problem.micro_batches)
-        )
-
-
-def _check_part(problem: Problem, record: dict[str, Any]) -> PartCheck:
-    claimed = claimed_bound(record)
-    part = Part(problem, int(record["micro_batch"]))
-    part.bound_by_work()
-    if part.bound < claimed:
-        part.confirm_by_stages(claimed)
-    if part.bound < claimed and record["by"] not in WITHOUT_STAGES:
-        _replay(part, record["exact_stages"], claimed)
-    if part.bound < claimed == NEVER and explain_infeasible(problem, [part]):
-        part.raise_bound(NEVER, "memory")
-    return part_check(part.micro_batch, record, part.bound)
-
-
-def plan_graph(problem: Problem, certificate: dict[str, Any], plan: Plan) -> StageGraph:
-    """Return the stage graph in which a solved plan is a path: what its part leaves open up to it.
-
-    Its optimum is the plan's own time when the certificate closes the gap.
-
-    Raises
-    ------
-    PlanError: the certificate is malformed, or the plan does not fit.
-    """
-    with well_formed():
-        records = [r for r in certificate["parts"] if r["micro_batch"] == plan.micro_batch]
-        time = evaluate(problem, plan).iteration_time
-        if not records or not math.isfinite(time):
-            raise PlanError("certificate: nothing about this plan's micro-batch")
-        part = Part(problem, plan.micro_batch)
-        part.bound_by_work()
-        part.bound_by_stages(time * (1 + ROOM))
-        _solve_again(part, records[0]["exact_stages"], time * (1 + ROOM))
-        return part.expand(time * (1 + ROOM)).graph
-
-
-def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
-    """Solve the listed stages again, and look for a pipeline below the claimed bound."""
-    claimed = min(claimed, part.ceiling)
-    _solve_again(part, stages, claimed)
-    graph = part.expand(claimed * (1 - ROUNDING)).graph
-    path, value = best_path(graph)
-    part.raise_bound(min(value, claimed) if path else claimed, "certificate")
-
-
-def _solve_again(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
-    """Solve the listed stages again up to what was claimed of them."""
-    count = len(part.problem.costs.operators)
-    for stage in stages:
-        start, stop, devices = int(stage["start"]), int(stage["stop"]), int(stage["devices"])
-        in_flight = int(stage["in_flight"])
-        if not 1 <= in_flight <= MOST_IN_FLIGHT:
-            raise PlanError(f"certificate: {in_flight} micro-batches in flight")
-        if devices not in part.stages.chains or not 0 <= start < stop <= count:
-            raise PlanError(
-                f"certificate: no stage of operators {start} to {stop} on {devices} devices"
-            )
-        entry = part.stages.entry(devices, start, stop)
-        if entry < 0:  # too long to be part of a plan below the claimed bound
-            continue
-        key = StageKey(
-            devices,
-            in_flight,
-            bool(stage["enters_node"]),
-            bool(stage["leaves_node"]),
-            entry,
-        )
-        cutoff = min(float(stage["bound_s"]), claimed)
-        part.stages.refine(key, start, stop, cutoff=cutoff, effort=EFFORT)
+            raise PlanError(f"certificate: {missing[0]!r} is missing from 'parts'")
+        claimed = [records[str(name)] for name in names]
+        search = space.begin(problem, Limits(seconds=math.inf), "dp")
+        bounds = space.prove(search, claimed)
+        checks = map(part_check, names, claimed, bounds)
+        return CertificateCheck(parts=tuple(checks) or (NOTHING,))

@@ -1,4 +1,4 @@
-"""Which plans of operators a proof is about, and the gap of a plan to a bound that is about it.
+"""Which plans a proof is about, and the gap of a plan to a bound that is about it.
 
 The judge calls more plans legal than a search goes through. A bound says nothing of a legal plan
 that its space leaves out; of every other plan it is never above the time.
@@ -6,7 +6,7 @@ that its space leaves out; of every other plan it is never above the time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import ROUNDING
@@ -27,24 +27,10 @@ class Coverage(NamedTuple):
     outside: str | None
 
 
-def coverage_of(problem: Problem, plan: Plan, *, legal: bool) -> Coverage:
-    """Return where a plan of operators stands."""
-    return Coverage(describe_plans(problem), outside(problem, plan) if legal else NOT_LEGAL)
-
-
-def describe_plans(problem: Problem) -> str:
-    """Return the set of plans that proofs are about, as in `among plans with ...`."""
-    sizes = ", ".join(map(str, problem.micro_batches))
-    groups = ", ".join(map(str, problem.group_sizes))
-    return (
-        f"plans with micro-batch {sizes}, on at most {problem.max_stages} stages of {groups} "
-        "devices inside a node, every device used in order"
-    )
-
-
-def outside(problem: Problem, plan: Plan) -> str | None:
-    """Return why a legal plan is none that proofs are about; None where it is one."""
-    return check_tried("micro-batch", plan.micro_batch, problem.micro_batches)
+def coverage_of(problem: Problem[Any], plan: Plan[Any], *, legal: bool) -> Coverage:
+    """Return where a plan stands."""
+    space = problem.space
+    return Coverage(space.describe(problem), space.outside(problem, plan) if legal else NOT_LEGAL)
 
 
 def check_tried(name: str, value: int, tried: tuple[int, ...]) -> str | None:

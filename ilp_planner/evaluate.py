@@ -6,20 +6,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
-from ilp_planner.numerics import ROUNDING
-from ilp_planner.profiles.shares import Tally
-from ilp_planner.units import format_bytes, format_seconds
+from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pandas as pd
 
-    from ilp_planner.costs.base import StageCost
-    from ilp_planner.costs.groups import GroupStageCost
+    from ilp_planner.costs.base import PlanCost, StageCost
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
     from ilp_planner.profiles.shares import Share
@@ -45,14 +42,28 @@ class Violation:
 class Evaluation:
     """A plan judged.
 
-    iteration_time: seconds; nan when the plan is too broken to be priced.
-    stages: cost of every stage. micro_batch_count: B. violations: empty for a legal plan.
+    cost: None when the plan is too broken to be priced. violations: empty for a legal plan.
+    idle: devices that are in no stage.
     """
 
-    iteration_time: float
-    stages: tuple[StageCost, ...]
-    micro_batch_count: int
+    cost: PlanCost | None
     violations: tuple[Violation, ...]
+    idle: tuple[int, ...] = ()
+
+    @property
+    def iteration_time(self) -> float:
+        """Seconds; nan when the plan cannot be priced."""
+        return math.nan if self.cost is None else self.cost.iteration_time
+
+    @property
+    def stages(self) -> tuple[StageCost, ...]:
+        """Cost of every stage; none when the plan cannot be priced."""
+        return () if self.cost is None else self.cost.stages
+
+    @property
+    def memory(self) -> float:
+        """Bytes of the fullest device; nan when the plan cannot be priced."""
+        return max((max(cost.memory, default=0.0) for cost in self.stages), default=math.nan)
 
     @property
     def legal(self) -> bool:
@@ -60,224 +71,134 @@ class Evaluation:
         return not self.violations
 
     def __repr__(self) -> str:
-        return f"<Evaluation {verdict_text(self.iteration_time, self.violations)}>"
+        broken = f"breaks {len(self.violations)} rules" if self.violations else "legal"
+        time = "" if self.cost is None else f", {format_seconds(self.iteration_time)}"
+        return f"<Evaluation {broken}{time}>"
 
     def frame(self, table: str = "stages") -> pd.DataFrame:
-        """Return a table; see `evaluation_frame`."""
-        return evaluation_frame(table, self.stages, self.violations)
+        """Return the table `stages`, `time`, `memory` or `violations`.
+
+        A row per stage: seconds per micro-batch and bytes of its fullest device, and the named
+        terms of either; or a row per broken rule.
+
+        Raises
+        ------
+        UsageError: no such table.
+        """
+        # Imported here: pandas takes longer than judging a plan.
+        import pandas as pd
+
+        if table not in FRAMES:
+            raise UsageError(f"frame: found {table!r}, expected one of {', '.join(FRAMES)}")
+        if table == "violations":
+            columns = [field.name for field in dataclasses.fields(Violation)]
+            broken = [dataclasses.asdict(rule) for rule in self.violations]
+            return pd.DataFrame(broken, columns=columns)
+        rows: list[dict[str, float]] = []
+        for s, cost in enumerate(self.stages):
+            columns_of = {
+                "stages": {"seconds": cost.time, "bytes": max(cost.memory, default=math.nan)},
+                "time": cost.time_terms,
+                "memory": cost.memory_terms,
+            }
+            rows.append({"stage": s, **columns_of[table]})
+        return pd.DataFrame(rows)
 
 
-def verdict_text(iteration_time: float, violations: Sequence[Violation]) -> str:
-    """Return a verdict on one line. iteration_time: seconds."""
-    broken = f"breaks {len(violations)} rules" if violations else "legal"
-    time = "" if math.isnan(iteration_time) else f", {format_seconds(iteration_time)}"
-    return broken + time
-
-
-def evaluation_frame(
-    table: str, stages: Sequence[StageCost | GroupStageCost], violations: Sequence[Violation]
-) -> pd.DataFrame:
-    """Return the table `stages`, `time`, `memory` or `violations` of a judged plan.
-
-    A row per stage: seconds per micro-batch and bytes of its fullest device, and the named terms of
-    either; or a row per broken rule.
-
-    Raises
-    ------
-    UsageError: no such table.
-    """
-    # Imported here: pandas takes longer than judging a plan.
-    import pandas as pd
-
-    if table not in FRAMES:
-        raise UsageError(f"frame: found {table!r}, expected one of {', '.join(FRAMES)}")
-    if table == "violations":
-        columns = [field.name for field in dataclasses.fields(Violation)]
-        return pd.DataFrame([dataclasses.asdict(rule) for rule in violations], columns=columns)
-    rows: list[dict[str, float]] = []
-    for s, cost in enumerate(stages):
-        memory = max(cost.memory) if isinstance(cost.memory, tuple) else cost.memory
-        columns_of = {
-            "stages": {"seconds": cost.time, "bytes": memory},
-            "time": cost.time_terms,
-            "memory": cost.memory_terms,
-        }
-        rows.append({"stage": s, **columns_of[table]})
-    return pd.DataFrame(rows)
-
-
-def evaluate(problem: Problem, plan: Plan) -> Evaluation:
+def evaluate(problem: Problem[Any], plan: Plan[Any]) -> Evaluation:
     """Judge a plan: every broken rule, and time and memory recomputed in floating point."""
-    broken = [
+    used = {device for stage in plan.stages for device in stage.devices}
+    idle = tuple(d for d in range(problem.cluster.device_count) if d not in used)
+    broken = (
         *check_model(problem, plan),
-        *check_operators_covered_once(problem, plan),
-        *check_micro_batch(problem, plan),
+        *check_covered_once(problem, plan),
         *check_devices_used_once(problem, plan),
-    ]
+    ) or tuple(problem.space.check_whole(problem, plan))
     if broken:
-        return Evaluation(
-            iteration_time=math.nan, stages=(), micro_batch_count=0, violations=tuple(broken)
-        )
-    stages = stage_costs(problem, plan)
-    violations = [
+        return Evaluation(cost=None, violations=broken, idle=idle)
+    cost = problem.costs.plan_cost(plan, problem.cluster)
+    violations = (
         *check_stage_count(problem, plan),
-        *check_groups(problem, plan),
-        *check_degrees(problem, plan),
-        *check_profiled(plan, stages),
-        *check_memory_fits(problem, stages),
-    ]
-    return Evaluation(
-        iteration_time=iteration_time([s.time for s in stages], plan.micro_batches),
-        stages=stages,
-        micro_batch_count=plan.micro_batches,
-        violations=tuple(violations),
+        *check_profiled(cost),
+        *problem.space.check(problem, plan, cost),
+        *check_idle(problem, idle),
     )
+    return Evaluation(cost=cost, violations=violations, idle=idle)
 
 
-def iteration_time(stage_times: list[float], micro_batch_count: int) -> float:
-    """Return (B - 1) * slowest + sum: the pipeline's fill and its steady state, in seconds."""
-    return (micro_batch_count - 1) * max(stage_times) + sum(stage_times)
-
-
-def stage_costs(problem: Problem, plan: Plan) -> tuple[StageCost, ...]:
-    """Price every stage where the plan puts it."""
-    per_node = problem.cluster.devices_per_node
-    costs = []
-    for s, stage in enumerate(plan.stages):
-        end = stage.first_device + stage.devices
-        costs.append(
-            problem.costs.stage_cost(
-                stage,
-                micro_batch=plan.micro_batch,
-                micro_batch_count=plan.micro_batches,
-                behind=len(plan.stages) - 1 - s,
-                enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
-                leaves_node=end % per_node == 0,
-            )
-        )
-    return tuple(costs)
-
-
-def time_shares(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[Provenance, Share]:
+def time_shares(
+    problem: Problem[Any], plan: Plan[Any], evaluation: Evaluation | None
+) -> dict[Provenance, Share]:
     """Return the shares of the iteration time by where its figures come from; none of a plan that
-    has no price, or one that is not profiled.
-
-    The slowest stage counts with every micro-batch and each other one once.
-    """
-    stages = evaluation.stages
+    has no price, or one that is not profiled."""
+    stages = () if evaluation is None else evaluation.stages
     if not stages or any(cost.unprofiled for cost in stages):
         return {}
-    costs, per_node, tally = problem.costs, problem.cluster.devices_per_node, Tally()
-    times = [cost.time for cost in stages]
-    slowest = times.index(max(times))
-    for s, stage in enumerate(plan.stages):
-        weight = plan.micro_batches if s == slowest else 1
-        for origin, seconds in costs.time_origins(
-            stage,
-            micro_batch=plan.micro_batch,
-            micro_batch_count=plan.micro_batches,
-            enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
-            leaves_node=(stage.first_device + stage.devices) % per_node == 0,
-        ):
-            tally.add(origin, weight * seconds)
-    return tally.shares()
+    shares: dict[Provenance, Share] = problem.costs.shares(plan, problem.cluster)
+    return shares
 
 
-def check_model(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """The plan is for this model and this global batch."""
-    if plan.model != problem.model.name:
-        yield Violation("model", "plan", plan.model, problem.model.name)
+def check_model(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
+    """The plan is for this model and batch."""
+    if plan.model != problem.model:
+        yield Violation("model", "plan", plan.model, problem.model)
     if plan.global_batch != problem.global_batch:
-        yield Violation("global batch", "plan", str(plan.global_batch), str(problem.global_batch))
+        have = f"{plan.global_batch} samples"
+        yield Violation("global batch", "plan", have, str(problem.global_batch))
+    if plan.micro_batches < 1 or plan.global_batch % plan.micro_batches:
+        have = f"{plan.micro_batches} micro-batches"
+        yield Violation("micro-batches", "plan", have, f"a divisor of {plan.global_batch}")
 
 
-def check_operators_covered_once(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Stages cover the chain from the first operator to the last, in order, without gap or
-    overlap."""
-    position = 0
+def check_covered_once(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
+    """Stages cover the chain from its beginning to its end, in order, each once and none empty."""
+    position, unit = 0, problem.space.unit
     for s, stage in enumerate(plan.stages):
         if stage.start != position or stage.stop <= stage.start:
-            found = f"operators {stage.start} to {stage.stop}"
-            yield Violation("operators covered once", f"stage {s}", found, f"a start at {position}")
+            have = f"{unit}s {stage.start} to {stage.stop - 1}"
+            limit = f"from {unit} {position} on"
+            yield Violation(f"{unit}s covered once", f"stage {s}", have, limit)
+            return
         position = stage.stop
-    count = len(problem.costs.operators)
+    count = len(problem.costs.chain)
     if position != count:
-        yield Violation("operators covered once", "plan", f"{position} operators", str(count))
+        have = f"{position} {unit}s"
+        yield Violation(f"{unit}s covered once", "plan", have, f"{count} {unit}s")
 
 
-def check_micro_batch(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """The micro-batch divides the global batch and is one that the profile knows."""
-    if plan.micro_batch < 1 or plan.global_batch % plan.micro_batch:
-        limit = f"a divisor of {plan.global_batch}"
-        yield Violation("micro-batch", "plan", str(plan.micro_batch), limit)
-    elif plan.micro_batch not in problem.costs.micro_batches():
-        known = ", ".join(map(str, problem.costs.micro_batches()))
-        yield Violation("micro-batch", "plan", str(plan.micro_batch), f"one of {known}")
-
-
-def check_devices_used_once(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Stages use the devices in order, each once, all of them."""
-    position = 0
+def check_devices_used_once(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
+    """Every device exists and is in one place of one stage; virtual stages share theirs."""
+    seen: set[int] = set()
     for s, stage in enumerate(plan.stages):
-        if stage.first_device != position:
-            have = f"first device {stage.first_device}"
-            yield Violation("devices used once", f"stage {s}", have, str(position))
-        position = stage.first_device + stage.devices
-    if position != problem.cluster.device_count:
-        limit = str(problem.cluster.device_count)
-        yield Violation("devices used once", "plan", f"{position} devices", limit)
+        if s >= plan.ranks:
+            if stage.devices != plan.stages[s % plan.ranks].devices:
+                limit = f"those of stage {s % plan.ranks}"
+                yield Violation("devices used once", f"stage {s}", "other devices", limit)
+            continue
+        for device in stage.devices:
+            if not 0 <= device < problem.cluster.device_count:
+                limit = f"0 to {problem.cluster.device_count - 1}"
+                yield Violation("devices used once", f"stage {s}", f"device {device}", limit)
+            elif device in seen:
+                have = f"device {device} again"
+                yield Violation("devices used once", f"stage {s}", have, "every device once")
+            seen.add(device)
 
 
-def check_stage_count(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """No more stages than allowed."""
-    if len(plan.stages) > problem.max_stages:
-        yield Violation("stages", "plan", str(len(plan.stages)), f"at most {problem.max_stages}")
+def check_stage_count(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
+    """No more pipeline ranks than allowed."""
+    if plan.ranks > problem.max_stages:
+        yield Violation("stages", "plan", str(plan.ranks), f"at most {problem.max_stages}")
 
 
-def check_groups(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """Device groups have an allowed size and never straddle a node."""
-    per_node = problem.cluster.devices_per_node
-    for s, stage in enumerate(plan.stages):
-        if stage.devices not in problem.group_sizes:
-            sizes = ", ".join(map(str, problem.group_sizes))
-            yield Violation(
-                "devices of a stage", f"stage {s}", str(stage.devices), f"one of {sizes}"
-            )
-        last = stage.first_device + stage.devices - 1
-        if stage.first_device // per_node != last // per_node:
-            have = f"devices {stage.first_device} to {last}"
-            yield Violation("node straddled", f"stage {s}", have, f"nodes of {per_node}")
+def check_profiled(cost: PlanCost) -> Iterator[Violation]:
+    """Everything that the plan does is in the profile."""
+    for s, stage in enumerate(cost.stages):
+        for missing in stage.unprofiled:
+            yield Violation("profiled", f"stage {s}", missing, "a row of the profile")
 
 
-def check_degrees(problem: Problem, plan: Plan) -> Iterator[Violation]:
-    """For every operator tp x dp is the stage's device count, and dp divides the micro-batch."""
-    for s, stage in enumerate(plan.stages):
-        for degrees in sorted({(x.tp, x.dp) for x in stage.strategies}):
-            tp, dp = degrees
-            if tp * dp != stage.devices:
-                have = f"tp {tp} x dp {dp}"
-                yield Violation("degrees", f"stage {s}", have, f"{stage.devices} devices")
-            if plan.micro_batch % dp:
-                limit = f"a divisor of the micro-batch {plan.micro_batch}"
-                yield Violation("degrees", f"stage {s}", f"dp {dp}", limit)
-
-
-def check_profiled(plan: Plan, stages: tuple[StageCost, ...]) -> Iterator[Violation]:
-    """Every operator's strategy is in the profile."""
-    for s, cost in enumerate(stages):
-        if cost.unprofiled:
-            i = cost.unprofiled[0]
-            x = plan.stages[s].strategies[i - plan.stages[s].start]
-            have = (
-                f"operator {i} with tp {x.tp}, {plan.micro_batch // x.dp} samples per replica, "
-                f"split {x.split} ({len(cost.unprofiled)} such operators)"
-            )
-            yield Violation("profiled", f"stage {s}", have, "a row of the profile")
-
-
-def check_memory_fits(problem: Problem, stages: tuple[StageCost, ...]) -> Iterator[Violation]:
-    """Every stage fits the memory of its devices."""
-    for s, cost in enumerate(stages):
-        if cost.memory > problem.memory_limit * (1 + ROUNDING):
-            limit = f"at most {format_bytes(problem.memory_limit)}"
-            yield Violation("memory", f"stage {s}", format_bytes(cost.memory), limit)
+def check_idle(problem: Problem[Any], idle: tuple[int, ...]) -> Iterator[Violation]:
+    """Every device is used where the space has no idle ones."""
+    if idle and not problem.space.idles:
+        yield Violation("devices used once", "plan", f"{len(idle)} idle devices", "none idle")

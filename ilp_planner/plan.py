@@ -1,16 +1,30 @@
 """The decision, and nothing else: what a training system needs to know to run.
 
-`Plan` decides operator by operator on equal devices; `GroupPlan` decides layer by layer on groups
-of devices that may differ.
+A stage decides operator by operator on equal devices in a row (`OperatorStage`), or layer by layer
+on groups of devices that may differ (`GroupStage`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage(ABC):
+    """Units [start, stop) of the model's chain: operators, or whole layers."""
+
+    start: int
+    stop: int
+
+    @property
+    @abstractmethod
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the stage's devices in the cluster's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,54 +47,26 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Operators [start, stop) of the model's chain on devices [first_device, first_device +
-    devices)."""
+class OperatorStage(Stage):
+    """Operators [start, stop) on devices [first_device, first_device + device_count)."""
 
-    start: int
-    stop: int
     first_device: int
-    devices: int
+    device_count: int
     strategies: tuple[Strategy, ...]
 
     def __post_init__(self) -> None:
-        if self.devices < 1:
-            raise ValueError(f"devices must be >= 1, found {self.devices}")
+        if self.device_count < 1:
+            raise ValueError(f"devices must be >= 1, found {self.device_count}")
         if len(self.strategies) != self.stop - self.start:
             raise ValueError(
                 f"a stage of {self.stop - self.start} operators needs as many strategies, "
                 f"found {len(self.strategies)}"
             )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Plan:
-    """A whole pipeline.
-
-    micro_batch: samples that enter the pipeline together, over all replicas of a stage
-    (Megatron's per-replica micro-batch size is micro_batch / dp).
-    """
-
-    model: str
-    global_batch: int
-    micro_batch: int
-    stages: tuple[Stage, ...]
-
     @property
-    def micro_batches(self) -> int:
-        """Number of micro-batches per iteration, B."""
-        return self.global_batch // self.micro_batch
-
-    @property
-    def devices(self) -> int:
-        """Devices of all stages together."""
-        return sum(stage.devices for stage in self.stages)
-
-    def __repr__(self) -> str:
-        return (
-            f"<Plan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
-            f"micro-batch {self.micro_batch} of {self.global_batch}>"
-        )
+    def devices(self) -> tuple[int, ...]:
+        """Numbers of the stage's devices in the cluster's order."""
+        return tuple(range(self.first_device, self.first_device + self.device_count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +87,9 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStage:
+class GroupStage(Stage):
     """Layers [start, stop) of the model on replicas with equally many devices each."""
 
-    start: int
-    stop: int
     replicas: tuple[Replica, ...]
 
     def __post_init__(self) -> None:
@@ -128,11 +112,15 @@ class GroupStage:
         return tuple(d for replica in self.replicas for d in replica.devices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class GroupPlan:
-    """A whole pipeline of layers on groups of devices; devices in no stage stay idle.
+AnyStage = TypeVar("AnyStage", bound=Stage, covariant=True)
 
-    micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each.
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Plan(Generic[AnyStage]):
+    """A whole pipeline; devices in no stage stay idle.
+
+    micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each over
+    all replicas of a stage (Megatron's per-replica micro-batch size is that / dp).
     settings: how every rank trains, where the plan is for a runtime that has such settings; the
     devices of a replica are then tp x cp.
     virtual: stages on the same devices (interleaved 1F1B): stage k is on those of stage k % ranks.
@@ -141,7 +129,7 @@ class GroupPlan:
     model: str
     global_batch: int
     micro_batches: int
-    stages: tuple[GroupStage, ...]
+    stages: tuple[AnyStage, ...]
     settings: Settings | None = None
     virtual: int = 1
 
@@ -152,7 +140,7 @@ class GroupPlan:
             )
 
     @property
-    def micro_batch(self) -> int:
+    def micro_batch_size(self) -> int:
         """Samples that enter the pipeline together, over all replicas of a stage."""
         return self.global_batch // self.micro_batches
 
@@ -168,6 +156,21 @@ class GroupPlan:
 
     def __repr__(self) -> str:
         return (
-            f"<GroupPlan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
-            f"micro-batch {self.micro_batch} of {self.global_batch}>"
+            f"<Plan {self.model}: {len(self.stages)} stages on {self.devices} devices, "
+            f"micro-batch {self.micro_batch_size} of {self.global_batch}>"
         )
+
+
+AnyPlan = Plan[Stage]
+OperatorPlan = Plan[OperatorStage]
+GroupPlan = Plan[GroupStage]
+
+
+def is_of_groups(plan: AnyPlan) -> TypeGuard[GroupPlan]:
+    """Tell whether the stages are layers on groups of devices."""
+    return all(isinstance(stage, GroupStage) for stage in plan.stages)
+
+
+def is_of_operators(plan: AnyPlan) -> TypeGuard[OperatorPlan]:
+    """Tell whether the stages are operators on devices in a row."""
+    return all(isinstance(stage, OperatorStage) for stage in plan.stages)

@@ -11,8 +11,7 @@ from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.group_evaluate import GroupEvaluation
-    from ilp_planner.plan import GroupPlan, Plan
+    from ilp_planner.plan import Plan
 
 
 class Status(StrEnum):
@@ -43,20 +42,31 @@ def relative_gap(objective: float, bound: float) -> float:
     return max(0.0, 1.0 - bound / objective)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """One of the best plans. bound: seconds; no plan that is not listed before it takes less."""
+
+    plan: Plan[Any]
+    evaluation: Evaluation
+    bound: float
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Outcome:
-    """What is known at the end of a search, whatever the plan looks like.
+class Result:
+    """A plan, how it was judged, and what is known at the end of a search.
 
     objective, bound: seconds per iteration (inf without a plan; 0.0 without a bound).
     bound_source: which argument proved the bound. among: the plans that it is about. wall: seconds.
     certificate: JSON-ready record of what was enumerated and how each part was closed.
-    provenance: JSON-ready record of inputs (hashes), versions and limits.
     notes: one-line remarks for the user (what was left out, which solver fell back).
     reason: for an infeasible problem, what fits nowhere and by how many bytes.
     confirmed_by: which other solver found the same optimum in what the proof leaves open; empty
     where none was asked (`notes` say why).
+    ranking: the best plans in order, the plan itself first, when more than one was asked for.
     """
 
+    plan: Plan[Any] | None
+    evaluation: Evaluation | None = None
     status: Status
     stopped_by: Stop
     objective: float
@@ -66,11 +76,11 @@ class Outcome:
     solver: str
     seed: int
     certificate: dict[str, Any] = field(default_factory=dict)
-    provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     reason: str = ""
     among: str = ""
     confirmed_by: str = ""
+    ranking: tuple[Ranked, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -78,41 +88,11 @@ class Outcome:
         return relative_gap(self.objective, self.bound)
 
     def __repr__(self) -> str:
-        plan = getattr(self, "plan", None)
-        if plan is None:
+        if self.plan is None:
             return f"<Result {self.status}, no plan>"
-        stages = getattr(plan, "ranks", len(plan.stages))
+        stages = self.plan.ranks
         gap = format_percent(self.gap) if self.gap else "0 %"
         return (
             f"<Result {self.status} {format_seconds(self.objective)}, gap {gap}, "
             f"{stages} stage{'s' if stages > 1 else ''}>"
         )
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Result(Outcome):
-    """Outcome of `ilp_planner.solve`: an operator-level plan, and how it was judged."""
-
-    plan: Plan | None
-    evaluation: Evaluation | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranked:
-    """One of the best plans. bound: seconds; no plan that is not listed before it takes less."""
-
-    plan: GroupPlan
-    evaluation: GroupEvaluation
-    bound: float
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class GroupResult(Outcome):
-    """Outcome of `ilp_planner.solve_groups`: a layer-level plan, and how it was judged.
-
-    ranking: the best plans in order, the plan itself first, when more than one was asked for.
-    """
-
-    plan: GroupPlan | None
-    evaluation: GroupEvaluation | None = None
-    ranking: tuple[Ranked, ...] = ()

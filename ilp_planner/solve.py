@@ -1,44 +1,66 @@
-"""The one verb: from a problem of operators to a plan with a proof."""
+"""The one verb: from a problem to a plan with a proof."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ilp_planner.errors import UsageError, interruptible
+from ilp_planner.result import Stop
+from ilp_planner.search.state import OutOfTimeError, SearchState
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
-from ilp_planner.spaces.operators.search import Search
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
+    from ilp_planner.result import Ranked, Result
     from ilp_planner.solvers.base import Progress
 
 
 def solve(
-    problem: Problem,
+    problem: Problem[Any],
     *,
     limits: Limits | None = None,
     solver: str = "auto",
     progress: Progress | None = None,
+    top: int = 1,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan.
 
     Parameters
     ----------
     limits: time, gap, workers and seed.
-    solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`,
-    `milp`, `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
-    beside (`heuristic`).
+    solver: `auto`, or the name of the backend that solves the stage graphs (`dp`, `cp-sat`, `milp`,
+        `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
+        beside (`heuristic`).
     progress: called with (incumbent seconds, bound seconds) as they improve.
+    top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
     ------
-    UsageError: an unknown solver.
+    UsageError: an unknown solver; more than one plan of a heuristic, or of a space that cannot
+        list them.
     SolverError: the evaluator refutes what the search believes.
     """
     limits = limits or Limits()
+    if top > 1 and not problem.space.ranks:
+        raise UsageError(
+            f"top: found {top} in space {problem.space.name}, whose plans are not ranked, expected "
+            "1, or plans of whole layers"
+        )
     if registry.is_heuristic(solver):
-        from ilp_planner.spaces.operators.hunt import solve_by_heuristic
+        from ilp_planner.heuristic import solve_by_heuristic
 
-        return solve_by_heuristic(problem, limits, solver, progress)
-    return Search(problem, limits, solver, progress).outcome()
+        return solve_by_heuristic(problem, limits, solver, progress, top, solve)
+    search: SearchState = problem.space.begin(problem, limits, solver, progress)
+    ranking: tuple[Ranked, ...] = ()
+    try:
+        with interruptible():
+            stop = problem.space.search(search)
+            search.confirm()
+            if top > 1 and search.plan is not None:
+                ranking = problem.space.rank(search, top)
+    except OutOfTimeError:
+        stop = Stop.TIME
+    except KeyboardInterrupt:
+        stop = Stop.USER
+    return search.result(stop, ranking)

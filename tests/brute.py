@@ -10,9 +10,10 @@ import numpy as np
 
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.group_problem import GroupProblem
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.problem import Problem
+from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 
@@ -26,19 +27,19 @@ Counts = tuple[tuple[int, ...], ...]
 # ---- the space ----------------------------------------------------------------------------------
 
 
-def cheapest(problem: GroupProblem) -> tuple[float, GroupPlan | None]:
+def cheapest(problem: Problem) -> tuple[float, GroupPlan | None]:
     """Return the least seconds of a legal plan of the space, and the plan; inf and None without."""
     best, chosen = np.inf, None
     for plan in every_plan(problem):
         seconds = problem.costs.plan_cost(plan, problem.cluster).iteration_time
-        if seconds < best and evaluate_groups(problem, plan).legal:
+        if seconds < best and evaluate(problem, plan).legal:
             best, chosen = seconds, plan
     return best, chosen
 
 
-def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
+def every_plan(problem: Problem) -> Iterator[GroupPlan]:
     """Yield every plan with packed placements, whatever memory says."""
-    layers = len(problem.costs.layers)
+    layers = len(problem.costs.chain)
     for batches in problem.micro_batches:
         ways = group_ways(problem, batches)
         for stages in range(1, min(problem.max_stages, layers) + 1):
@@ -46,7 +47,7 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
             for cuts in itertools.combinations(range(1, layers), stages - 1):
                 ends = (0, *cuts, layers)
                 for row in rows:
-                    yield GroupPlan(
+                    yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
                         micro_batches=batches,
@@ -58,7 +59,7 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
 
 
 def group_ways(
-    problem: GroupProblem, batches: int
+    problem: Problem, batches: int
 ) -> list[tuple[GroupOption, tuple[int, ...], list[Counts]]]:
     """Return every (option, samples of its replicas, packed counts on an empty cluster)."""
     cluster, costs = problem.cluster, problem.costs
@@ -174,7 +175,7 @@ def seatings(
 
 def random_problem(
     seed: int, *, links: str = "", sizes: Sequence[int] = (1, 2, 3, 4), devices: int = 5
-) -> GroupProblem:
+) -> Problem:
     """Draw a tiny problem: unequal nodes, missing rows, tight memory.
 
     Parameters
@@ -201,9 +202,10 @@ def random_problem(
         for name in cluster.type_names
     }
     limits = {name: whole[name] * float(random.choice([0.3, 0.5, 1.0, 4.0])) for name in whole}
-    return GroupProblem(
+    return Problem(
         model="tiny",
         cluster=cluster,
+        space=GroupSpace(),
         costs=layer_costs(profile, cluster, limits),
         global_batch=global_batch,
         micro_batches=tuple(b for b in range(1, global_batch + 1) if global_batch % b == 0),

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
@@ -18,7 +18,7 @@ from ilp_planner.specs.training import ORDERS, Recompute
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
     from ilp_planner.profiles.layers import LayerProfile
 
 GIB = 2**30
@@ -61,9 +61,7 @@ def small_cluster(
     )
 
 
-def small_problem(
-    cluster: ClusterSpec | None = None, *, batch: int = 8, **options: Any
-) -> GroupProblem:
+def small_problem(cluster: ClusterSpec | None = None, *, batch: int = 8, **options: Any) -> Problem:
     """Return a problem; options of the model beside those of the problem."""
     names = {"memory_limit", "max_tp", "max_cp", "max_stages", "micro_batch_sizes"}
     own = {name: options.pop(name) for name in list(options) if name in names}
@@ -72,7 +70,7 @@ def small_problem(
     )
 
 
-def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
+def every_plan(problem: Problem) -> Iterator[GroupPlan]:
     """Yield all plans that could be of the problem's space, legal or not."""
     cluster, costs = problem.cluster, problem.costs
     model, count = costs.model, cluster.device_count  # type: ignore[attr-defined]
@@ -107,7 +105,7 @@ def every_plan(problem: GroupProblem) -> Iterator[GroupPlan]:
             for stops in every_layout(model, pp, virtual, alike=alike):
                 longest = max(stage.layers for stage in layout_of(stops, model).stages)
                 for again in recomputations(longest):
-                    yield GroupPlan(
+                    yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
                         micro_batches=problem.global_batch // (size * dp),

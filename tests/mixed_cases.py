@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.metis_files import write_metis_profile
-from ilp_planner.result import GroupResult, Status, Stop
+from ilp_planner.result import Result, Status, Stop
 from ilp_planner.spaces.build import ModelSizes, build_group_problem
 from ilp_planner.specs.metis_cluster import (
     MetisCluster,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
 
 LAYERS = 6
 SPEEDS = {"A100": 1.0, "T4": 3.0}
@@ -84,7 +84,7 @@ def write_room(folder: Path) -> None:
     write_metis_profile(synthetic_profile(SPEEDS, LAYERS), folder / "profile")
 
 
-def room_problem(**options: Any) -> GroupProblem:
+def room_problem(**options: Any) -> Problem:
     """Return the problem of these files, without reading any."""
     cluster = options.pop("cluster", room())
     settings: dict[str, Any] = {"model": "made-up", "global_batch": 16, "sizes": SIZES, **options}
@@ -95,7 +95,7 @@ def room_problem(**options: Any) -> GroupProblem:
 
 
 def room_plan(
-    problem: GroupProblem,
+    problem: Problem,
     stages: Sequence[tuple[int, int, int, Sequence[int]]] = (
         (0, 1, 1, (0, 1)),
         (1, 6, 2, (2, 3, 4, 5)),
@@ -104,7 +104,7 @@ def room_plan(
 ) -> GroupPlan:
     """Return a plan of stages (start, stop, tp, devices) with equal shares."""
     batch = problem.global_batch // micro_batches
-    return GroupPlan(
+    return Plan(
         model=problem.model,
         global_batch=problem.global_batch,
         micro_batches=micro_batches,
@@ -122,9 +122,9 @@ def room_plan(
     )
 
 
-def room_result(problem: GroupProblem, plan: GroupPlan | None, **changes: Any) -> GroupResult:
+def room_result(problem: Problem, plan: GroupPlan | None, **changes: Any) -> Result:
     """Return a result with that plan, proved optimal; without one, unknown at the time limit."""
-    evaluation = None if plan is None else evaluate_groups(problem, plan)
+    evaluation = None if plan is None else evaluate(problem, plan)
     time = float("inf") if evaluation is None else evaluation.iteration_time
     values: dict[str, Any] = {
         "plan": plan,
@@ -140,4 +140,4 @@ def room_result(problem: GroupProblem, plan: GroupPlan | None, **changes: Any) -
         "certificate": {"version": 1, "parts": []},
         "notes": ("a remark",),
     }
-    return GroupResult(**{**values, **changes})
+    return Result(**{**values, **changes})

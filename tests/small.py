@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.evaluate import evaluate
-from ilp_planner.plan import Plan, Stage, Strategy
-from ilp_planner.problem import Problem, build_problem
+from ilp_planner.plan import OperatorStage, Plan, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.result import Result, Status, Stop
+from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 
@@ -75,17 +76,17 @@ def make_problem(folder: Path, *, cost_model: str = "native", global_batch: int 
 
 def make_plan(problem: Problem, cuts: Sequence[int] = (15,), micro_batch: int = 4) -> Plan:
     """Return a plan with one device per stage; the first operators of each are recomputed."""
-    ends = [0, *cuts, len(problem.costs.operators)]
+    ends = [0, *cuts, len(problem.costs.chain)]
     return Plan(
-        model=problem.model.name,
+        model=problem.model,
         global_batch=problem.global_batch,
-        micro_batch=micro_batch,
+        micro_batches=problem.global_batch // micro_batch,
         stages=tuple(
-            Stage(
+            OperatorStage(
                 start=start,
                 stop=stop,
                 first_device=s,
-                devices=1,
+                device_count=1,
                 strategies=tuple(Strategy(recompute=i < 3) for i in range(stop - start)),
             )
             for s, (start, stop) in enumerate(pairwise(ends))
@@ -125,7 +126,7 @@ def make_result(problem: Problem, plan: Plan | None, *, gap: float = 0.0) -> Res
             "bound_s": time * (1 - gap),
             "parts": [
                 {"micro_batch": size, "bound_s": time * (1 - gap), "by": "chain-dp"}
-                for size in problem.micro_batches
+                for size in problem.micro_batch_sizes
             ],
         },
         notes=("a remark",),

@@ -13,11 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.certificate import CertificateCheck, PartCheck, check_certificate, plan_graph
+from ilp_planner.certificate import CertificateCheck, PartCheck, check_certificate
 from ilp_planner.errors import PlanError
 from ilp_planner.result import Result, Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.operators.certificate import plan_graph
 from tests.tiny import (
     fastest_memory,
     least_memory,
@@ -150,7 +151,7 @@ def test_the_optimum_of_the_graph_of_a_plan_is_its_time(problem: Problem) -> Non
 def spoiled(result: Result, change: str) -> Any:
     """Return a certificate in which one thing is wrong."""
     assert result.plan is not None
-    chosen = result.plan.micro_batch
+    chosen = result.plan.micro_batch_size
     broken = copy.deepcopy(result.certificate)
     part = next(p for p in broken["parts"] if p["micro_batch"] == chosen)
     stage = {

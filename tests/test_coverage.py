@@ -27,7 +27,7 @@ def test_no_legal_plan_inside_is_below_the_bound(problem: Problem, data: st.Data
         if not evaluation.legal:
             continue
         reason = outside(fewer, plan)
-        assert (reason is None) == (plan.micro_batch in some)
+        assert (reason is None) == (plan.micro_batch_size in some)
         if reason is None:
             assert bound <= evaluation.iteration_time * (1 + 1e-9)
 
@@ -43,7 +43,7 @@ def test_where_a_plan_stands(problem: Problem) -> None:
     assert coverage_of(problem, plan, legal=False) == Coverage(among, "the plan is not legal")
     others = dataclasses.replace(problem, micro_batches=(64,))
     reason = coverage_of(others, plan, legal=True).outside
-    assert reason == f"micro-batch: found {plan.micro_batch}, only 64 tried"
+    assert reason == f"micro-batch: found {plan.micro_batch_size}, only 64 tried"
 
 
 def test_gaps() -> None:

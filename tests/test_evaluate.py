@@ -12,7 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.costs.base import Option
+from ilp_planner.costs.base import iteration_time
+from ilp_planner.costs.operators import Option
 from ilp_planner.evaluate import (
     Violation,
     check_degrees,
@@ -25,10 +26,9 @@ from ilp_planner.evaluate import (
     check_profiled,
     check_stage_count,
     evaluate,
-    iteration_time,
     stage_costs,
 )
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import OperatorStage, Plan, Stage, Strategy
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import every_plan, make_problem, make_profile, make_row, price_stages, problems
 
@@ -64,11 +64,11 @@ def problem_of(limit: float = LIMIT, max_stages: int | None = None) -> Problem:
 def stage(start: int, stop: int, first: int, tp: int = 1, dp: int = 1, **more: object) -> Stage:
     """Return a stage of equal strategies on tp x dp devices."""
     way = Strategy(tp=tp, dp=dp, **more)  # type: ignore[arg-type]
-    return Stage(
+    return OperatorStage(
         start=start,
         stop=stop,
         first_device=first,
-        devices=tp * dp,
+        device_count=tp * dp,
         strategies=(way,) * (stop - start),
     )
 
@@ -303,7 +303,7 @@ def test_the_judge_agrees_with_the_formulas_of_the_tables(problem: Problem, inde
     assume(verdict.stages and not any(cost.unprofiled for cost in verdict.stages))
     times = []
     for s, (part, cost) in enumerate(zip(plan.stages, verdict.stages, strict=True)):
-        tables = problem.costs.tables(plan.micro_batch, part.devices, plan.micro_batches)
+        tables = problem.costs.tables(plan.micro_batch_size, part.devices, plan.micro_batches)
         assume(tables is not None)
         options = [Option(x.tp, x.dp, x.split) for x in part.strategies]
         assume(all(option in tables.options for option in options))

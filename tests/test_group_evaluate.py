@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.solve import solve
 from tests.mixed_cases import room_plan, room_problem
 
 if TYPE_CHECKING:
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
 
 GIB = 2**30
 ALL = (0, 1, 2, 3, 4, 5)
@@ -27,14 +27,14 @@ MODELS: list[dict[str, Any]] = [
 ]
 
 
-def rules(problem: GroupProblem, plan: GroupPlan) -> list[str]:
-    return [violation.rule for violation in evaluate_groups(problem, plan).violations]
+def rules(problem: Problem, plan: GroupPlan) -> list[str]:
+    return [violation.rule for violation in evaluate(problem, plan).violations]
 
 
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_a_legal_plan(options: dict[str, Any]) -> None:
     problem = room_problem(**options)
-    found = evaluate_groups(problem, room_plan(problem))
+    found = evaluate(problem, room_plan(problem))
     assert found.legal
     assert found.cost is not None
     assert found.iteration_time == pytest.approx(sum(found.cost.terms.values()))
@@ -45,18 +45,18 @@ def test_a_legal_plan(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", MODELS, ids=str)
 def test_the_search_agrees_with_the_judge(options: dict[str, Any]) -> None:
     problem = room_problem(**options)
-    result = solve_groups(problem)
+    result = solve(problem)
     assert result.plan is not None
-    judged = evaluate_groups(problem, result.plan)
+    judged = evaluate(problem, result.plan)
     assert judged.legal
     assert judged.iteration_time == pytest.approx(result.objective, rel=1e-9)
-    known = evaluate_groups(problem, room_plan(problem))
+    known = evaluate(problem, room_plan(problem))
     assert result.bound <= known.iteration_time * (1 + 1e-9)
 
 
 def test_idle_devices_are_named() -> None:
     problem = room_problem()
-    found = evaluate_groups(problem, room_plan(problem, [(0, 6, 1, (2, 3, 4, 5))]))
+    found = evaluate(problem, room_plan(problem, [(0, 6, 1, (2, 3, 4, 5))]))
     assert found.idle == (0, 1)
     assert found.legal
 
@@ -81,7 +81,7 @@ def test_idle_devices_are_not_in_the_space_of_metis() -> None:
 )
 def test_broken_rules(stages: Any, rule: str) -> None:
     problem = room_problem(max_stages=2)
-    found = evaluate_groups(problem, room_plan(problem, stages))
+    found = evaluate(problem, room_plan(problem, stages))
     assert rule in [violation.rule for violation in found.violations]
 
 
@@ -109,7 +109,7 @@ def test_shares_of_a_micro_batch() -> None:
 
 def test_memory_names_the_device_and_both_figures() -> None:
     problem = room_problem(memory_limit=2.0 * GIB)
-    violations = evaluate_groups(problem, room_plan(problem)).violations
+    violations = evaluate(problem, room_plan(problem)).violations
     assert violations
     assert {violation.rule for violation in violations} == {"memory"}
     assert violations[0].limit == "at most 2.00 GiB"
@@ -119,18 +119,16 @@ def test_memory_names_the_device_and_both_figures() -> None:
 def test_more_memory_never_breaks_a_plan() -> None:
     """A plan that is legal with little memory is legal with more, at the same time."""
     small, large = room_problem(memory_limit=12.0 * GIB), room_problem(memory_limit=24.0 * GIB)
-    plan = solve_groups(small).plan
+    plan = solve(small).plan
     assert plan is not None
-    assert evaluate_groups(large, plan).legal
-    assert (
-        evaluate_groups(large, plan).iteration_time == evaluate_groups(small, plan).iteration_time
-    )
+    assert evaluate(large, plan).legal
+    assert evaluate(large, plan).iteration_time == evaluate(small, plan).iteration_time
 
 
 def test_what_is_not_profiled_is_named() -> None:
     problem = room_problem(cost_model="metis")
     plan = room_plan(problem, [(0, 6, 1, (2,))], micro_batches=1)
-    violations = evaluate_groups(problem, plan).violations
+    violations = evaluate(problem, plan).violations
     assert [violation.rule for violation in violations] == ["profiled"]
     assert violations[0].have == "A100 tp1 bs16"
 
@@ -157,7 +155,7 @@ def test_no_plan_makes_it_crash(
     options: dict[str, Any], stages: list[Any], micro_batches: int
 ) -> None:
     problem = room_problem(**options)
-    plan = GroupPlan(
+    plan = Plan(
         model=problem.model,
         global_batch=16,
         micro_batches=micro_batches,
@@ -170,6 +168,6 @@ def test_no_plan_makes_it_crash(
             for start, stop, replicas in stages
         ),
     )
-    found = evaluate_groups(problem, plan)
+    found = evaluate(problem, plan)
     if found.legal:
         assert found.iteration_time > 0

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import OperatorStage, Plan, Stage, Strategy
 
 
 def stage_of(**changes: object) -> Stage:
@@ -17,7 +17,7 @@ def stage_of(**changes: object) -> Stage:
         "devices": 2,
         "strategies": (Strategy(tp=2), Strategy(dp=2)),
     }
-    return Stage(**{**fields, **changes})  # type: ignore[arg-type]
+    return OperatorStage(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("tp", "dp"), [(0, 1), (1, 0), (-2, 1), (1, -1), (-1, -1)])
@@ -52,16 +52,16 @@ def test_a_plan_counts_its_micro_batches_and_devices() -> None:
     plan = Plan(
         model="m",
         global_batch=12,
-        micro_batch=4,
+        micro_batches=3,
         stages=(stage_of(), stage_of(start=2, stop=4, first_device=2)),
     )
     assert (plan.micro_batches, plan.devices) == (3, 4)
 
 
 def test_plans_are_values() -> None:
-    plan = Plan(model="m", global_batch=4, micro_batch=2, stages=(stage_of(),))
-    same = Plan(model="m", global_batch=4, micro_batch=2, stages=(stage_of(),))
+    plan = Plan(model="m", global_batch=4, micro_batches=2, stages=(stage_of(),))
+    same = Plan(model="m", global_batch=4, micro_batches=2, stages=(stage_of(),))
     assert plan == same
     assert hash(plan) == hash(same)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        plan.micro_batch = 1  # type: ignore[misc]
+        plan.micro_batches = 1  # type: ignore[misc]

@@ -344,7 +344,7 @@ def test_operators_that_take_no_time_are_planned_too() -> None:
         for key, row in problem.profile.rows.items()
     }
     costs = type(problem.costs)(
-        problem.costs.operators,
+        problem.costs.chain,
         problem.model.family,
         dataclasses.replace(problem.profile, rows=rows),
     )

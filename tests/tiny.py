@@ -11,11 +11,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.evaluate import evaluate, iteration_time
+from ilp_planner.costs.base import iteration_time
+from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
-from ilp_planner.plan import Plan, Stage, Strategy
-from ilp_planner.problem import GROUP_SIZES, Problem
+from ilp_planner.plan import OperatorStage, Plan, Strategy
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
+from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.model import ModelSpec
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.base import CostModel, StageTables
+    from ilp_planner.costs.operators import OperatorTables, StageTables
 
 GB = 1000 * MIB
 # Chains in which every special case of the memory rules occurs, at every place of a stage.
@@ -169,17 +171,19 @@ def make_problem(
     group_sizes: tuple[int, ...] | None = None,
 ) -> Problem:
     """Return a problem on equal nodes."""
-    total = nodes * devices
+    total, cluster = nodes * devices, make_cluster(nodes, devices)
+    sizes = group_sizes or tuple(g for g in GROUP_SIZES if g <= devices)
     return Problem(
-        model=make_model(operators, family),
-        cluster=make_cluster(nodes, devices),
-        profile=profile,
+        model=make_model(operators, family).name,
+        cluster=cluster,
+        space=OperatorSpace(group_sizes=sizes),
         costs=COST_MODELS[cost_model](tuple(operators), family, profile),
         global_batch=global_batch,
-        micro_batches=micro_batches,
-        memory_limit=limit,
+        micro_batches=tuple(sorted(global_batch // size for size in micro_batches)),
+        memory_limits={cluster.type_names[0]: limit},
         max_stages=min(max_stages or total, total, len(operators)),
-        group_sizes=group_sizes or tuple(g for g in GROUP_SIZES if g <= devices),
+        max_tp=max(sizes),
+        profile_source=profile.source,
     )
 
 
@@ -254,19 +258,19 @@ class StageCatalogue:
         self.micro_batch = micro_batch
         self.tables = {
             g: tables
-            for g in problem.group_sizes
+            for g in problem.space.stage_sizes(problem)
             if (tables := self.costs.tables(micro_batch, g, self.micro_batches)) is not None
         }
         self._ways: dict[tuple[int, int], tuple[NDArray[np.int64], NDArray[np.bool_]]] = {}
         self._priced: dict[tuple[int, ...], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     @property
-    def costs(self) -> CostModel:
+    def costs(self) -> OperatorTables:
         return self.problem.costs
 
     @property
     def micro_batches(self) -> int:
-        return self.problem.micro_batch_count(self.micro_batch)
+        return self.problem.global_batch // self.micro_batch
 
     def priced(
         self, g: int, start: int, stop: int, behind: int, enters: bool, leaves: bool
@@ -295,7 +299,7 @@ class StageCatalogue:
 
     def pipelines(self) -> Iterator[list[tuple[int, int, int, int, bool, bool]]]:
         """List every pipeline as (devices, start, stop, behind, enters, leaves) per stage."""
-        n = len(self.costs.operators)
+        n = len(self.costs.chain)
         total, per_node = self.problem.cluster.device_count, self.problem.cluster.devices_per_node
         for count in range(1, self.problem.max_stages + 1):
             for groups in itertools.product(self.tables, repeat=count):
@@ -324,7 +328,7 @@ def least_time(problem: Problem, limit: float | None = None) -> float:
     """Return the iteration time of the fastest plan, by enumeration; inf when there is none."""
     room = (problem.memory_limit if limit is None else limit) * (1 + ROUNDING)
     best = math.inf
-    for micro_batch in problem.micro_batches:
+    for micro_batch in problem.micro_batch_sizes:
         catalogue = StageCatalogue(problem, micro_batch)
         known: dict[tuple[object, ...], float] = {}
         for pipeline in catalogue.pipelines():
@@ -341,7 +345,7 @@ def least_time(problem: Problem, limit: float | None = None) -> float:
 def least_memory(problem: Problem) -> float:
     """Return the bytes per device below which no plan fits; inf when there is no plan at all."""
     best = math.inf
-    for micro_batch in problem.micro_batches:
+    for micro_batch in problem.micro_batch_sizes:
         catalogue = StageCatalogue(problem, micro_batch)
         for pipeline in catalogue.pipelines():
             need = 0.0
@@ -355,7 +359,7 @@ def least_memory(problem: Problem) -> float:
 def fastest_memory(problem: Problem) -> float:
     """Return the bytes per device of the leanest of the fastest plans, were memory not limited."""
     best = (math.inf, math.inf)
-    for micro_batch in problem.micro_batches:
+    for micro_batch in problem.micro_batch_sizes:
         catalogue = StageCatalogue(problem, micro_batch)
         for pipeline in catalogue.pipelines():
             times, need = [], 0.0
@@ -369,20 +373,20 @@ def fastest_memory(problem: Problem) -> float:
 
 def every_plan(problem: Problem) -> Iterator[Plan]:
     """List every plan that could be legal; evaluate() is the judge."""
-    n = len(problem.costs.operators)
-    for micro_batch in problem.micro_batches:
+    n = len(problem.costs.chain)
+    for micro_batch in problem.micro_batch_sizes:
         labels = {
             g: [
                 Strategy(tp=tp, dp=g // tp, split=split, recompute=flag)
-                for tp in problem.profile.tensor_degrees
+                for tp in problem.costs.profile.tensor_degrees
                 if g % tp == 0
-                for split in problem.profile.splits
+                for split in problem.costs.profile.splits
                 for flag in (False, True)
             ]
-            for g in problem.group_sizes
+            for g in problem.space.stage_sizes(problem)
         }
         for count in range(1, problem.max_stages + 1):
-            for groups in itertools.product(problem.group_sizes, repeat=count):
+            for groups in itertools.product(problem.space.stage_sizes(problem), repeat=count):
                 if sum(groups) != problem.cluster.device_count:
                     continue
                 for cuts in itertools.combinations(range(1, n), count - 1):
@@ -393,15 +397,15 @@ def every_plan(problem: Problem) -> Iterator[Plan]:
                     ]
                     for strategies in itertools.product(*choices):
                         yield Plan(
-                            model=problem.model.name,
+                            model=problem.model,
                             global_batch=problem.global_batch,
-                            micro_batch=micro_batch,
+                            micro_batches=problem.global_batch // micro_batch,
                             stages=tuple(
-                                Stage(
+                                OperatorStage(
                                     start=edges[s],
                                     stop=edges[s + 1],
                                     first_device=sum(groups[:s]),
-                                    devices=groups[s],
+                                    device_count=groups[s],
                                     strategies=strategies[s],
                                 )
                                 for s in range(count)

@@ -12,6 +12,7 @@ from ilp_planner.api.result import Result, as_text, need_plan
 from ilp_planner.api.words import expect, in_python, python_words
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_groups import SavedGroups
+from ilp_planner.plan import OperatorPlan
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
-    from ilp_planner.group_evaluate import GroupEvaluation
-    from ilp_planner.plan import GroupPlan, Plan
+    from ilp_planner.plan import GroupPlan
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -34,8 +34,8 @@ class Check:
     """
 
     problem: Problem
-    plan: Plan | GroupPlan
-    evaluation: Evaluation | GroupEvaluation
+    plan: OperatorPlan | GroupPlan
+    evaluation: Evaluation | Evaluation
     certificate: CertificateCheck | None
     claim: Claim | None
     fault: str = ""
@@ -92,14 +92,14 @@ class Saved:
     content: SavedPlan | SavedGroups
 
     @property
-    def plan(self) -> Plan | GroupPlan:
+    def plan(self) -> OperatorPlan | GroupPlan:
         """The decision."""
         return self.content.plan
 
     @property
-    def evaluation(self) -> Evaluation | GroupEvaluation:
+    def evaluation(self) -> Evaluation | Evaluation:
         """The plan judged anew."""
-        judged: Evaluation | GroupEvaluation = evaluate(self.problem, self.plan)
+        judged: Evaluation | Evaluation = evaluate(self.problem, self.plan)
         return judged
 
     @property
@@ -172,15 +172,15 @@ def evaluate(problem: Any, plan: Any) -> Any:
     ------
     UsageError: an object of another kind.
     """
+    from ilp_planner.evaluate import evaluate
     from ilp_planner.evaluate import evaluate as judge
-    from ilp_planner.group_evaluate import evaluate_groups
-    from ilp_planner.plan import GroupPlan, Plan
+    from ilp_planner.plan import GroupPlan
 
     whole = as_problem("evaluate", problem)
     layers = is_layers(whole)
-    expect("evaluate", plan, GroupPlan if layers else Plan)
+    expect("evaluate", plan, GroupPlan if layers else OperatorPlan)
     instance: Any = whole.instance
-    return evaluate_groups(instance, plan) if layers else judge(instance, plan)
+    return evaluate(instance, plan) if layers else judge(instance, plan)
 
 
 def check(subject: Result | Saved | str | os.PathLike[str]) -> Check:
@@ -218,11 +218,11 @@ class _Content:
 def _coverage(problem: Problem, plan: Any, *, legal: bool) -> Coverage:
     """Return which plans the proof is about, and whether this is one of them."""
     from ilp_planner.coverage import coverage_of
-    from ilp_planner.group_evaluate import group_coverage
+    from ilp_planner.evaluate import coverage_of
 
     instance: Any = problem.instance
     if is_layers(problem):
-        return group_coverage(instance, plan, legal=legal)
+        return coverage_of(instance, plan, legal=legal)
     return coverage_of(instance, plan, legal=legal)
 
 
@@ -259,10 +259,10 @@ def as_problem(verb: str, given: Any) -> Problem:
     ------
     UsageError: it is none.
     """
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
     from ilp_planner.problem import Problem as OperatorProblem
 
-    if isinstance(given, OperatorProblem | GroupProblem):
+    if isinstance(given, OperatorProblem | Problem[Any]):
         model = given.model if isinstance(given, OperatorProblem) else None
         return Problem(instance=given, model=model, objects=("problem",))
     expect(verb, given, Problem)

@@ -11,10 +11,10 @@ from ilp_planner.cli.layer_files import LayerFiles
 from ilp_planner.cli.layer_inputs import LAYER_COSTS, LAYER_PROFILES, group_case, megatron_case
 from ilp_planner.cli.options import DEFAULT_GLOBAL_BATCH, DEFAULT_MODEL
 from ilp_planner.errors import UsageError
+from ilp_planner.problem import Problem
 
 if TYPE_CHECKING:
     from ilp_planner.formats.saved_groups import GroupInputs
-    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -81,7 +81,7 @@ def _plans_layers(files: GivenFiles, cluster: ClusterSpec, model: ModelSpec | No
     return len(cluster.type_names) > 1 or (model is not None and model.family == "decoder")
 
 
-def _layers(files: GivenFiles, cluster: ClusterSpec, model: ModelSpec | None) -> GroupProblem:
+def _layers(files: GivenFiles, cluster: ClusterSpec, model: ModelSpec | None) -> Problem[Any]:
     given = files.objects.get("profile")
     if given is None:
         case = megatron_case if files.asked.space == "megatron" else group_case

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.formats.saved_groups import GroupInputs
     from ilp_planner.formats.saved_plan import Inputs
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
     from ilp_planner.problem import Problem as OperatorProblem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
@@ -32,7 +32,7 @@ class Problem:
     file, and then `objects` says which.
     """
 
-    instance: OperatorProblem | GroupProblem
+    instance: OperatorProblem | Problem[Any]
     model: ModelSpec | None = None
     inputs: Inputs | GroupInputs | None = None
     objects: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def problem(
 
 def rebuilt(
     inputs: Inputs | GroupInputs,
-    instance: OperatorProblem | GroupProblem,
+    instance: OperatorProblem | Problem[Any],
     folders: tuple[Path, ...] = (),
 ) -> Problem:
     """Return a problem with the inputs that it was built from.

@@ -15,8 +15,8 @@ from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.report.console import PIPE_WIDTH, fitted
 from ilp_planner.report.groups import group_result_lines, group_table, ranking_table
 from ilp_planner.report.tables import result_lines, stage_table, summary
-from ilp_planner.result import GroupResult as LayerOutcome
 from ilp_planner.result import Outcome
+from ilp_planner.result import Result as LayerOutcome
 from ilp_planner.result import Result as OperatorOutcome
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def solve(
     UsageError: an object of another kind, an unknown solver, limits that contradict each other.
     SolverError: the judge refutes what the search believes.
     """
-    from ilp_planner.search.group_solve import solve_groups
+    from ilp_planner.solve import solve
     from ilp_planner.solve import solve as solve_operators
 
     whole = as_problem("solve", problem)
@@ -62,7 +62,7 @@ def solve(
     with python_words(), _shown(progress) as told:
         if is_layers(whole):
             return with_problem(
-                solve_groups(instance, limits=known, solver=solver, progress=told, top=top), whole
+                solve(instance, limits=known, solver=solver, progress=told, top=top), whole
             )
         return with_problem(
             solve_operators(instance, limits=known, solver=solver, progress=told), whole

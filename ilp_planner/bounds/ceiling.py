@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.base import StageTables
+    from ilp_planner.costs.operators import StageTables
 
 ROUNDING = 1e-6  # relative: far more than the error of any sum of times
 LEAST = 1e-9  # seconds: a pipeline of no time at all stays below this

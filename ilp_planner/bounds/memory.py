@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HUGE = 2.0**60  # bytes
 
 
-def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
+def explain_infeasible(problem: Problem[Any], parts: list[Part]) -> str:
     """Return why no plan fits the memory limit, '' when memory alone does not rule out all."""
     best: tuple[float, str] = (INFINITE, "")
     states = _largest_states(problem, parts)
@@ -30,7 +30,7 @@ def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
             return ""
         best = min(best, (needed, where))
     if not best[1]:
-        sizes = ", ".join(map(str, problem.group_sizes))
+        sizes = ", ".join(map(str, problem.space.stage_sizes(problem)))
         return (
             f"{problem.cluster.device_count} devices cannot be split into at most "
             f"{problem.max_stages} stages of {sizes} devices with a profiled strategy"
@@ -42,7 +42,7 @@ def explain_infeasible(problem: Problem, parts: list[Part]) -> str:
     )
 
 
-def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
+def _fullest_stage(problem: Problem[Any], part: Part) -> tuple[float, str]:
     """Return the bytes of the fullest device in the leanest pipeline, and what it holds."""
     # on a copy: what the search has proved stays as it is
     scape = Part(problem, part.micro_batch).memory_landscape()
@@ -58,17 +58,17 @@ def _fullest_stage(problem: Problem, part: Part) -> tuple[float, str]:
         return low, "some stage"
     arc = max(path, key=lambda a: graph.time[a])
     start, stop = int(graph.start[arc]), int(graph.stop[arc])
-    names = problem.costs.operators
+    names = problem.costs.chain
     if stop - start == 1:
         return low, f"operator {start} ({names[start]})"
     return low, f"the stage of operators {start} ({names[start]}) to {stop - 1} ({names[stop - 1]})"
 
 
-def _largest_states(problem: Problem, parts: list[Part]) -> tuple[float, str]:
+def _largest_states(problem: Problem[Any], parts: list[Part]) -> tuple[float, str]:
     """Return the operator whose parameters and optimiser states alone take most, and those
     bytes."""
     largest: tuple[float, str] = (0.0, "")
-    for operator, name in enumerate(problem.costs.operators):
+    for operator, name in enumerate(problem.costs.chain):
         needs = [
             chain.tables.state_factor * float(chain.operators.weights[operator, option])
             for part in parts

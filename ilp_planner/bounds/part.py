@@ -13,13 +13,14 @@ from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.problem import Problem
 
 
@@ -40,10 +41,12 @@ class Part:
     every plan of this part stays below; a bound that reaches it proves that there is no plan.
     """
 
-    def __init__(self, problem: Problem, micro_batch: int, workers: int = 1) -> None:
+    def __init__(
+        self, problem: Problem[OperatorTables], micro_batch: int, workers: int = 1
+    ) -> None:
         self.problem = problem
         self.micro_batch = micro_batch
-        self.micro_batches = problem.micro_batch_count(micro_batch)
+        self.micro_batches = problem.global_batch // micro_batch
         self.workers = workers
         self.bound = 0.0
         self.source = ""
@@ -51,7 +54,7 @@ class Part:
         self.open: OpenGraph | None = None
         self.stages = StageBounds(
             problem.costs, micro_batch=micro_batch, micro_batches=self.micro_batches,
-            groups=problem.group_sizes, limit=problem.memory_limit,
+            groups=problem.space.stage_sizes(problem), limit=problem.memory_limit,
         )  # fmt: skip
         cluster = problem.cluster
         self.steps = steps(
@@ -70,7 +73,7 @@ class Part:
     def landscape(self, times: Callable[[Place], NDArray[np.float64]] | None = None) -> Landscape:
         """Return the pipelines over the stages' bounds, or over other numbers for the stages."""
         return Landscape(
-            operators=len(self.problem.costs.operators), devices=self.problem.cluster.device_count,
+            operators=len(self.problem.costs.chain), devices=self.problem.cluster.device_count,
             max_stages=self.problem.max_stages, steps=self.steps, rows=self.stages.rows,
             extents=self.stages.extents, times=times or self.stages.times,
         )  # fmt: skip
@@ -88,7 +91,7 @@ class Part:
             self.raise_bound(INFINITE, "device groups")
             return
         work = sum_of_least = 0.0
-        for operator in range(len(self.problem.costs.operators)):
+        for operator in range(len(self.problem.costs.chain)):
             options = [
                 (g, chain.operators.compute[operator].min())
                 for g, chain in self.stages.chains.items()
@@ -206,7 +209,7 @@ class Part:
         path, _ = best_path(self.open.graph.only(usable, times[usable]), cutoff)
         return tuple(int(usable[arc]) for arc in path)
 
-    def plan(self, path: Sequence[int]) -> Plan:
+    def plan(self, path: Sequence[int]) -> OperatorPlan:
         """Return the plan along a path whose stages all have a known way."""
         assert self.open is not None
         stages, device = [], 0
@@ -216,9 +219,9 @@ class Part:
             place = self.open.places[self.open.place[arc]]
             options = self.stages.chains[place.devices].tables.options
             stages.append(
-                Stage(
+                OperatorStage(
                     start=int(self.open.graph.start[arc]), stop=int(self.open.graph.stop[arc]),
-                    first_device=device, devices=place.devices,
+                    first_device=device, device_count=place.devices,
                     strategies=tuple(
                         Strategy(
                             tp=options[o].tp, dp=options[o].dp, split=options[o].split,
@@ -230,8 +233,9 @@ class Part:
             )  # fmt: skip
             device += place.devices
         return Plan(
-            model=self.problem.model.name, global_batch=self.problem.global_batch,
-            micro_batch=self.micro_batch, stages=tuple(stages),
+            model=self.problem.model, global_batch=self.problem.global_batch,
+            micro_batches=self.micro_batches,
+            stages=tuple(stages),
         )  # fmt: skip
 
     # ---- what remains when nothing fits ---------------------------------------------------------

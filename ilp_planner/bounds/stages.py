@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.pipeline import Place
-    from ilp_planner.costs.base import CostModel
+    from ilp_planner.costs.operators import OperatorTables
 
 PRICE_COUNT = 12
 FORBIDDING_PRICE = 1e-6  # seconds per byte: a stage that lacks a MiB takes at least a second more
@@ -63,7 +63,7 @@ class StageBounds:
 
     def __init__(
         self,
-        costs: CostModel,
+        costs: OperatorTables,
         *,
         micro_batch: int,
         micro_batches: int,

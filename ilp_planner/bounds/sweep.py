@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.rows import Rows
-    from ilp_planner.costs.base import StageTables
+    from ilp_planner.costs.operators import StageTables
 
 LIMIT_ROUNDING = 1e-9  # relative: no stage is ruled out for what rounding may have added
 # Sums over a fixed binary grid are exact in any order, so that equal stages compare equal. The grid

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.analyze import GroupKind
     from ilp_planner.cli.analyze_inputs import Devices
     from ilp_planner.costs.base import StageCost
-    from ilp_planner.costs.groups import GroupStageCost
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec
@@ -174,11 +173,11 @@ def judged(saved: SavedPlan | SavedGroups, file: Path, reason: str, *, changed: 
 
     if isinstance(saved, SavedGroups):
         from ilp_planner.cli.layer_inputs import rebuild_layer_case
-        from ilp_planner.group_evaluate import evaluate_groups
+        from ilp_planner.evaluate import evaluate
 
         layers = rebuild_layer_case(saved, file, accept_changed=changed).problem
-        verdict = evaluate_groups(layers, saved.plan)
-        stages: Sequence[StageCost | GroupStageCost]
+        verdict = evaluate(layers, saved.plan)
+        stages: Sequence[StageCost | StageCost]
         stages = () if verdict.cost is None else verdict.cost.stages
         name, costs = layers.model, layers.costs.name
         violations = verdict.violations

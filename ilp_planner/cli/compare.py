@@ -135,7 +135,7 @@ def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
         limit=case.problem.memory_limit,
         bound=bound,
         stages=len(saved.plan.stages),
-        micro_batch=saved.plan.micro_batch,
+        micro_batch=saved.plan.micro_batch_size,
         remark=remark,
         outside=coverage_of(case.problem, saved.plan, legal=True).outside,
     )
@@ -170,7 +170,7 @@ def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
         limit=case.problem.memory_limit,
         bound=0.0 if heuristic else result.bound,
         stages=None if result.plan is None else len(result.plan.stages),
-        micro_batch=None if result.plan is None else result.plan.micro_batch,
+        micro_batch=None if result.plan is None else result.plan.micro_batch_size,
         wall=result.wall,
         remark="; ".join(note for note in remarks if note not in case.problem.notes),
         heuristic=heuristic,

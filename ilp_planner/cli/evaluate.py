@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
-    from ilp_planner.group_evaluate import GroupEvaluation
     from ilp_planner.problem import Problem
 
 
@@ -129,7 +128,7 @@ def show(
 def complain(
     file: Path,
     claim: "Claim | None",
-    evaluation: "Evaluation | GroupEvaluation",
+    evaluation: "Evaluation | Evaluation",
     check: "CertificateCheck | None",
     broken: list[str],
     remarks: "Sequence[str]" = (),

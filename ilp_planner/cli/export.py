@@ -100,12 +100,12 @@ def _layer_problem(saved: SavedGroups, plan_file: Path, *, accept_changed: bool)
     ------
     PlanError: the plan is illegal, or no integer program of it can be written.
     """
-    from ilp_planner.group_evaluate import evaluate_groups
+    from ilp_planner.evaluate import evaluate
     from ilp_planner.search.group_search import GroupSearch
     from ilp_planner.solvers.base import Limits
 
     problem = rebuild_layer_case(saved, plan_file, accept_changed=accept_changed).problem
-    evaluation = evaluate_groups(problem, saved.plan)
+    evaluation = evaluate(problem, saved.plan)
     if not evaluation.legal:
         raise PlanError(f"{plan_file}: {evaluation.violations[0]}")
     last = GroupSearch(problem, Limits(seconds=math.inf), "dp", None).last_problem(saved.plan)

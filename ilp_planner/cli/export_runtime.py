@@ -17,10 +17,10 @@ from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
+    from ilp_planner.plan import AnyPlan
     from ilp_planner.formats.exported import Exported
     from ilp_planner.formats.megatron.launch import Expected
     from ilp_planner.formats.saved_plan import SavedPlan
-    from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
@@ -58,7 +58,7 @@ def export_runtime(plan_file: Path, to: str, output: Path, *, accept_changed: bo
 
 
 def write_runtime(
-    plan: Plan | GroupPlan,
+    plan: AnyPlan,
     time: float | None,
     model: ModelSpec,
     cluster: ClusterSpec,
@@ -150,7 +150,7 @@ def _exported(to: str, job: TrainingJob, name: str, expected: Expected) -> Expor
 
 
 def _expected(
-    job: TrainingJob, plan: Plan | GroupPlan, time: float | None, cluster: ClusterSpec
+    job: TrainingJob, plan: AnyPlan, time: float | None, cluster: ClusterSpec
 ) -> Expected:
     from ilp_planner.anatomy.memory import rank_memory
     from ilp_planner.formats.megatron.launch import Expected
@@ -162,12 +162,12 @@ def _expected(
     )
 
 
-def _hosts(plan: Plan | GroupPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
+def _hosts(plan: AnyPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.plan import is_of_groups
     from ilp_planner.spaces.megatron.costs import node_order
 
-    order = node_order(plan, cluster) if isinstance(plan, GroupPlan) and plan.settings else None
+    order = node_order(plan, cluster) if is_of_groups(plan) and plan.settings else None
     names: list[str] = []
     for group in cluster.nodes:
         for copy in range(group.count):

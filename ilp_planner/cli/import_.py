@@ -35,7 +35,7 @@ def import_plan(
     model: o.Model = o.DEFAULT_MODEL,
     cluster: o.Cluster = o.DEFAULT_CLUSTER,
     profile: o.Profile = o.DEFAULT_PROFILE,
-    cost_model: o.CostModel = "native",
+    cost_model: o.OperatorTables = "native",
     global_batch: o.MaybeGlobalBatch = None,
     micro_batches: o.MicroBatches = None,
     memory: o.MemoryLimit = None,

@@ -47,10 +47,10 @@ def import_megatron(
     SpecError: Megatron would not run the line, or it has another model than was named.
     PlanError: the line is for another number of devices than the cluster has.
     """
+    from ilp_planner.evaluate import coverage_of, evaluate, time_shares
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.script import read_launch
-    from ilp_planner.group_evaluate import evaluate_groups, group_coverage, group_shares
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
@@ -82,11 +82,11 @@ def import_megatron(
         max_cp=job.settings.cp if job.settings.cp > 1 else None,
     )
     case = build_layer_case(asked, (output.resolve().parent,))
-    evaluation = evaluate_groups(case.problem, plan)
-    verdict = verdict_of_groups(evaluation, group_shares(case.problem, plan, evaluation))
+    evaluation = evaluate(case.problem, plan)
+    verdict = verdict_of_groups(evaluation, time_shares(case.problem, plan, evaluation))
     saved = SavedGroups(plan=plan, inputs=case.inputs, verdict=verdict)
     write_groups(output, saved)
-    coverage = group_coverage(case.problem, plan, legal=evaluation.legal)
+    coverage = coverage_of(case.problem, plan, legal=evaluation.legal)
     show_verdict(case.problem, saved, evaluation, None, coverage, as_json=False)
 
 

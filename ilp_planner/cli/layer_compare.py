@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.layer_evaluate import rederive_layers
 from ilp_planner.cli.layer_inputs import rebuild_layer_case
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.cli.layer_inputs import LayerCase
-    from ilp_planner.group_evaluate import GroupEvaluation
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.result import GroupResult
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
     from ilp_planner.solvers.base import Limits
 
 # Plans are of one problem when these are the same ...
@@ -114,9 +114,9 @@ def other_problem(case: LayerCase, saved: SavedGroups, file: Path) -> str:
 
 def judged(case: LayerCase, saved: SavedGroups, file: Path) -> Entry:
     """Evaluate a plan; its bound counts when its certificate can be derived again."""
-    from ilp_planner.group_evaluate import evaluate_groups
+    from ilp_planner.evaluate import evaluate
 
-    evaluation = evaluate_groups(case.problem, saved.plan)
+    evaluation = evaluate(case.problem, saved.plan)
     remark = "" if evaluation.legal else f"not legal: {evaluation.violations[0]}"
     bound = 0.0
     if saved.certificate:
@@ -170,7 +170,7 @@ def solver_entry(case: LayerCase, name: str, limits: Limits) -> tuple[Entry, Sto
     return entry, result.stopped_by
 
 
-def look_for_layers(case: LayerCase, limits: Limits, name: str) -> GroupResult:
+def look_for_layers(case: LayerCase, limits: Limits, name: str) -> Result:
     """Let a heuristic look for a plan, without a bound, with the live line."""
     from ilp_planner.search.graph_hunt import find_group_plan
 
@@ -179,17 +179,17 @@ def look_for_layers(case: LayerCase, limits: Limits, name: str) -> GroupResult:
 
 
 def _entry(
-    problem: GroupProblem,
+    problem: Problem[Any],
     name: str,
     plan: GroupPlan | None,
-    evaluation: GroupEvaluation | None,
+    evaluation: Evaluation | None,
     *,
     bound: float,
     remark: str,
     wall: float = math.nan,
     heuristic: bool = False,
 ) -> Entry:
-    from ilp_planner.group_evaluate import group_coverage
+    from ilp_planner.evaluate import coverage_of
 
     used, limit = math.nan, math.nan
     if plan is not None and evaluation is not None and evaluation.cost is not None:
@@ -201,7 +201,7 @@ def _entry(
             key=lambda pair: pair[0] / pair[1],
         )
     legal = evaluation is not None and evaluation.legal
-    outside = group_coverage(problem, plan, legal=True).outside if plan and legal else None
+    outside = coverage_of(problem, plan, legal=True).outside if plan and legal else None
     return Entry(
         name=name,
         time=evaluation.iteration_time if evaluation is not None and legal else math.inf,
@@ -209,7 +209,7 @@ def _entry(
         limit=limit,
         bound=bound,
         stages=None if plan is None else len(plan.stages),
-        micro_batch=None if plan is None else plan.micro_batch,
+        micro_batch=None if plan is None else plan.micro_batch_size,
         wall=wall,
         remark=remark,
         heuristic=heuristic,

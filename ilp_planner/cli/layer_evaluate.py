@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.coverage import Coverage
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_groups import SavedGroups
-    from ilp_planner.group_evaluate import GroupEvaluation
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
 
 
 def judge_layers(
@@ -30,44 +30,44 @@ def judge_layers(
     check_certificate: bool,
     accept_changed: bool,
     as_json: bool,
-) -> tuple[GroupEvaluation, CertificateCheck | None, list[str]]:
+) -> tuple[Evaluation, CertificateCheck | None, list[str]]:
     """Judge a saved plan again from its inputs and print the verdict.
 
     Return what was found, and the names of the parts that its certificate should have.
     """
-    from ilp_planner.group_evaluate import evaluate_groups, group_coverage
+    from ilp_planner.evaluate import coverage_of, evaluate
     from ilp_planner.spaces.registry import space_of
 
     problem = rebuild_layer_case(saved, file, accept_changed=accept_changed).problem
-    evaluation = evaluate_groups(problem, saved.plan)
+    evaluation = evaluate(problem, saved.plan)
     check = rederive_layers(problem, saved, file) if check_certificate else None
-    coverage = group_coverage(problem, saved.plan, legal=evaluation.legal)
+    coverage = coverage_of(problem, saved.plan, legal=evaluation.legal)
     show_verdict(problem, saved, evaluation, check, coverage, as_json=as_json)
     names = [part.name for part in space_of(problem).parts()] if saved.certificate else []
     return evaluation, check, names
 
 
-def rederive_layers(problem: GroupProblem, saved: SavedGroups, file: Path) -> CertificateCheck:
+def rederive_layers(problem: Problem[Any], saved: SavedGroups, file: Path) -> CertificateCheck:
     """Check the certificate of a saved plan.
 
     Raises
     ------
     PlanError: it has none, or a malformed one.
     """
-    from ilp_planner.search.graph_certificate import check_group_certificate
+    from ilp_planner.search.graph_certificate import check_certificate
 
     if not saved.certificate:
         raise PlanError(f"{file}: certificate: found null, expected the record of a proof")
     try:
-        return check_group_certificate(problem, saved.certificate)
+        return check_certificate(problem, saved.certificate)
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from None
 
 
 def show_verdict(
-    problem: GroupProblem,
+    problem: Problem[Any],
     saved: SavedGroups,
-    evaluation: GroupEvaluation,
+    evaluation: Evaluation,
     check: CertificateCheck | None,
     coverage: Coverage,
     *,

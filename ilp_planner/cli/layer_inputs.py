@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders
 from ilp_planner.cli.layer_checks import check_megatron_options, check_options, refuse_model
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
     from ilp_planner.profiles.amp import AmpProfile
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.metis import MetisProfile
@@ -38,7 +38,7 @@ LAYER_COSTS = ("metis", "amp")
 class LayerCase:
     """A problem of whole layers, and the inputs that it was built from, with hashes."""
 
-    problem: GroupProblem
+    problem: Problem[Any]
     inputs: GroupInputs
 
 
@@ -120,14 +120,14 @@ def rebuild_layer_case(
     return case
 
 
-def check_num_layers(problem: GroupProblem, layers: int | None) -> None:
+def check_num_layers(problem: Problem[Any], layers: int | None) -> None:
     """Refuse another number of layers than `--num-layers` says.
 
     Raises
     ------
     ProfileError: with the number that would do.
     """
-    found = len(problem.costs.layers)
+    found = len(problem.costs.chain)
     if layers is not None and layers != found:
         raise ProfileError(
             f"{problem.profile_source}: --num-layers: found {layers}, expected {found}, which the "

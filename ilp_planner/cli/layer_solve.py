@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ilp_planner.cli.layer_inputs import LayerCase
-    from ilp_planner.result import GroupResult
+    from ilp_planner.result import Result
     from ilp_planner.solvers.base import Limits
 
 
-def search_layers(case: LayerCase, limits: Limits, solver: str, top: int = 1) -> GroupResult:
+def search_layers(case: LayerCase, limits: Limits, solver: str, top: int = 1) -> Result:
     """Solve a case, with the live line."""
-    from ilp_planner.search.group_solve import solve_groups
+    from ilp_planner.solve import solve
 
     with Progress() as progress:
-        return solve_groups(case.problem, limits=limits, solver=solver, progress=progress, top=top)
+        return solve(case.problem, limits=limits, solver=solver, progress=progress, top=top)
 
 
 def save_and_show_layers(
     case: LayerCase,
-    result: GroupResult,
+    result: Result,
     output: Path | None,
     known: dict[str, str] | None,
     *,
@@ -59,14 +59,14 @@ def save_and_show_layers(
 
 
 def saved_groups(
-    case: LayerCase, result: GroupResult, known: dict[str, str] | None = None
+    case: LayerCase, result: Result, known: dict[str, str] | None = None
 ) -> SavedGroups:
     """Return what is saved of a result that has a plan."""
-    from ilp_planner.group_evaluate import group_shares
+    from ilp_planner.evaluate import time_shares
 
     assert result.plan is not None
     found = result.evaluation
-    shares = {} if found is None else group_shares(case.problem, result.plan, found)
+    shares = {} if found is None else time_shares(case.problem, result.plan, found)
     return SavedGroups(
         plan=result.plan,
         inputs=case.inputs,
@@ -76,9 +76,7 @@ def saved_groups(
     )
 
 
-def show_layers(
-    case: LayerCase, result: GroupResult, output: Path | None, *, as_json: bool
-) -> None:
+def show_layers(case: LayerCase, result: Result, output: Path | None, *, as_json: bool) -> None:
     """Print a result. output: where its plan was saved, if it has one."""
     if as_json:
         print_json(group_result_object(case.problem, result))

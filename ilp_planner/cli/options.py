@@ -116,7 +116,7 @@ AnyProfile = Annotated[
     ),
 ]
 AnyCostModel = Annotated[Literal["native", "aceso", "metis", "amp"], COST_MODEL]
-CostModel = Annotated[Literal["native", "aceso"], COST_MODEL]
+OperatorTables = Annotated[Literal["native", "aceso"], COST_MODEL]
 AnyGlobalBatch = Annotated[
     int | None,
     number(

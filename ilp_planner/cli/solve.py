@@ -28,7 +28,7 @@ from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
 from ilp_planner.report.live import Progress
 from ilp_planner.report.tables import describe_gap, result_lines, stage_table, summary
-from ilp_planner.result import GroupResult, Result, Status
+from ilp_planner.result import Result, Status
 from ilp_planner.solvers.base import Limits
 
 NO_PLAN = 4
@@ -123,7 +123,7 @@ def solve(
     if not as_json:
         tell_of_compiling()
     known = None if reproducible else versions()
-    result: Result | GroupResult
+    result: Result | Result
     if plans_layers(asked):
         layers = build_layer_case(asked)
         check_num_layers(layers.problem, num_layers)
@@ -241,7 +241,7 @@ def show(case: Case, result: Result, output: Path | None, *, as_json: bool) -> N
     print_report(summary(lines), *tables)
 
 
-def verdict(result: Result | GroupResult, require_gap: float | None) -> int:
+def verdict(result: Result | Result, require_gap: float | None) -> int:
     """Return the exit code, after a line on stderr when it is not 0.
 
     Raises

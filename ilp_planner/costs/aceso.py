@@ -19,7 +19,7 @@ from ilp_planner.costs.chain import ChainCosts
 from ilp_planner.profiles.table import MIB, OperatorRow
 
 if TYPE_CHECKING:
-    from ilp_planner.costs.base import Option
+    from ilp_planner.costs.operators import Option
 
 UNPROFILED_COLLECTIVE = 100.0  # seconds
 MISSING_ROW = OperatorRow(

@@ -1,134 +1,59 @@
-"""The protocol between cost models and everything that optimises or judges a plan.
-
-A stage of operators i .. j-1 on g devices, with k stages after it, takes
-
-    time   = enter(i) + sum(compute) + sum(recompute of flagged) + sum(reshard) + leave(j-1)
-    memory = state_factor * W + in_flight(k) * live + peak + reserved
-    live   = input(i) + sum(activations) - sum(saved by pairs of flagged neighbours)
-    peak   = the largest run of flagged pairs between checkpoints
-    reserved = max(max forward_reserved + max backward_reserved, weight_floor * W), last operator
-    excluded
-
-with W the bytes of weights on a device. A cost model says what each term is.
-"""
+"""The protocol between cost models and the judge of plans; optimisers ask for more (`operators`,
+`groups`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ilp_planner.plan import Stage
-    from ilp_planner.profiles.table import Origin
-
-
-class Option(NamedTuple):
-    """One way to spread an operator over the devices of its stage."""
-
-    tp: int
-    dp: int
-    split: int
+    from ilp_planner.plan import Plan
+    from ilp_planner.profiles.shares import Share
+    from ilp_planner.profiles.table import Provenance
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """One stage judged: seconds per micro-batch, bytes per device, and the named terms of both."""
+    """One stage judged. time: seconds per micro-batch. memory: bytes per device at the stage's
+    peak, one entry per replica, or one for all. unprofiled: what has no row, one text each."""
 
     time: float
-    memory: float
+    memory: tuple[float, ...]
     time_terms: Mapping[str, float]
     memory_terms: Mapping[str, float]
-    unprofiled: tuple[int, ...] = ()
+    unprofiled: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StageTables:
-    """What the optimiser reads for one micro-batch size and one device-group size.
+@dataclass(frozen=True, kw_only=True)
+class PlanCost:
+    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it."""
 
-    n operators of the chain fall into U kinds with identical rows; O options per operator; P kinds
-    of
-    neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that is
-    not
-    profiled for a kind has allowed False and zero elsewhere.
-    """
-
-    devices: int
-    micro_batch: int
-    options: tuple[Option, ...]
-    degree: NDArray[np.int64]  # [O] index of the option's tp among the distinct ones
-    kind: NDArray[np.int64]  # [n]
-    pair: NDArray[np.int64]  # [n] kind of the pair (i-1, i); 0 for i = 0
-    allowed: NDArray[np.bool_]  # [U, O]
-    compute: NDArray[
-        np.float64
-    ]  # [U, O] forward + backward (+ work shared by all micro-batches / B)
-    recompute: NDArray[np.float64]  # [U, O]
-    activations: NDArray[np.float64]  # [U, O]
-    weights: NDArray[np.float64]  # [U, O]
-    input: NDArray[
-        np.float64
-    ]  # [U, O] bytes a stage beginning here keeps per micro-batch in flight
-    forward_reserved: NDArray[np.float64]  # [U, O]
-    backward_reserved: NDArray[np.float64]  # [U, O]
-    enter: NDArray[np.float64]  # [2, U, O] receiving inside a node / from another one
-    leave: NDArray[
-        np.float64
-    ]  # [2, U, O, T] sending, by the tensor degree of the stage's first operator
-    reshard: NDArray[
-        np.float64
-    ]  # [P, O, O] between neighbours with different layouts; inf if impossible
-    saves: NDArray[np.bool_]  # [n] flagged i and i+1: the output of i is dropped
-    closes: NDArray[np.bool_]  # [n] flagged i and i+1: the recompute run ends after i
-    shared: NDArray[
-        np.bool_
-    ]  # [n] i keeps nothing of its own; a run open here at a stage's end is dropped
-    state_factor: float
-    weight_floor: bool
+    iteration_time: float
+    stages: tuple[StageCost, ...]
+    terms: Mapping[str, float]
 
 
-class CostModel(Protocol):
-    """Prices stages of one model on one cluster with one profile."""
-
-    name: str
+class Costs(Protocol):
+    """Prices the plans of one space, of one model on one cluster with one profile."""
 
     @property
-    def operators(self) -> tuple[str, ...]:
-        """The chain."""
+    def name(self) -> str:
+        """What the command line calls it."""
 
-    def micro_batches(self) -> tuple[int, ...]:
-        """Sizes that the profile allows for the pipeline, ascending."""
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """Names of the operators or layers that stages are made of, in order."""
 
-    def tables(self, micro_batch: int, devices: int, micro_batch_count: int) -> StageTables | None:
-        """Return what the optimiser reads, or None when no option is profiled."""
+    def plan_cost(self, plan: Plan[Any], cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names, in plain floating point."""
 
-    def in_flight(self, behind: int, micro_batch_count: int) -> int:
-        """Micro-batches whose activations a stage with `behind` stages after it holds at its
-        peak."""
+    def shares(self, plan: Plan[Any], cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time by where its figures come from."""
 
-    def stage_cost(
-        self,
-        stage: Stage,
-        *,
-        micro_batch: int,
-        micro_batch_count: int,
-        behind: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> StageCost:
-        """Judge one stage in plain floating point, without the optimiser's tables."""
 
-    def time_origins(
-        self,
-        stage: Stage,
-        *,
-        micro_batch: int,
-        micro_batch_count: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> Iterator[tuple[Origin, float]]:
-        """Yield the seconds of a profiled stage with where they come from."""
+def iteration_time(stage_times: Sequence[float], micro_batches: int) -> float:
+    """Return (B - 1) * slowest + sum: the pipeline's fill and its steady state, in seconds."""
+    return (micro_batches - 1) * max(stage_times) + sum(stage_times)

@@ -13,15 +13,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.base import Option, StageCost, StageTables
+from ilp_planner.costs.base import PlanCost, StageCost, iteration_time
 from ilp_planner.costs.layouts import Change, change, layout
+from ilp_planner.costs.operators import Option, StageTables
+from ilp_planner.profiles.shares import Tally
 from ilp_planner.profiles.table import MIB, Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.plan import Stage
+    from ilp_planner.plan import OperatorPlan, OperatorStage
+    from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import OperatorRow, Profile
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+def _ends(stage: OperatorStage, cluster: ClusterSpec) -> dict[str, bool]:
+    """Return whether a stage begins behind the end of another node, and ends at that of its own."""
+    per_node, first = cluster.devices_per_node, stage.first_device
+    return {
+        "enters_node": first > 0 and first % per_node == 0,
+        "leaves_node": (first + stage.device_count) % per_node == 0,
+    }
 
 
 class ChainCosts(ABC):
@@ -31,7 +44,7 @@ class ChainCosts(ABC):
     weight_floor: bool
 
     def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
-        self.operators = operators
+        self.chain = operators
         self.family = family
         self.profile = profile
         # bytes of parameters, gradients and optimiser states per byte of weights: 16 per parameter
@@ -59,7 +72,7 @@ class ChainCosts(ABC):
         step)."""
 
     @abstractmethod
-    def in_flight(self, behind: int, micro_batch_count: int) -> int:
+    def in_flight(self, behind: int, micro_batches: int) -> int:
         """Micro-batches in flight at the peak."""
 
     @abstractmethod
@@ -93,16 +106,16 @@ class ChainCosts(ABC):
 
     def time_origins(
         self,
-        stage: Stage,
+        stage: OperatorStage,
         *,
         micro_batch: int,
-        micro_batch_count: int,
+        micro_batches: int,
         enters_node: bool,
         leaves_node: bool,
     ) -> Iterator[tuple[Origin, float]]:
         """Yield the seconds of a profiled stage with where they come from; they add up to its
         time."""
-        names = self.operators[stage.start : stage.stop]
+        names = self.chain[stage.start : stage.stop]
         options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
         rows = [
             self._row(name, option, micro_batch) or self.missing_row()
@@ -112,7 +125,7 @@ class ChainCosts(ABC):
             again = row.forward if strategy.recompute else 0.0
             yield Origin(row.provenance, row.error), row.forward + row.backward + again
             work = self.iteration_work(row, options[i])
-            yield Origin(Provenance.ANALYTIC), work / micro_batch_count
+            yield Origin(Provenance.ANALYTIC), work / micro_batches
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
@@ -134,7 +147,7 @@ class ChainCosts(ABC):
 
     # ---- the space ------------------------------------------------------------------------------
 
-    def micro_batches(self) -> tuple[int, ...]:
+    def micro_batch_sizes(self) -> tuple[int, ...]:
         """Sizes that the profile allows for the pipeline, ascending."""
         return self.profile.micro_batches
 
@@ -173,18 +186,56 @@ class ChainCosts(ABC):
 
     # ---- the judge ------------------------------------------------------------------------------
 
+    def plan_cost(self, plan: OperatorPlan, cluster: ClusterSpec) -> PlanCost:
+        """Judge a plan on the devices that it names, in plain floating point."""
+        stages = tuple(
+            self.stage_cost(
+                stage,
+                micro_batch=plan.micro_batch_size,
+                micro_batches=plan.micro_batches,
+                behind=len(plan.stages) - 1 - s,
+                **_ends(stage, cluster),
+            )
+            for s, stage in enumerate(plan.stages)
+        )
+        times = [cost.time for cost in stages]
+        return PlanCost(
+            iteration_time=iteration_time(times, plan.micro_batches),
+            stages=stages,
+            terms={
+                "stages": sum(times),
+                "slowest stage, repeated": (plan.micro_batches - 1) * max(times),
+            },
+        )
+
+    def shares(self, plan: OperatorPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
+        """Return the shares of the iteration time of a profiled plan by where its figures come
+        from. The slowest stage counts with every micro-batch and each other one once."""
+        times, tally = [cost.time for cost in self.plan_cost(plan, cluster).stages], Tally()
+        slowest = times.index(max(times))
+        for s, stage in enumerate(plan.stages):
+            weight = plan.micro_batches if s == slowest else 1
+            for origin, seconds in self.time_origins(
+                stage,
+                micro_batch=plan.micro_batch_size,
+                micro_batches=plan.micro_batches,
+                **_ends(stage, cluster),
+            ):
+                tally.add(origin, weight * seconds)
+        return tally.shares()
+
     def stage_cost(
         self,
-        stage: Stage,
+        stage: OperatorStage,
         *,
         micro_batch: int,
-        micro_batch_count: int,
+        micro_batches: int,
         behind: int,
         enters_node: bool,
         leaves_node: bool,
     ) -> StageCost:
         """Judge one stage operator by operator, in plain floating point."""
-        names = self.operators[stage.start : stage.stop]
+        names = self.chain[stage.start : stage.stop]
         options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
         flags = [s.recompute for s in stage.strategies]
         unprofiled = []
@@ -196,7 +247,7 @@ class ChainCosts(ABC):
         for i, key in enumerate(zip(names, options, strict=True)):
             row = known[key]
             if row is None:
-                unprofiled.append(stage.start + i)
+                unprofiled.append(i)
                 row = self.missing_row()
             rows.append(row)
         # the size sent is that of the last operator's row at the tensor degree of the *first* one
@@ -214,7 +265,7 @@ class ChainCosts(ABC):
                 self._reshard(names[i - 1], options[i - 1], names[i], options[i], rows[i].input)
                 for i in range(1, len(names))
             ),
-            "per iteration / B": work / micro_batch_count,
+            "per iteration / B": work / micro_batches,
         }
         kept = [self.activation(n, r) for n, r in zip(names, rows, strict=True)]
         saved, peak = self._recomputed(names, flags, kept)
@@ -225,16 +276,28 @@ class ChainCosts(ABC):
         )
         memory = {
             "states": self.state_factor * weights,
-            "in flight": live * self.in_flight(behind, micro_batch_count),
+            "in flight": live * self.in_flight(behind, micro_batches),
             "recompute peak": peak,
             "reserved": max(reserved, weights) if self.weight_floor else reserved,
         }
         return StageCost(
             time=sum(time.values()),
-            memory=sum(memory.values()),
+            memory=(sum(memory.values()),),
             time_terms=time,
             memory_terms=memory,
-            unprofiled=tuple(unprofiled),
+            unprofiled=self._unprofiled(stage, unprofiled, micro_batch),
+        )
+
+    def _unprofiled(
+        self, stage: OperatorStage, missing: list[int], micro_batch: int
+    ) -> tuple[str, ...]:
+        """Return one text for all operators of a stage that have no row. missing: their places."""
+        if not missing:
+            return ()
+        x = stage.strategies[missing[0]]
+        return (
+            f"operator {stage.start + missing[0]} with tp {x.tp}, {micro_batch // x.dp} samples "
+            f"per replica, split {x.split} ({len(missing)} such operators)",
         )
 
     def _recomputed(
@@ -263,7 +326,7 @@ class ChainCosts(ABC):
         representative: dict[object, int] = {}
         by_name: dict[str, int] = {}
         names: list[str] = []
-        for name in dict.fromkeys(self.operators):
+        for name in dict.fromkeys(self.chain):
             signature = (
                 self.is_shared(name),
                 self.starts_checkpoint(name),
@@ -281,9 +344,9 @@ class ChainCosts(ABC):
             by_name[name] = representative.setdefault(signature, len(names))
             if by_name[name] == len(names):
                 names.append(name)
-        return names, np.array([by_name[name] for name in self.operators], dtype=np.int64)
+        return names, np.array([by_name[name] for name in self.chain], dtype=np.int64)
 
-    def tables(self, micro_batch: int, devices: int, micro_batch_count: int) -> StageTables | None:
+    def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
         """Return what the optimiser reads, or None when no option is profiled."""
         options = self.options(micro_batch, devices)
         names, kind = self._kinds
@@ -339,9 +402,7 @@ class ChainCosts(ABC):
             pair=pair,
             allowed=allowed,
             compute=column(
-                lambda n, o, r: (
-                    r.forward + r.backward + self.iteration_work(r, o) / micro_batch_count
-                )
+                lambda n, o, r: r.forward + r.backward + self.iteration_work(r, o) / micro_batches
             ),
             recompute=column(lambda n, o, r: r.forward),
             activations=column(lambda n, o, r: self.activation(n, r)),

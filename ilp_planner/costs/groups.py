@@ -1,5 +1,5 @@
-"""The protocol between cost models of whole layers on device groups and everything that plans or
-judges with them.
+"""The protocol between cost models of whole layers on device groups and everything that plans with
+them.
 
 An iteration of B micro-batches takes
 
@@ -15,13 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ilp_planner.costs.base import Costs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -72,44 +73,12 @@ class OptionTables:
     samples: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupStageCost:
-    """One stage judged. time: seconds per micro-batch (u). memory: bytes per device, one entry per
-    replica, at the stage's peak. unprofiled: what has no row, one text each."""
-
-    time: float
-    memory: tuple[float, ...]
-    time_terms: Mapping[str, float]
-    memory_terms: Mapping[str, float]
-    unprofiled: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlanCost:
-    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it."""
-
-    iteration_time: float
-    stages: tuple[GroupStageCost, ...]
-    terms: Mapping[str, float]
-
-
-class GroupCosts(Protocol):
-    """Prices pipelines of whole layers on one cluster with one profile."""
-
-    @property
-    def name(self) -> str:
-        """What the command line calls it."""
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the layers, in order."""
+class GroupTables(Costs, Protocol):
+    """Prices stages of whole layers on any group of devices."""
 
     @property
     def peak_names(self) -> tuple[str, ...]:
         """Names of the K peaks."""
-
-    def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
-        """Judge a plan on the devices that it names, in plain floating point."""
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return the tensor-parallel degrees that each device type is profiled for."""
@@ -134,3 +103,18 @@ class GroupCosts(Protocol):
         """Return (seconds added to u, seconds added to extra), float64 [L + 1] by the cut, of
         sending from a stage of this option to the next one, on the best link that the two can
         have."""
+
+    @property
+    def largest_samples(self) -> int | None:
+        """Samples per replica that are profiled at most; None where there is no such limit."""
+
+    def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
+        """Return the bytes that each layer needs at least by itself, float64 [L]; None where it is
+        not profiled."""
+
+    def with_limits(self, limits: Mapping[str, float]) -> GroupTables:
+        """Return the same costs with other limits: device type -> bytes per device."""
+
+    def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
+        """Return the bytes of gradients of layers [start, stop) and of what crosses the cut behind
+        them; None where the costs do not tell nodes apart."""

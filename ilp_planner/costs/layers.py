@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.group_network import (
     best_ring,
     best_transfer,
@@ -27,7 +28,7 @@ from ilp_planner.costs.group_network import (
     stage_ring,
     stage_transfer,
 )
-from ilp_planner.costs.groups import GroupStageCost, OptionTables, PlanCost
+from ilp_planner.costs.groups import OptionTables
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
@@ -71,7 +72,7 @@ def layer_costs(
 
 
 class LayerCosts:
-    """What this planner predicts for mixed clusters (`GroupCosts`).
+    """What this planner predicts for mixed clusters (`GroupTables`).
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ class LayerCosts:
         self.limits = dict(limits)
         self.rates = dict(rates or {})
         self.calibration = calibration
-        self.layers = profile.layers
+        self.chain = profile.layers
         self._rows: dict[LayerKey, NDArray[np.float64]] = {}
         self._curves: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
@@ -133,6 +134,16 @@ class LayerCosts:
             return None
         curves = [self._curve(name, option.tp, samples) for name, _ in kinds]
         return share_samples(curves, [n for _, n in kinds], samples)
+
+    @property
+    def largest_samples(self) -> int | None:
+        """Nothing: sizes that were not profiled are predicted."""
+        return None
+
+    def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
+        """Return the bytes of gradients of layers [start, stop), and of what crosses the cut."""
+        gradients = float(self.profile.gradients[start:stop].sum())
+        return gradients, float(self.profile.boundary[stop])
 
     def with_limits(self, limits: Mapping[str, float]) -> LayerCosts:
         """Return the same costs with other limits.
@@ -267,7 +278,7 @@ class LayerCosts:
         after: tuple[GroupStage, ...],
         micro_batches: int,
         cluster: ClusterSpec,
-    ) -> GroupStageCost:
+    ) -> StageCost:
         layers = slice(stage.start, stage.stop)
         in_flight = min(len(after) + 1, micro_batches)
         compute, memory, missing = 0.0, [], []
@@ -295,7 +306,7 @@ class LayerCosts:
         if after:
             transfer = stage_transfer(stage, after[0], cluster)
             sending = transfer.seconds(float(self.profile.boundary[stage.stop]))
-        return GroupStageCost(
+        return StageCost(
             time=compute + sending,
             memory=tuple(memory),
             time_terms={"compute": compute, "point-to-point": sending},

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ilp_planner.costs.base import Option
+    from ilp_planner.costs.operators import Option
 
 COLUMN_FIRST = {"enc-attention-qkv", "enc-MLP-GEMM-1"}
 ROW_FIRST = {"enc-attention-dense", "enc-MLP-GEMM-2"}

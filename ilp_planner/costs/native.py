@@ -19,7 +19,7 @@ from ilp_planner.costs.chain import ChainCosts
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 
 if TYPE_CHECKING:
-    from ilp_planner.costs.base import Option
+    from ilp_planner.costs.operators import Option
 
 # Adam reads and writes 16 bytes of state per 2-byte weight, twice the bytes the states take: a
 # device streams

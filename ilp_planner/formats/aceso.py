@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import PlanError
 from ilp_planner.files import read_json, to_json, write_text
 from ilp_planner.formats.json_fields import LARGEST, Fields, shown
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ ARCHITECTURE_KEYS = {
 TENSOR_KEYS = ("model_parallel_size_of_each_op", "tensor_parallel_size_of_each_op")
 
 
-def write_aceso(plan: Plan, model: ModelSpec) -> dict[str, Any]:
+def write_aceso(plan: OperatorPlan, model: ModelSpec) -> dict[str, Any]:
     """Return a plan as Aceso's runtime reads it.
 
     Raises
@@ -59,7 +59,7 @@ def write_aceso(plan: Plan, model: ModelSpec) -> dict[str, Any]:
     return {
         **_identity(model),
         "global_batch_size": plan.global_batch,
-        "micro_batch_size": plan.micro_batch,
+        "micro_batch_size": plan.micro_batch_size,
         "num_stages": len(plan.stages),
         "num_gpus": [stage.devices for stage in plan.stages],
         "checkpoint_activations": [any(x.recompute for x in xs) for xs in each],
@@ -72,7 +72,7 @@ def write_aceso(plan: Plan, model: ModelSpec) -> dict[str, Any]:
     }
 
 
-def save_aceso(path: Path, plan: Plan, model: ModelSpec) -> None:
+def save_aceso(path: Path, plan: OperatorPlan, model: ModelSpec) -> None:
     """Write a plan for Aceso's runtime, atomically.
 
     Raises
@@ -83,7 +83,7 @@ def save_aceso(path: Path, plan: Plan, model: ModelSpec) -> None:
     write_text(path, to_json(write_aceso(plan, model), indent=4))
 
 
-def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None) -> Plan:
+def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None) -> OperatorPlan:
     """Read a plan of Aceso's search or for its runtime.
 
     Its form is checked here; whether it is legal is for `evaluate` to say.
@@ -107,22 +107,23 @@ def read_aceso(path: Path, model: ModelSpec, *, global_batch: int | None = None)
         found = f"{sum(sizes)} operators"
         expected = f"the {len(model.operators)} of {model.name}"
         raise fields.error("num_ops_in_each_stage", expected, found)
+    batch = _global_batch(fields, global_batch)
     return Plan(
         model=model.name,
-        global_batch=_global_batch(fields, global_batch),
-        micro_batch=fields.whole("micro_batch_size", least=1),
+        global_batch=batch,
+        micro_batches=batch // fields.divisor("micro_batch_size", batch),
         stages=_read_stages(fields, devices, sizes),
     )
 
 
-def _read_stages(fields: Fields, devices: list[int], sizes: list[int]) -> tuple[Stage, ...]:
+def _read_stages(fields: Fields, devices: list[int], sizes: list[int]) -> tuple[OperatorStage, ...]:
     """Return the stages, on devices and operators in order."""
     tensor_key = next((key for key in TENSOR_KEYS if key in fields.values), TENSOR_KEYS[0])
     tensor = _per_operator(fields, tensor_key, sizes, least=1)
     data = _per_operator(fields, "data_parallel_size_of_each_op", sizes, least=1)
     recompute = _per_operator(fields, "recompute_ops", sizes, most=1)
     split = _per_operator(fields, "algo_of_each_op", sizes)
-    stages: list[Stage] = []
+    stages: list[OperatorStage] = []
     start = first = 0
     for s, size in enumerate(sizes):
         for i, (tp, dp) in enumerate(zip(tensor[s], data[s], strict=True)):
@@ -132,11 +133,11 @@ def _read_stages(fields: Fields, devices: list[int], sizes: list[int]) -> tuple[
                 raise fields.error(f"{tensor_key}[{s}][{i}]", expected, found)
         each = zip(tensor[s], data[s], split[s], recompute[s], strict=True)
         stages.append(
-            Stage(
+            OperatorStage(
                 start=start,
                 stop=start + size,
                 first_device=first,
-                devices=devices[s],
+                device_count=devices[s],
                 strategies=tuple(
                     Strategy(tp=tp, dp=dp, split=algo, recompute=bool(flag))
                     for tp, dp, algo, flag in each
@@ -148,7 +149,7 @@ def _read_stages(fields: Fields, devices: list[int], sizes: list[int]) -> tuple[
     return tuple(stages)
 
 
-def _check_written(plan: Plan, model: ModelSpec) -> None:
+def _check_written(plan: OperatorPlan, model: ModelSpec) -> None:
     """Refuse what this format cannot say: another model, or stages that are not in order."""
     operators = devices = 0
     for s, stage in enumerate(plan.stages):
@@ -157,7 +158,7 @@ def _check_written(plan: Plan, model: ModelSpec) -> None:
                 f"plan.stages[{s}]: found operator {stage.start} on device {stage.first_device} "
                 f"first, expected operator {operators} on device {devices}"
             )
-        operators, devices = stage.stop, devices + stage.devices
+        operators, devices = stage.stop, devices + stage.device_count
     if plan.model != model.name or operators != len(model.operators):
         raise PlanError(
             f"plan.model: found {plan.model!r} with {operators} operators, "

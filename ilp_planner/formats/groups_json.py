@@ -24,7 +24,7 @@ from ilp_planner.formats.saved_json import (
     open_plan,
 )
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,7 @@ def _decode_plan(fields: Fields) -> GroupPlan:
     if len(stages) % virtual:
         raise fields.error("virtual", f"a divisor of the {len(stages)} stages")
     has_settings = "settings" in fields.values and fields.optional("settings")
-    return GroupPlan(
+    return Plan(
         model=fields.text("model"),
         global_batch=fields.whole("global_batch", least=1),
         micro_batches=fields.whole("micro_batches", least=1),

@@ -79,6 +79,13 @@ class Fields:
             raise self.error(key, f"a whole number of at least {least}")
         return int(value)
 
+    def divisor(self, key: str, of: int) -> int:
+        """Return an integer that divides another one."""
+        value = self.whole(key, least=1)
+        if of % value:
+            raise self.error(key, f"a divisor of {of}")
+        return value
+
     def number(self, key: str, *, least: float = 0.0) -> float:
         """Return a finite number of at least `least`."""
         value = self.values.get(key, MISSING)

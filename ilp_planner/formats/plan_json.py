@@ -19,7 +19,7 @@ from ilp_planner.formats.saved_json import (
     open_plan,
 )
 from ilp_planner.formats.saved_plan import Inputs, SavedPlan
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,18 +56,18 @@ def encode(saved: SavedPlan) -> dict[str, Any]:
     return encode_frame(saved, encode_plan(saved.plan), _encode_inputs(saved.inputs))
 
 
-def encode_plan(plan: Plan) -> dict[str, Any]:
+def encode_plan(plan: OperatorPlan) -> dict[str, Any]:
     """Return the decision as JSON-ready objects."""
     return {
         "model": plan.model,
         "global_batch": plan.global_batch,
-        "micro_batch": plan.micro_batch,
+        "micro_batch": plan.micro_batch_size,
         "stages": [
             {
                 "start": stage.start,
                 "stop": stage.stop,
                 "first_device": stage.first_device,
-                "devices": stage.devices,
+                "devices": stage.device_count,
                 "strategies": [
                     {
                         "count": len(list(run)),
@@ -124,20 +124,21 @@ def decode(root: Fields) -> SavedPlan:
     )
 
 
-def _decode_plan(fields: Fields) -> Plan:
+def _decode_plan(fields: Fields) -> OperatorPlan:
     fields.only(PLAN_KEYS)
     stages = tuple(map(_decode_stage, fields.each("stages")))
     if not stages:
         raise fields.error("stages", "at least one stage")
+    batch = fields.whole("global_batch", least=1)
     return Plan(
         model=fields.text("model"),
-        global_batch=fields.whole("global_batch", least=1),
-        micro_batch=fields.whole("micro_batch", least=1),
+        global_batch=batch,
+        micro_batches=batch // fields.divisor("micro_batch", batch),
         stages=stages,
     )
 
 
-def _decode_stage(fields: Fields) -> Stage:
+def _decode_stage(fields: Fields) -> OperatorStage:
     fields.only(STAGE_KEYS)
     start = fields.whole("start")
     stop = fields.whole("stop", least=start + 1)
@@ -159,11 +160,11 @@ def _decode_stage(fields: Fields) -> Stage:
     if len(strategies) != size:
         have = f"{len(strategies)} operators"
         raise fields.error("strategies", f"{size}, from start to stop", have)
-    return Stage(
+    return OperatorStage(
         start=start,
         stop=stop,
         first_device=fields.whole("first_device"),
-        devices=fields.whole("devices", least=1),
+        device_count=fields.whole("devices", least=1),
         strategies=tuple(strategies),
     )
 

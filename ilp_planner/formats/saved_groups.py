@@ -11,7 +11,7 @@ from ilp_planner.formats.saved_plan import Reference, Saved, Verdict, saved_shar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ilp_planner.group_evaluate import GroupEvaluation
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
@@ -62,7 +62,7 @@ class SavedGroups(Saved):
 
 
 def verdict_of_groups(
-    evaluation: GroupEvaluation, shares: Mapping[Provenance, Share] | None = None
+    evaluation: Evaluation, shares: Mapping[Provenance, Share] | None = None
 ) -> Verdict:
     """Return an evaluation in the form that is saved; a stage's memory is that of its fullest
     device.

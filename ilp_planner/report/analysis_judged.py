@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.plan import Stage
+from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.report.grid import Grid, grid_lines
 from ilp_planner.report.tables import span
 
 if TYPE_CHECKING:
+    from ilp_planner.plan import AnyPlan
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import StageCost
-    from ilp_planner.costs.groups import GroupStageCost
-    from ilp_planner.plan import GroupPlan, GroupStage, Plan
 
 GIB = 2**30
 
@@ -47,22 +46,19 @@ class Judged:
     violations: tuple[str, ...]
 
 
-def judged_stages(
-    plan: Plan | GroupPlan, costs: Sequence[StageCost | GroupStageCost]
-) -> Iterator[JudgedStage]:
+def judged_stages(plan: AnyPlan, costs: Sequence[StageCost | StageCost]) -> Iterator[JudgedStage]:
     """Yield every stage with what the cost model says of it."""
-    stages: Sequence[Stage | GroupStage] = plan.stages
-    for stage, cost in zip(stages, costs, strict=False):
+    for stage, cost in zip(plan.stages, costs, strict=False):
         memory = cost.memory if isinstance(cost.memory, float | int) else max(cost.memory)
-        if isinstance(stage, Stage):
+        if isinstance(stage, OperatorStage):
             tp, dp = span(x.tp for x in stage.strategies), span(x.dp for x in stage.strategies)
-            devices, unit = stage.devices, "operators"
+            unit = "operators"
         else:
-            tp, dp = str(stage.tp), str(stage.dp)
-            devices, unit = len(stage.devices), "layers"
+            assert isinstance(stage, GroupStage)
+            tp, dp, unit = str(stage.tp), str(stage.dp), "layers"
         yield JudgedStage(
             what=f"{unit} {stage.start}-{stage.stop - 1}",
-            devices=devices,
+            devices=len(stage.devices),
             tp=tp,
             dp=dp,
             memory=float(memory),

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from ilp_planner.coverage import Coverage
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
-    from ilp_planner.plan import Plan
+    from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
 
 
-def evaluation_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
+def evaluation_lines(
+    problem: Problem, plan: OperatorPlan, evaluation: Evaluation
+) -> list[tuple[str, str]]:
     """Say what the evaluator found."""
     verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
     return [

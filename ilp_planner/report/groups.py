@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ilp_planner.costs.groups import GroupStageCost
-    from ilp_planner.group_evaluate import GroupEvaluation
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.costs.base import StageCost
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import GroupPlan, GroupStage
-    from ilp_planner.result import GroupResult, Ranked
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Ranked, Result
 
 MOST_SHARES = 8  # replicas whose samples are listed one by one
 MOST_RANGES = 5  # ranges of layers that are listed
@@ -44,7 +44,7 @@ HOUR = 3600  # seconds
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 
 
-def group_table(problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation) -> Table:
+def group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:
     """Return a row per pipeline rank with all its virtual stages; times and memory as the evaluator
     finds them."""
     table = new_table(
@@ -75,9 +75,9 @@ def group_table(problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluat
     return table
 
 
-def _layers_of(problem: GroupProblem, plan: GroupPlan, rank: int) -> str:
+def _layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
     """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
-    layers, own = problem.costs.layers, plan.stages[rank :: plan.ranks]
+    layers, own = problem.costs.chain, plan.stages[rank :: plan.ranks]
     if len(own) == 1:
         return describe_range(layers, own[0].start, own[0].stop)
     ranges = [number_ranges(range(stage.start, stage.stop)) for stage in own]
@@ -103,7 +103,7 @@ def describe_samples(samples: Sequence[int]) -> str:
 
 
 def fullest_device(
-    problem: GroupProblem, stage: GroupStage, cost: GroupStageCost
+    problem: Problem[Any], stage: GroupStage, cost: StageCost
 ) -> tuple[float, float]:
     """Return (bytes used, bytes allowed) of the stage's device with the largest share in use."""
     return max(
@@ -115,13 +115,13 @@ def fullest_device(
     )
 
 
-def _tightest(problem: GroupProblem, stage: GroupStage, cost: GroupStageCost) -> str:
+def _tightest(problem: Problem[Any], stage: GroupStage, cost: StageCost) -> str:
     if not cost.memory_terms and not any(cost.memory):
         return "not modelled"
     return memory_used(*fullest_device(problem, stage, cost))
 
 
-def ranking_table(problem: GroupProblem, ranking: Sequence[Ranked]) -> Table:
+def ranking_table(problem: Problem[Any], ranking: Sequence[Ranked]) -> Table:
     """Return a row per plan, best first; the gap of each is to its own bound."""
     trained = any(entry.plan.settings is not None for entry in ranking)
     more = ("training",) if trained else ()
@@ -180,21 +180,21 @@ def describe_training(plan: GroupPlan) -> str:
     return ", ".join(found)
 
 
-def describe_stages(problem: GroupProblem, plan: GroupPlan) -> str:
+def describe_stages(problem: Problem[Any], plan: GroupPlan) -> str:
     """Return `4 x T4 tp1 dp4 | 2 of (8 x A100 tp4 dp2)`: equal stages in a row are told once."""
     each = [describe_stage(problem.cluster, stage) for stage in plan.stages[: plan.ranks]]
     runs = [(text, len(list(run))) for text, run in groupby(each)]
     return " | ".join(text if count == 1 else f"{count} of ({text})" for text, count in runs)
 
 
-def group_problem_lines(problem: GroupProblem) -> list[tuple[str, str]]:
+def group_problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
     """Say what was planned."""
     limits = problem.memory_limits
     memory = ", ".join(f"{name} {format_bytes(limits[name])}" for name in limits)
     rule = "" if problem.memory_rule == "device" else f", memory by {problem.memory_rule}'s rule"
     placed = "" if problem.placement == "default" else f", placement {problem.placement}"
     return [
-        ("model", f"{problem.model}, {len(problem.costs.layers)} layers"),
+        ("model", f"{problem.model}, {len(problem.costs.chain)} layers"),
         ("cluster", f"{problem.cluster.name}, {describe_cluster(problem.cluster)} ({memory})"),
         ("costs", f"{problem.costs.name}, profile {describe_source(problem.profile_source)}"),
         ("plans", f"space {problem.space}{rule}{placed}"),
@@ -207,7 +207,7 @@ def describe_source(source: str) -> str:
 
 
 def group_plan_lines(
-    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation, *, proved: bool = False
+    problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation, *, proved: bool = False
 ) -> list[tuple[str, str]]:
     """Say what the plan takes, where the time goes, what it costs and what it leaves idle.
 
@@ -218,7 +218,7 @@ def group_plan_lines(
     count = f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''}"
     batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
     time = exact_seconds(evaluation.iteration_time)
-    lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch}")]
+    lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch_size}")]
     if plan.settings is not None:
         lines.insert(0, ("training", describe_training(plan)))
     if evaluation.cost is not None and evaluation.cost.terms:
@@ -233,14 +233,14 @@ def group_plan_lines(
 
 
 def _price_lines(
-    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+    problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation
 ) -> list[tuple[str, str]]:
     """Say what the figures rest on, and the price; nothing of a plan that cannot be priced."""
     if evaluation.cost is None:
         return []
-    from ilp_planner.group_evaluate import group_shares  # needs numpy, `--help` does not
+    from ilp_planner.evaluate import time_shares  # needs numpy, `--help` does not
 
-    lines = share_lines(group_shares(problem, plan, evaluation))
+    lines = share_lines(time_shares(problem, plan, evaluation))
     price = hourly_price(problem, plan)
     if price is not None:
         once = price * evaluation.iteration_time / HOUR
@@ -250,14 +250,14 @@ def _price_lines(
     return lines
 
 
-def describe_idle(problem: GroupProblem, idle: Sequence[int], *, proved: bool) -> str:
+def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -> str:
     """Return `2 x T4 (devices 12-13): using them is not faster`."""
     text = f"{describe_types(problem.cluster, idle)} (device{'s' if len(idle) > 1 else ''} "
     text += f"{number_ranges(idle)})"
     return f"{text}: using them is not faster" if proved else text
 
 
-def hourly_price(problem: GroupProblem, plan: GroupPlan) -> float | None:
+def hourly_price(problem: Problem[Any], plan: GroupPlan) -> float | None:
     """Return what the devices in use cost per hour; None where a price is not known."""
     total = 0.0
     for number, stage in enumerate(plan.stages):
@@ -269,7 +269,7 @@ def hourly_price(problem: GroupProblem, plan: GroupPlan) -> float | None:
     return total
 
 
-def group_result_lines(problem: GroupProblem, result: GroupResult) -> list[tuple[str, str]]:
+def group_result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
     """Return all that there is to say below the table of a result."""
     lines = []
     if result.plan is not None and result.evaluation is not None:
@@ -285,7 +285,7 @@ def group_result_lines(problem: GroupProblem, result: GroupResult) -> list[tuple
 
 
 def group_evaluation_lines(
-    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+    problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation
 ) -> list[tuple[str, str]]:
     """Say what the evaluator found."""
     verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"

@@ -13,14 +13,14 @@ from ilp_planner.report.shares import share_object
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.group_evaluate import GroupEvaluation
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.result import GroupResult
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-def group_result_object(problem: GroupProblem, result: GroupResult) -> dict[str, Any]:
+def group_result_object(problem: Problem[Any], result: Result) -> dict[str, Any]:
     """Return a result."""
     return {
         **outcome_object(result),
@@ -40,11 +40,11 @@ def group_result_object(problem: GroupProblem, result: GroupResult) -> dict[str,
     }
 
 
-def group_problem_object(problem: GroupProblem) -> dict[str, Any]:
+def group_problem_object(problem: Problem[Any]) -> dict[str, Any]:
     """Return what was planned."""
     return {
         "model": problem.model,
-        "layers": list(problem.costs.layers),
+        "layers": list(problem.costs.chain),
         "cluster": problem.cluster.name,
         "profile": problem.profile_source,
         "cost_model": problem.costs.name,
@@ -57,10 +57,10 @@ def group_problem_object(problem: GroupProblem) -> dict[str, Any]:
 
 
 def group_plan_object(
-    problem: GroupProblem, plan: GroupPlan | None, evaluation: GroupEvaluation | None
+    problem: Problem[Any], plan: GroupPlan | None, evaluation: Evaluation | None
 ) -> dict[str, Any]:
     """Return a plan with what the evaluator finds; no stages without a plan."""
-    from ilp_planner.group_evaluate import group_shares  # needs numpy, `--help` does not
+    from ilp_planner.evaluate import time_shares  # needs numpy, `--help` does not
 
     if plan is None:
         return {"micro_batch": None, "micro_batches": None, "stages": [], "violations": []}
@@ -96,13 +96,13 @@ def group_plan_object(
     if plan.settings is not None:
         runtime = {"settings": dataclasses.asdict(plan.settings), "virtual": plan.virtual}
     return {
-        "micro_batch": plan.micro_batch,
+        "micro_batch": plan.micro_batch_size,
         "micro_batches": plan.micro_batches,
         **runtime,
         "stages": stages,
         "idle": [] if evaluation is None else list(evaluation.idle),
         "terms_s": {} if cost is None else dict(cost.terms),
-        **share_object({} if evaluation is None else group_shares(problem, plan, evaluation)),
+        **share_object({} if evaluation is None else time_shares(problem, plan, evaluation)),
         "price_per_hour": None if cost is None else hourly_price(problem, plan),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }
@@ -117,7 +117,7 @@ def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
 
 
 def group_evaluation_object(
-    problem: GroupProblem, plan: GroupPlan, evaluation: GroupEvaluation
+    problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation
 ) -> dict[str, Any]:
     """Return an evaluator's verdict."""
     return {

@@ -13,7 +13,7 @@ from ilp_planner.report.shares import share_object
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.plan import Plan
+    from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Outcome, Result
 
@@ -59,7 +59,7 @@ def problem_object(problem: Problem) -> dict[str, Any]:
 
 
 def plan_object(
-    problem: Problem, plan: Plan | None, evaluation: Evaluation | None
+    problem: Problem, plan: OperatorPlan | None, evaluation: Evaluation | None
 ) -> dict[str, Any]:
     """Return a plan with what the evaluator finds; no stages without a plan."""
     if plan is None:
@@ -84,7 +84,7 @@ def plan_object(
             }
         )
     return {
-        "micro_batch": plan.micro_batch,
+        "micro_batch": plan.micro_batch_size,
         "micro_batches": plan.micro_batches,
         "stages": stages,
         **share_object({} if evaluation is None else time_shares(problem, plan, evaluation)),
@@ -92,7 +92,9 @@ def plan_object(
     }
 
 
-def evaluation_object(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[str, Any]:
+def evaluation_object(
+    problem: Problem, plan: OperatorPlan, evaluation: Evaluation
+) -> dict[str, Any]:
     """Return an evaluator's verdict."""
     return {
         "legal": evaluation.legal,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
-    from ilp_planner.plan import Plan, Stage
+    from ilp_planner.plan import OperatorPlan, OperatorStage
     from ilp_planner.problem import Problem
     from ilp_planner.result import Outcome, Result
 
@@ -46,9 +46,9 @@ def new_table(*columns: str, left: Sequence[str] = ()) -> Table:
     return table
 
 
-def stage_table(problem: Problem, plan: Plan, evaluation: Evaluation) -> Table:
+def stage_table(problem: Problem, plan: OperatorPlan, evaluation: Evaluation) -> Table:
     """Return a row per stage; times and memory as the evaluator finds them."""
-    layers = find_layers(problem.costs.operators)
+    layers = find_layers(problem.costs.chain)
     mixed_split = any(x.split for stage in plan.stages for x in stage.strategies)
     columns = ["stage", "operators", "layers", "devices", "tp", "dp"]
     columns += ["split"] if mixed_split else []
@@ -85,10 +85,10 @@ def memory_used(used: float, limit: float) -> str:
     return f"{used / GIB:.2f} of {limit / GIB:.2f}"
 
 
-def describe_devices(problem: Problem, stage: Stage) -> str:
+def describe_devices(problem: Problem, stage: OperatorStage) -> str:
     """Return `0-3`, with the node where there are several."""
-    last = stage.first_device + stage.devices - 1
-    text = f"{stage.first_device}-{last}" if stage.devices > 1 else str(last)
+    last = stage.first_device + stage.device_count - 1
+    text = f"{stage.first_device}-{last}" if stage.device_count > 1 else str(last)
     if problem.cluster.node_count == 1:
         return text
     return f"{text} (node {stage.first_device // problem.cluster.devices_per_node})"
@@ -105,7 +105,7 @@ def problem_lines(problem: Problem) -> list[tuple[str, str]]:
     cluster = problem.cluster
     nodes = f"{cluster.node_count} x {cluster.devices_per_node}"
     return [
-        ("model", f"{problem.model.name}, {len(problem.costs.operators)} operators"),
+        ("model", f"{problem.model.name}, {len(problem.costs.chain)} operators"),
         ("cluster", f"{cluster.name}, {nodes} devices, {format_bytes(problem.memory_limit)} each"),
         ("costs", f"{problem.costs.name}, profile {describe_profile(problem)}"),
     ]
@@ -117,12 +117,14 @@ def describe_profile(problem: Problem) -> str:
     return f"{source} (estimated, not measured)" if source.startswith("analytic") else source
 
 
-def plan_lines(problem: Problem, plan: Plan, evaluation: Evaluation) -> list[tuple[str, str]]:
+def plan_lines(
+    problem: Problem, plan: OperatorPlan, evaluation: Evaluation
+) -> list[tuple[str, str]]:
     """Say what the plan takes, what that rests on, and every rule that it breaks."""
     time = exact_seconds(evaluation.iteration_time)
     batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
     return [
-        ("iteration time", f"{time} for {batch} of {plan.micro_batch}"),
+        ("iteration time", f"{time} for {batch} of {plan.micro_batch_size}"),
         *share_lines(time_shares(problem, plan, evaluation)),
         *(("BROKEN RULE", str(violation)) for violation in evaluation.violations),
     ]

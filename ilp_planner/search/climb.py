@@ -6,7 +6,7 @@ no and one that finds the best plan take less than one search below a poor plan.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.numerics import NEVER, ROUNDING
@@ -21,12 +21,12 @@ QUICK, SLOW = 0.03, 0.05  # of the time left: look further, or less far, next ti
 MOST_LEVELS = 64  # stages after a stage, told apart in potentials
 
 
-def boxable(search: GroupSearch, state: PartState) -> bool:
+def boxable(search: GroupSearch[Any], state: PartState[Any]) -> bool:
     """Tell whether a part may be searched in boxes."""
-    return search.solver in ("auto", "dp") and hasattr(state.part, "chain")
+    return search.solver in ("auto", "dp") and state.part.boxable
 
 
-def climb(search: GroupSearch, state: PartState) -> None:
+def climb(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Search a part up to a little above its bound."""
     guess = state.bound * (1 + state.reach)
     if guess * (1 + LEAST_REACH) >= search.objective:
@@ -40,12 +40,13 @@ def climb(search: GroupSearch, state: PartState) -> None:
         state.reach = max(state.reach / 2, LEAST_REACH)
 
 
-def search_boxes(search: GroupSearch, state: PartState, guess: float) -> None:
+def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) -> None:
     """Search a part for plans below `guess` seconds."""
     part = state.part
     constant = part.constant
     cutoff = min(guess - constant, NEVER)
-    chain = part.chain(cutoff)  # type: ignore[attr-defined]
+    chain = part.chain(cutoff)
+    assert chain is not None
     search.check_time()
     deepest = int(chain.behind.max(initial=0))
     limiting = chain.behind[chain.behind < deepest]
@@ -67,7 +68,7 @@ def search_boxes(search: GroupSearch, state: PartState, guess: float) -> None:
 
 
 def take_near(
-    search: GroupSearch, state: PartState, choices: Sequence[int], seconds: float
+    search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int], seconds: float
 ) -> None:
     """Judge the plan of stage candidates that take so long if nodes are shared well: seated one
     after the other and, if that is dearer, placed in other ways."""

@@ -8,29 +8,23 @@ annealing also moves what decides which graph it is (degrees, orders of device t
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
-from ilp_planner.errors import UsageError, interruptible
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Stop
-from ilp_planner.search.group_search import GroupSearch
-from ilp_planner.search.state import OutOfTimeError
 from ilp_planner.solvers import registry
-from ilp_planner.spaces.operators.hunt import plan_and_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.graph import StageGraph
-    from ilp_planner.group_problem import GroupProblem
-    from ilp_planner.result import GroupResult
-    from ilp_planner.search.group_search import PartState
+    from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import GraphSolution
 
 SLACKS = (0.15, 0.5)  # relative: how far above the bounds to look, one after the other
 MOST_ARCS = 300_000  # of a graph that is searched as a whole
@@ -40,60 +34,6 @@ FEWER = 4  # of so many starts one, where only a first look is taken
 FINALISTS = 1  # parts that all starts are spent on at last
 
 
-def solve_groups_by_heuristic(
-    problem: GroupProblem,
-    limits: Limits,
-    solver: str,
-    progress: Progress | None,
-    top: int,
-    prove: Callable[[Limits, Progress | None], GroupResult],
-) -> GroupResult:
-    """Return a heuristic's plan of layers, with the bound of another search.
-
-    Parameters
-    ----------
-    prove: searches for the bound.
-
-    Raises
-    ------
-    UsageError: more than one plan is asked for: a heuristic cannot tell which ones are the best.
-    """
-    if top > 1:
-        raise UsageError(
-            f"top: found {top} with `solver={solver}`, a heuristic, expected `solver=auto`, as "
-            "the order of the best plans takes a proof"
-        )
-
-    def find(limits: Limits, progress: Progress | None) -> GroupResult:
-        return find_group_plan(problem, limits, solver, progress)
-
-    return plan_and_bound(find, prove, limits, progress)
-
-
-def find_group_plan(
-    problem: GroupProblem, limits: Limits, solver: str, progress: Progress | None = None
-) -> GroupResult:
-    """Return a heuristic's plan of layers alone; its bound is what was met on the way."""
-    search = GroupSearch(problem, limits, solver, progress)
-    try:
-        with interruptible():
-            _hunt(search)
-        stop = Stop.HEURISTIC if search.goon() else Stop.TIME
-        stop = Stop.PROOF if search.gap_reached() or search.bound >= NEVER else stop
-    except OutOfTimeError:
-        stop = Stop.TIME
-    except KeyboardInterrupt:
-        stop = Stop.USER
-    return search.result(stop)
-
-
-def _hunt(search: GroupSearch) -> None:
-    """Look for a good plan in the way that suits the space."""
-    search.check_time()
-    if search.solver != "anneal" or not search.space.anneal(search):
-        search.space.hunt(search)
-
-
 class GraphHunt:
     """Searches the stage graphs of all parts that may hold something better.
 
@@ -101,7 +41,7 @@ class GraphHunt:
     was searched.
     """
 
-    def __init__(self, search: GroupSearch, states: Sequence[PartState]) -> None:
+    def __init__(self, search: GroupSearch[Any], states: Sequence[PartState[Any]]) -> None:
         self.search, self.states = search, states
         self.found: dict[int, float] = {}
         self.looked: dict[int, float] = {}
@@ -174,7 +114,7 @@ class GraphHunt:
         if plan is None:
             return
         search.accept(plan, state)
-        seconds = evaluate_groups(search.problem, plan).iteration_time
+        seconds = evaluate(search.problem, plan).iteration_time
         self.found[number] = min(seconds, self.found.get(number, np.inf))
         value = solution.objective + state.part.constant
         if others and seconds > value * (1 + PROVED):
@@ -182,7 +122,7 @@ class GraphHunt:
 
 
 def open_below(
-    search: GroupSearch, state: PartState, guess: float
+    search: GroupSearch[Any], state: PartState[Any], guess: float
 ) -> tuple[OpenGraph | None, tuple[int, ...]]:
     """Return the graph of a part's plans below `guess` seconds, as far as it is not too large: of
     too many candidates, those that prices like best. None where there is nothing.
@@ -250,7 +190,7 @@ def _widest(graph: StageGraph, cutoff: float) -> float:
 
 
 def solve_graph(
-    search: GroupSearch, graph: StageGraph, starts: int, hint: tuple[int, ...] = ()
+    search: SearchState, graph: StageGraph, starts: int, hint: tuple[int, ...] = ()
 ) -> GraphSolution:
     """Let the heuristic look for a path, with so many starts.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
@@ -38,7 +38,7 @@ NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
 
 
-def search_graphs(search: GroupSearch) -> None:
+def search_graphs(search: GroupSearch[Any]) -> None:
     """Work until proof or gap, or until all that can be searched has been.
 
     Raises
@@ -60,7 +60,7 @@ def search_graphs(search: GroupSearch) -> None:
         advance(search, min(open_ones, key=lambda s: s.bound))
 
 
-def sketch(search: GroupSearch, state: PartState) -> None:
+def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Look for a first good plan in a part, and guess what its best plan takes."""
     part = state.part
     opened = part.sketch()
@@ -83,8 +83,8 @@ def sketch(search: GroupSearch, state: PartState) -> None:
 
 
 def find(
-    search: GroupSearch,
-    state: PartState,
+    search: GroupSearch[Any],
+    state: PartState[Any],
     opened: OpenGraph,
     intervals: list[Interval],
     cutoff: float,
@@ -110,7 +110,7 @@ def find(
     return found.exact
 
 
-def dive(search: GroupSearch) -> None:
+def dive(search: GroupSearch[Any]) -> None:
     """Look for a good plan not far above the bounds of the parts, a little further each time."""
     base = search.bound
     if any(state.boxed for state in search.states):  # too large for few labels
@@ -128,7 +128,7 @@ def dive(search: GroupSearch) -> None:
             return
 
 
-def advance(search: GroupSearch, state: PartState) -> None:
+def advance(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Look for plans of a part up to a little above its bound: little is open there.
 
     A search that finds nothing raises the bound. One that is not exact is tried again with more
@@ -150,7 +150,7 @@ def advance(search: GroupSearch, state: PartState) -> None:
         state.boxed = boxable(search, state)
 
 
-def look_below(search: GroupSearch, state: PartState, guess: float, width: int) -> bool:
+def look_below(search: GroupSearch[Any], state: PartState[Any], guess: float, width: int) -> bool:
     """Search a part for plans below `guess` seconds; tell whether the search was exact."""
     part = state.part
     cutoff = min(guess - part.constant, NEVER)
@@ -190,7 +190,7 @@ def look_below(search: GroupSearch, state: PartState, guess: float, width: int) 
     return found.exact
 
 
-def place_exactly(search: GroupSearch, state: PartState) -> None:
+def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Place every plan that is cheaper on the best links than the incumbent on the true ones.
 
     Labels count the best links that groups can have; what no placement can give keeps the bound
@@ -230,7 +230,9 @@ def place_exactly(search: GroupSearch, state: PartState) -> None:
     state.raise_bound(min(least + constant, search.objective), "placement")
 
 
-def backend(search: GroupSearch, state: PartState, opened: OpenGraph, guess: float) -> bool | None:
+def backend(
+    search: GroupSearch[Any], state: PartState[Any], opened: OpenGraph, guess: float
+) -> bool | None:
     """Let an integer program solve what is open below `guess` seconds; tell whether it proved
     its answer. None: labels must take over."""
     constant = state.part.constant

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from ilp_planner.bounds.resource_prices import PricedGraph
-from ilp_planner.group_evaluate import GroupEvaluation, evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.plan import GroupPlan
-from ilp_planner.result import GroupResult, Ranked, Status, Stop
 from ilp_planner.search.climb import FIRST_REACH
+from ilp_planner.search.parts import Part, SpacePart
 from ilp_planner.search.state import SearchState
 from ilp_planner.solvers import registry
-from ilp_planner.spaces.registry import space_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.resource_prices import Interval
-    from ilp_planner.group_problem import GroupProblem
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.parts import SpacePart
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Limits, Progress
 
 EFFORT = 1e8  # comparisons of labels in a second
@@ -33,11 +30,14 @@ OUTLINE_SPLITS = 8
 LABELS = ("auto", "dp")
 
 
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
 @dataclass(kw_only=True, eq=False)
-class PartState:
+class PartState(Generic[AnyPart]):
     """What is known of one part. bound: seconds, constant included; source: what proved it."""
 
-    part: SpacePart
+    part: AnyPart
     bound: float = 0.0
     source: str = ""
     promise: float = 0.0  # seconds, no proof: the order in which to look
@@ -58,19 +58,25 @@ class PartState:
         return {"part": self.part.name, "bound_s": bound, "by": self.source}
 
 
-class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
-    """State of one solve."""
+class PartSearch(SearchState, Generic[AnyPart]):
+    """State of one solve of a space in parts."""
 
     def __init__(
-        self, problem: GroupProblem, limits: Limits, solver: str, progress: Progress | None
+        self,
+        problem: Problem[Any],
+        parts: Sequence[AnyPart],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
     ) -> None:
         if solver not in LABELS:
             registry.get(solver)
-        super().__init__(limits, solver, progress, problem.notes)
-        self.problem = problem
-        self.space = space_of(problem)
-        self.states = [PartState(part=part) for part in self.space.parts()]
-        self.notes += self.space.left_out([state.part for state in self.states])
+        super().__init__(problem, limits, solver, progress)
+        self.states = [PartState(part=part) for part in parts]
+
+    def proved_parts(self) -> Sequence[PartState[AnyPart]]:
+        """Return what is known of every part."""
+        return self.states
 
     @property
     def bound(self) -> float:
@@ -82,11 +88,28 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         """Comparisons of labels that there is time for."""
         return max(self.seconds_left, 0.0) * EFFORT
 
-    def closed(self, state: PartState) -> bool:
+    def closed(self, state: PartState[AnyPart]) -> bool:
         """Tell whether a part cannot hold anything better, or cannot be searched further."""
         return state.done or state.bound >= min(self.objective, NEVER) * (1 - PROVED)
 
-    def outline(self, state: PartState, guess: float) -> NDArray[np.int64] | None:
+    def accept(self, plan: GroupPlan, state: PartState[AnyPart] | None = None) -> None:
+        """Judge a plan; keep it when it is the best.
+
+        Raises
+        ------
+        SolverError: the judge finds it illegal, or faster than a bound.
+        """
+        bound = max(self.bound, 0.0 if state is None else state.bound)
+        self.keep(plan, evaluate(self.problem, plan), bound)
+
+
+AnyGraphPart = TypeVar("AnyGraphPart", bound=SpacePart)
+
+
+class GroupSearch(PartSearch[AnyGraphPart]):
+    """State of one solve of a space whose parts are stage graphs."""
+
+    def outline(self, state: PartState[AnyGraphPart], guess: float) -> NDArray[np.int64] | None:
         """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,
         None for all that there are."""
         part = state.part
@@ -101,7 +124,7 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         return np.unique(outline.choice[priced.open_arcs(intervals, cutoff)])
 
     def bounded(
-        self, state: PartState, priced: PricedGraph, cutoff: float, splits: int
+        self, state: PartState[AnyGraphPart], priced: PricedGraph, cutoff: float, splits: int
     ) -> list[Interval]:
         """Bound a part by prices; return what is open below the cutoff (without the constant)."""
         intervals = priced.sweep(cutoff, splits, self.goon)
@@ -110,7 +133,7 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         self.report()
         return intervals
 
-    def take(self, state: PartState, choices: Sequence[int]) -> None:
+    def take(self, state: PartState[AnyGraphPart], choices: Sequence[int]) -> None:
         """Judge the plan of stage candidates of a part; keep it when it is the best.
 
         Raises
@@ -120,26 +143,3 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
         plan = state.part.plan(choices)
         if plan is not None:
             self.accept(plan, state)
-
-    def accept(self, plan: GroupPlan, state: PartState | None = None) -> None:
-        """Judge a plan; keep it when it is the best.
-
-        Raises
-        ------
-        SolverError: the judge finds it illegal, or faster than a bound.
-        """
-        bound = max(self.bound, 0.0 if state is None else state.bound)
-        self.keep(plan, evaluate_groups(self.problem, plan), bound)
-
-    def last_problem(self, plan: GroupPlan) -> LastProblem | None:
-        """Return what is open of the part that holds the plan, up to the plan."""
-        return self.space.last_problem(self, plan)
-
-    def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> GroupResult:
-        """Put together what is known."""
-        known = self.conclusion(stop, self.states)
-        if known["status"] is Status.OPTIMAL:
-            known["stopped_by"] = Stop.PROOF
-        if known["status"] is Status.INFEASIBLE:
-            known["reason"] = self.space.explain()
-        return GroupResult(**known, among=self.space.describe(), ranking=ranking)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.search.confirm import ROOM, LastProblem
 from ilp_planner.search.group_search import PartState
 from ilp_planner.solvers.arc_reduction import reduced
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.parts import OpenGraph
 
 
-def last_of_graphs(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastProblem | None:
     """Return the graph of the stages that plans up to this one may have, in the part that holds it.
 
     None where no part does, as for ranks that were placed freely, and where the graph without
@@ -25,7 +25,7 @@ def last_of_graphs(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
     part = next((s.part for s in search.states if s.part.holds(plan)), None)
     if part is None:
         return None
-    guess = evaluate_groups(search.problem, plan).iteration_time * (1 + ROOM)
+    guess = evaluate(search.problem, plan).iteration_time * (1 + ROOM)
     cutoff = guess - part.constant
     # What it learns is up to a cutoff above the plan: it must not count as a bound of the search.
     choices = search.outline(PartState(part=part), guess)
@@ -42,7 +42,7 @@ def last_of_graphs(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
     )
 
 
-def _open(search: GroupSearch, opened: OpenGraph, cutoff: float) -> OpenGraph:
+def _open(search: GroupSearch[Any], opened: OpenGraph, cutoff: float) -> OpenGraph:
     """Return the graph of the arcs that prices on devices leave open below the cutoff."""
     if not opened.graph.arcs:
         return opened

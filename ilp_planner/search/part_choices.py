@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.group_search import GroupSearch
 
 
-def anneal_parts(search: GroupSearch, rows: Sequence[Sequence[Hashable]]) -> None:
+def anneal_parts(search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -> None:
     """Anneal over the parts of a space. rows: features of each, of which near ones share most."""
     if not search.states:  # nothing is profiled that fits: there is nothing to draw
         return
@@ -30,7 +30,7 @@ def anneal_parts(search: GroupSearch, rows: Sequence[Sequence[Hashable]]) -> Non
 class PartChoices:
     """The parts by number (`anneal_choices.Choices`); a part's plan is a path of its graph."""
 
-    def __init__(self, search: GroupSearch, rows: Sequence[Sequence[Hashable]]) -> None:
+    def __init__(self, search: GroupSearch[Any], rows: Sequence[Sequence[Hashable]]) -> None:
         self.search = search
         self.nearness = Nearness(rows)
 

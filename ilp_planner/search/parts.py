@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.context import Context
+    from ilp_planner.bounds.group_chain import GroupChain
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import GroupPlan
     from ilp_planner.search.group_search import GroupSearch, PartState
@@ -54,18 +55,28 @@ class OpenGraph:
         )
 
 
-class SpacePart(Protocol):
-    """One part of a plan space: all its plans have the same number of micro-batches.
-
-    name: what certificates call it. constant: seconds that every plan of it takes besides its path.
-    """
+class Part(Protocol):
+    """One part of a plan space. name: what certificates call it."""
 
     name: str
-    micro_batches: int
-    constant: float
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a legal plan of the space is of this part."""
+
+
+class SpacePart(Part, Protocol):
+    """A part in stage graphs: all its plans have the same number of micro-batches.
+
+    constant: seconds that every plan of it takes besides its path. boxable: it has a `chain`.
+    """
+
+    micro_batches: int
+    constant: float
+    boxable: bool
+
+    def chain(self, cutoff: float) -> GroupChain | None:
+        """Return the stage candidates below `cutoff` seconds in the order that searches in boxes
+        need; None where there is none."""
 
     def sketch(self) -> OpenGraph | None:
         """Return the graph of some of the part's plans, to look for a first good one in; None where
@@ -102,12 +113,20 @@ class SpacePart(Protocol):
     def family(self, choice: int) -> Hashable:
         """Return what a stage candidate decides besides where it begins and ends."""
 
-    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+    def improve(
+        self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
+    ) -> None:
         """Look for better plans like these candidates in a row, where placing them was dear."""
 
 
 class FixedPlacement:
     """What parts have in common whose plans are placed in one way, at the graph's own times."""
+
+    boxable = False
+
+    def chain(self, cutoff: float) -> GroupChain | None:
+        """Return nothing: their graphs are searched as a whole."""
+        return None
 
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return nothing: no graph of theirs is seated."""
@@ -121,7 +140,9 @@ class FixedPlacement:
         """Return nothing."""
         return Placed(plan=None, bound=0.0)
 
-    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+    def improve(
+        self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
+    ) -> None:
         """Do nothing: placing costs nothing."""
 
 

@@ -8,13 +8,13 @@ are enough.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
-from ilp_planner.group_evaluate import GroupEvaluation, evaluate_groups
+from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.result import Ranked
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ GROWTH = 2.5
 MOST_LABELS = 2_000_000
 
 
-def rank_graphs(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+def rank_graphs(search: GroupSearch[Any], top: int) -> tuple[Ranked, ...]:
     """Return the `top` best plans, the fastest first; fewer when there are no more, or no more
     time."""
     slack = FIRST_SLACK
-    best: list[tuple[float, GroupPlan, GroupEvaluation]] = []
+    best: list[tuple[float, GroupPlan, Evaluation]] = []
     unlisted = search.bound
     while search.goon():
         cutoff = search.objective * (1 + slack)
@@ -53,8 +53,8 @@ def rank_graphs(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
 
 
 def list_families(
-    search: GroupSearch, state: PartState, cutoff: float, top: int
-) -> tuple[list[tuple[float, GroupPlan, GroupEvaluation]], float]:
+    search: GroupSearch[Any], state: PartState[Any], cutoff: float, top: int
+) -> tuple[list[tuple[float, GroupPlan, Evaluation]], float]:
     """Return the families of a part below the cutoff as (seconds on the best links, plan, its
     evaluation), and the seconds below which these are all."""
     part, below = state.part, cutoff - state.part.constant
@@ -78,7 +78,7 @@ def list_families(
         most_labels=MOST_LABELS,
     )
     complete = cutoff if found.exact else found.bound + part.constant
-    plans: list[tuple[float, GroupPlan, GroupEvaluation]] = []
+    plans: list[tuple[float, GroupPlan, Evaluation]] = []
     seen: set[tuple[int, ...]] = set()
     for value, path in found.others:
         if len(plans) == top:
@@ -92,7 +92,7 @@ def list_families(
         placed = part.placed(choices)
         plan = placed.plan or part.plan(choices)
         if plan is not None:
-            evaluation = evaluate_groups(search.problem, plan)
+            evaluation = evaluate(search.problem, plan)
             if evaluation.legal:
                 least = max(value, placed.bound) if placed.plan else value
                 plans.append((least + part.constant, plan, evaluation))
@@ -100,8 +100,8 @@ def list_families(
 
 
 def ranked(
-    search: GroupSearch,
-    best: list[tuple[float, GroupPlan, GroupEvaluation]],
+    search: GroupSearch[Any],
+    best: list[tuple[float, GroupPlan, Evaluation]],
     unlisted: float,
 ) -> tuple[Ranked, ...]:
     """Put the incumbent first and the others in the order of their true times."""

@@ -6,17 +6,20 @@ import dataclasses
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.result import Status, Stop, relative_gap
+from ilp_planner.result import Result, Status, Stop, relative_gap
 from ilp_planner.search.confirm import confirm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.search.confirm import LastProblem
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import Plan
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Ranked
     from ilp_planner.solvers.base import Limits, Progress
 
 CERTIFICATE_VERSION = 1
@@ -24,22 +27,6 @@ CERTIFICATE_VERSION = 1
 
 class OutOfTimeError(Exception):
     """The time limit has passed."""
-
-
-class Judged(Protocol):
-    """What an evaluator says of a plan."""
-
-    @property
-    def legal(self) -> bool:
-        """It breaks no rule."""
-
-    @property
-    def violations(self) -> Sequence[object]:
-        """The rules that it breaks."""
-
-    @property
-    def iteration_time(self) -> float:
-        """Seconds."""
 
 
 class Proved(Protocol):
@@ -58,11 +45,7 @@ class Proved(Protocol):
         """Return what a certificate keeps."""
 
 
-AnyPlan = TypeVar("AnyPlan")
-AnyEvaluation = TypeVar("AnyEvaluation", bound=Judged)
-
-
-class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
+class SearchState(ABC):
     """The best plan of a search so far. Its bound is valid at any moment, so that an interrupt
     loses nothing.
 
@@ -73,17 +56,27 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
     rounding = PROVED
 
     def __init__(
-        self, limits: Limits, solver: str, progress: Progress | None, notes: Sequence[str]
+        self,
+        problem: Problem[Any],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
+        self.problem = problem
         self.limits = limits
         self.solver = solver
         self.progress = progress
         self.started = time.monotonic()
-        self.plan: AnyPlan | None = None
-        self.evaluation: AnyEvaluation | None = None
+        self.plan: Plan[Any] | None = None
+        self.evaluation: Evaluation | None = None
         self.objective = math.inf
-        self.notes = list(notes)
+        self.notes = [*problem.notes, *notes]
         self.confirmed_by = ""
+
+    @abstractmethod
+    def proved_parts(self) -> Sequence[Proved]:
+        """Return the parts of the space, as far as they have been looked at."""
 
     @property
     @abstractmethod
@@ -112,7 +105,7 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         """Tell whether no plan is better than the one found."""
         return relative_gap(self.objective, self.bound) <= PROVED
 
-    def keep(self, plan: AnyPlan, evaluation: AnyEvaluation, bound: float) -> bool:
+    def keep(self, plan: Plan[Any], evaluation: Evaluation, bound: float) -> bool:
         """Take a plan if it is the best, and tell whether it is.
 
         Parameters
@@ -139,11 +132,6 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         if self.progress is not None:
             self.progress(self.objective, min(self.bound, self.objective))
 
-    def last_problem(self, plan: AnyPlan) -> LastProblem | None:
-        """Return what the proof leaves open of the part that holds the plan; None where no integer
-        program says it."""
-        return None
-
     def confirm(self) -> None:
         """Let CP-SAT solve what a proof by the default leaves open: it must find the same.
 
@@ -153,7 +141,7 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         """
         if self.plan is None or self.solver != "auto" or not self.proved():
             return
-        last = self.last_problem(self.plan) if self.goon() else None
+        last = self.problem.space.last_problem(self, self.plan) if self.goon() else None
         if last is None:
             reason = (
                 "no integer program says it, or none that is small"
@@ -166,8 +154,8 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         self.confirmed_by, note = confirm(last, self.objective, self.rounding, limits)
         self.notes += [note] if note else []
 
-    def conclusion(self, stop: Stop, parts: Sequence[Proved]) -> dict[str, Any]:
-        """Return what is known at the end, as fields of an `Outcome`.
+    def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> Result:
+        """Put together what is known at the end.
 
         Raises
         ------
@@ -177,7 +165,7 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
             raise SolverError(
                 f"the bound of {self.bound!r} s is above the plan of {self.objective!r} s"
             )
-        bound = min(self.bound, self.objective)
+        bound, parts, reason = min(self.bound, self.objective), self.proved_parts(), ""
         if self.plan is not None:
             proved = relative_gap(self.objective, bound) <= PROVED
             status = Status.OPTIMAL if proved else Status.FEASIBLE
@@ -185,23 +173,28 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         else:
             status = Status.INFEASIBLE if self.bound >= NEVER else Status.UNKNOWN
             bound = math.inf if self.bound >= NEVER else bound
+        if status is Status.INFEASIBLE:
+            reason = self.problem.space.explain(self)
         lowest = min(parts, key=lambda part: part.bound, default=None)
-        return {
-            "plan": self.plan,
-            "evaluation": self.evaluation,
-            "status": status,
-            "stopped_by": stop,
-            "objective": self.objective,
-            "bound": bound,
-            "bound_source": lowest.source if lowest is not None and self.bound > 0 else "",
-            "wall": time.monotonic() - self.started,
-            "solver": self.solver,
-            "seed": self.limits.seed,
-            "certificate": {
+        return Result(
+            plan=self.plan,
+            evaluation=self.evaluation,
+            status=status,
+            stopped_by=Stop.PROOF if status is Status.OPTIMAL else stop,
+            objective=self.objective,
+            bound=bound,
+            bound_source=lowest.source if lowest is not None and self.bound > 0 else "",
+            wall=time.monotonic() - self.started,
+            solver=self.solver,
+            seed=self.limits.seed,
+            certificate={
                 "version": CERTIFICATE_VERSION,
                 "bound_s": bound if math.isfinite(bound) else None,
                 "parts": [part.record() for part in parts],
             },
-            "notes": tuple(self.notes),
-            "confirmed_by": self.confirmed_by,
-        }
+            notes=tuple(self.notes),
+            reason=reason,
+            among=self.problem.space.describe(self.problem),
+            confirmed_by=self.confirmed_by,
+            ranking=ranking,
+        )

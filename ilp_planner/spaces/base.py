@@ -1,95 +1,112 @@
 """What a plan space answers for itself: its parts and rules, how it is searched, ranked and proved.
 
-The drivers (`solve`, `certificate`, `ranking`, `heuristic`, `evaluate`, `infeasible`) ask it and
-name none.
+The drivers (`solve`, `certificate`, `evaluate`, `heuristic`, `report`, `cli`) ask it and name none.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.problem import AnyCosts, Problem
+from ilp_planner.search.state import SearchState
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.costs.groups import PlanCost
-    from ilp_planner.group_problem import GroupProblem
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.costs.base import PlanCost
+    from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.group_search import GroupSearch
-    from ilp_planner.search.parts import SpacePart
+    from ilp_planner.solvers.base import Limits, Progress
+
+AnySearch = TypeVar("AnySearch", bound=SearchState)
 
 
-class Space(ABC):
-    """The plan space of a problem. idles: devices may be in no stage."""
+class Space(ABC, Generic[AnyCosts, AnySearch]):
+    """A set of plans, and all that is particular to it. Frozen; what it is asked of is a problem.
 
+    name: what the command line and certificates call it. unit: what stages are made of.
+    idles: devices may be in no stage. part_key: what certificates call the name of a part.
+    ranks: the best plans can be listed in order.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str] = "layer"
     idles: ClassVar[bool] = False
+    part_key: ClassVar[str] = "part"
+    ranks: ClassVar[bool] = True
 
-    def __init__(self, problem: GroupProblem) -> None:
-        self.problem = problem
+    def __repr__(self) -> str:
+        return f"<Space {self.name}>"
 
     # ---- what it is -----------------------------------------------------------------------------
 
-    @abstractmethod
-    def parts(self) -> list[SpacePart]:
-        """Return the parts of the space."""
+    def options(self) -> Mapping[str, str]:
+        """Return what of the space was chosen, by name; empty where there is no choice."""
+        return {}
 
-    def left_out(self, parts: Sequence[SpacePart]) -> list[str]:
-        """Return a line for the user where the parts do not hold every group of devices."""
-        return []
+    def stage_sizes(self, problem: Problem[AnyCosts]) -> tuple[int, ...]:
+        """Return the numbers of devices that one stage may have, ascending."""
+        return tuple(range(1, problem.cluster.device_count + 1))
+
+    @abstractmethod
+    def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:
+        """Return the names of the parts of the space, as in certificates."""
 
     # ---- which plans its proofs are about -------------------------------------------------------
 
     @abstractmethod
-    def describe(self) -> str:
+    def describe(self, problem: Problem[AnyCosts]) -> str:
         """Return which plans the proofs are about, as in `among plans with ...`."""
 
     @abstractmethod
-    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+    def exclusions(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Iterator[str]:
         """Yield why a legal plan, with a number of micro-batches that is tried, is in no part; also
         where that is not certain: a plan that is wrongly inside makes a wrong proof."""
 
-    def outside(self, plan: GroupPlan) -> str | None:
+    def outside(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> str | None:
         """Return the first reason why a legal plan is none that proofs are about; None where it is
         one, and never takes less than the bound."""
-        untried = check_tried("micro-batches", plan.micro_batches, self.problem.micro_batches)
-        return untried or next(self.exclusions(plan), None)
+        untried = check_tried("micro-batches", plan.micro_batches, problem.micro_batches)
+        return untried or next(self.exclusions(problem, plan), None)
 
-    def tried(self) -> str:
+    def contains(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> bool:
+        """Tell whether proofs are about a legal plan."""
+        return self.outside(problem, plan) is None
+
+    def tried(self, problem: Problem[AnyCosts]) -> str:
         """Return the numbers of micro-batches, as the beginning of `describe`."""
-        return f"plans with {', '.join(map(str, self.problem.micro_batches))} micro-batches"
+        return f"plans with {', '.join(map(str, problem.micro_batches))} micro-batches"
 
     # ---- its rules ------------------------------------------------------------------------------
 
-    def check_kind(self, plan: GroupPlan) -> Iterator[Violation]:
-        """The plan is of the kind that the space has; asked of plans that can be priced."""
-        return iter(())
+    @abstractmethod
+    def check_whole(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Iterator[Violation]:
+        """Yield what keeps a plan of this space from having a price."""
 
-    def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
-        """A plan has settings of a runtime only where there is one."""
-        if plan.settings is not None or plan.virtual > 1:
-            limit = "none, in a space without a runtime"
-            yield Violation("settings", "plan", "settings of a runtime", limit)
+    def check(
+        self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
+    ) -> Iterator[Violation]:
+        """Yield the rules that a plan breaks which has a price; at least those of memory."""
+        yield from self.check_memory(problem, plan, cost)
 
-    def check_samples(self, plan: GroupPlan) -> Iterator[Violation]:
-        """The replicas of a stage share its samples as the space has it: anyhow."""
-        return iter(())
-
-    def check_memory(self, plan: GroupPlan, cost: PlanCost) -> Iterator[Violation]:
+    def check_memory(
+        self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
+    ) -> Iterator[Violation]:
         """Every device of every stage holds what it must."""
-        problem = self.problem
-        for s, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
-            for replica, used in zip(stage.replicas, found.memory, strict=True):
-                types = {problem.cluster.type_of[d] for d in replica.devices}
-                least = min(problem.memory_limits[name] for name in types)
+        type_of, limits = problem.cluster.type_of, problem.memory_limits
+        for s, (stage, judged) in enumerate(zip(plan.stages, cost.stages, strict=True)):
+            each = len(stage.devices) // len(judged.memory)
+            for r, used in enumerate(judged.memory):
+                devices = stage.devices[r * each : (r + 1) * each]
+                least = min(limits[type_of[device]] for device in devices)
                 if used > least * (1 + ROUNDING):
-                    where = f"stage {s}, device {replica.devices[0]}"
+                    where = f"stage {s}, device {devices[0]}"
                     expected = f"at most {format_bytes(least)}"
                     yield Violation("memory", where, format_bytes(used), expected)
                     break
@@ -97,35 +114,47 @@ class Space(ABC):
     # ---- how it is searched ---------------------------------------------------------------------
 
     @abstractmethod
-    def search(self, search: GroupSearch) -> Stop:
+    def begin(
+        self,
+        problem: Problem[AnyCosts],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
+    ) -> AnySearch:
+        """Return the state of a search that begins."""
+
+    @abstractmethod
+    def search(self, search: AnySearch) -> Stop:
         """Work until proof, gap or time."""
 
     @abstractmethod
-    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
-        """Yield a bound of every part, as high as is claimed if that is true."""
+    def hunt(self, search: AnySearch) -> Stop:
+        """Look for a good plan by the heuristic that was asked for."""
 
     @abstractmethod
-    def rank(self, search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+    def prove(self, search: AnySearch, records: Sequence[Mapping[str, Any]]) -> Iterator[float]:
+        """Yield a bound of every part, as high as its record claims if that is true; the records
+        are in the order of `part_names`."""
+
+    @abstractmethod
+    def rank(self, search: AnySearch, top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
 
     @abstractmethod
-    def last_problem(self, search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+    def last_problem(self, search: AnySearch, plan: Plan[Any]) -> LastProblem | None:
         """Return what is open of the part that holds a legal plan, up to the plan; None where no
         integer program of it is small enough, or there is none."""
 
-    def anneal(self, search: GroupSearch) -> bool:
-        """Anneal over what decides the graphs of the space; tell whether there is such a thing."""
-        return False
-
-    @abstractmethod
-    def hunt(self, search: GroupSearch) -> None:
-        """Look for a good plan by the heuristic that was asked for."""
-
     # ---- why there is nothing -------------------------------------------------------------------
 
-    def explain(self) -> str:
+    def explain(self, search: AnySearch) -> str:
         """Return one line for a problem that is proved infeasible."""
-        limits = ", ".join(
-            f"{name} {format_bytes(limit)}" for name, limit in self.problem.memory_limits.items()
-        )
-        return f"in every plan some device would need more memory than it has ({limits})"
+        return too_little_memory(search.problem)
+
+
+def too_little_memory(problem: Problem[Any]) -> str:
+    """Return one line that blames memory."""
+    limits = ", ".join(
+        f"{name} {format_bytes(limit)}" for name, limit in problem.memory_limits.items()
+    )
+    return f"in every plan some device would need more memory than it has ({limits})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
-from ilp_planner.group_problem import GroupProblem
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.amp import AmpProfile
 from ilp_planner.profiles.metis import MetisProfile
 from ilp_planner.specs.degrees import divisors
@@ -16,8 +16,10 @@ from ilp_planner.specs.degrees import divisors
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.costs.groups import GroupCosts
+    from ilp_planner.costs.groups import GroupTables
     from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.spaces.amp.costs import AmpCosts
+    from ilp_planner.spaces.base import Space
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.metis_cluster import MetisCluster
 
@@ -71,7 +73,7 @@ def build_group_problem(
     space: str = "",
     memory_rule: str = "device",
     placement: str = "default",
-) -> GroupProblem:
+) -> Problem[Any]:
     """Check the inputs against each other and freeze them.
 
     Parameters
@@ -114,8 +116,8 @@ def build_group_problem(
         raise ProfileError(f"{_source(profile)}: no rows of tp up to {max_tp}")
     if max_tp is not None and max_tp > top and cost_model != "metis":  # which says so itself
         remarks.append(f"tp above {top}: not profiled, left out")
-    stages = min(cluster.device_count, len(costs.layers))
-    return GroupProblem(
+    stages = min(cluster.device_count, len(costs.chain))
+    return Problem(
         model=model,
         cluster=cluster,
         costs=costs,
@@ -124,12 +126,25 @@ def build_group_problem(
         memory_limits=limits,
         max_stages=stages if max_stages is None else min(stages, max_stages),
         max_tp=top if max_tp is None else min(top, max_tp),
-        space=space,
-        memory_rule=memory_rule,
-        placement=placement,
+        space=_space(space, memory_rule, placement),
         profile_source=_source(profile),
         notes=tuple(dict.fromkeys((*notes, *remarks))),
     )
+
+
+def _space(space: str, memory_rule: str, placement: str) -> Space[Any, Any]:
+    """Return the space of a name, with what was chosen of it."""
+    if space == "metis":
+        from ilp_planner.spaces.metis.space import MetisSpace
+
+        return MetisSpace(summed=memory_rule == "metis")
+    if space == "amp":
+        from ilp_planner.spaces.amp.space import AmpSpace
+
+        return AmpSpace(free=placement == "free")
+    from ilp_planner.spaces.groups.space import GroupSpace
+
+    return GroupSpace()
 
 
 def checked_limits(
@@ -196,7 +211,7 @@ def _costs(
     max_tp: int | None,
     placement: str,
     global_batch: int,
-) -> tuple[GroupCosts, tuple[str, ...]]:
+) -> tuple[GroupTables | AmpCosts, tuple[str, ...]]:
     """Return the cost model, and remarks on what it is made of."""
     if cost_model == "amp":
         from ilp_planner.spaces.amp.costs import AmpCosts
@@ -232,7 +247,7 @@ def _metis_costs(
     metis_cluster: MetisCluster | None,
     limits: Mapping[str, float],
     max_tp: int | None,
-) -> tuple[GroupCosts, tuple[str, ...]]:
+) -> tuple[GroupTables | AmpCosts, tuple[str, ...]]:
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisFormulas
     from ilp_planner.specs.metis_cluster import metis_cluster_of

@@ -1,25 +1,125 @@
-"""What plan spaces have in common whose parts are stage graphs."""
+"""What plan spaces of whole layers have in common, and those whose parts are stage graphs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ilp_planner.evaluate import Violation
+from ilp_planner.numerics import NEVER
+from ilp_planner.plan import is_of_groups
+from ilp_planner.problem import AnyCosts
 from ilp_planner.result import Stop
+from ilp_planner.search.group_search import AnyGraphPart, GroupSearch, PartSearch
 from ilp_planner.spaces.base import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.costs.base import PlanCost
+    from ilp_planner.plan import GroupPlan, Plan
+    from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.search.parts import Part
+    from ilp_planner.solvers.base import Limits, Progress
+
+AnyPartSearch = TypeVar("AnyPartSearch", bound=PartSearch[Any])
 
 
-class GraphSpace(Space):
+class LayerSpace(Space[AnyCosts, AnyPartSearch]):
+    """A space of plans of whole layers, in parts that a search has the state of."""
+
+    # ---- its parts ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def parts(self, problem: Problem[AnyCosts]) -> Sequence[Part]:
+        """Return the parts of the space."""
+
+    def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:
+        """Return the names of the parts."""
+        return [part.name for part in self.parts(problem)]
+
+    # ---- its rules ------------------------------------------------------------------------------
+
+    def check_whole(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Iterator[Violation]:
+        """Stages are of layers; replicas share each micro-batch, and virtual stages theirs."""
+        if not is_of_groups(plan):
+            yield Violation("stages", "plan", "others", "stages of whole layers")
+            return
+        yield from self.check_settings(plan)
+        for s, stage in enumerate(plan.stages):
+            if stage.replicas != plan.stages[s % plan.ranks].replicas:
+                limit = f"those of stage {s % plan.ranks}"
+                yield Violation("replicas", f"stage {s}", "others", limit)
+            shared = sum(replica.samples for replica in stage.replicas)
+            if shared != plan.micro_batch_size:
+                limit = f"{plan.micro_batch_size}, the micro-batch"
+                yield Violation("samples", f"stage {s}", f"{shared} samples", limit)
+
+    def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
+        """A plan has settings of a runtime only where there is one."""
+        if plan.settings is not None or plan.virtual > 1:
+            limit = "none, in a space without a runtime"
+            yield Violation("settings", "plan", "settings of a runtime", limit)
+
+    def check(
+        self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
+    ) -> Iterator[Violation]:
+        """Degrees, samples and memory."""
+        yield from self.check_degrees(problem, plan)
+        yield from self.check_samples(problem, plan)
+        yield from self.check_memory(problem, plan, cost)
+
+    def check_degrees(self, problem: Problem[AnyCosts], plan: GroupPlan) -> Iterator[Violation]:
+        """The tensor degree is allowed."""
+        cp = 1 if plan.settings is None else plan.settings.cp
+        for s, stage in enumerate(plan.stages):
+            if stage.tp > problem.max_tp * cp:
+                limit = f"at most {problem.max_tp}"
+                yield Violation("degrees", f"stage {s}", f"tp {stage.tp}", limit)
+
+    def check_samples(self, problem: Problem[AnyCosts], plan: GroupPlan) -> Iterator[Violation]:
+        """The replicas of a stage share its samples as the space has it: anyhow."""
+        return iter(())
+
+    # ---- how it is searched ---------------------------------------------------------------------
+
+    def hunt(self, search: AnyPartSearch) -> Stop:
+        """Look for a good plan by the heuristic that was asked for."""
+        search.check_time()
+        if search.solver != "anneal" or not self.anneal(search):
+            self.look(search)
+        stop = Stop.HEURISTIC if search.goon() else Stop.TIME
+        return Stop.PROOF if search.gap_reached() or search.bound >= NEVER else stop
+
+    def anneal(self, search: AnyPartSearch) -> bool:
+        """Anneal over what decides the graphs of the space; tell whether there is such a thing."""
+        return False
+
+    @abstractmethod
+    def look(self, search: AnyPartSearch) -> None:
+        """Let the heuristic look for a plan."""
+
+
+class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCosts, AnyGraphPart]):
     """Searched, proved and ranked by the general programs."""
 
-    def search(self, search: GroupSearch) -> Stop:
+    @abstractmethod
+    def parts(self, problem: Problem[AnyCosts]) -> list[AnyGraphPart]:
+        """Return the parts of the space."""
+
+    def begin(
+        self,
+        problem: Problem[AnyCosts],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
+    ) -> GroupSearch[AnyGraphPart]:
+        """Return the state of a search that begins."""
+        return GroupSearch(problem, self.parts(problem), limits, solver, progress)
+
+    def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""
         from ilp_planner.search.graph_search import search_graphs
 
@@ -28,32 +128,30 @@ class GraphSpace(Space):
             return Stop.PROOF
         return Stop.GAP if search.gap_reached() else Stop.EFFORT
 
-    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
+    def prove(
+        self, search: GroupSearch[AnyGraphPart], records: Sequence[Mapping[str, Any]]
+    ) -> Iterator[float]:
         """Yield a bound of every part, as high as is claimed if that is true."""
         from ilp_planner.search.graph_certificate import graph_bounds
 
-        yield from graph_bounds(search, claims)
+        yield from graph_bounds(search, records)
 
-    def rank(self, search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+    def rank(self, search: GroupSearch[AnyGraphPart], top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
         from ilp_planner.search.ranking import rank_graphs
 
         return rank_graphs(search, top)
 
-    def last_problem(self, search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+    def last_problem(
+        self, search: GroupSearch[AnyGraphPart], plan: Plan[Any]
+    ) -> LastProblem | None:
         """Return what is open of the part that holds a legal plan, up to the plan."""
         from ilp_planner.search.last_problem import last_of_graphs
 
         return last_of_graphs(search, plan)
 
-    def hunt(self, search: GroupSearch) -> None:
-        """Look for a good plan by the heuristic that was asked for."""
+    def look(self, search: GroupSearch[AnyGraphPart]) -> None:
+        """Let the heuristic look through the graphs of the parts."""
         from ilp_planner.search.graph_hunt import GraphHunt
 
         GraphHunt(search, search.states).run()
-
-    def explain(self) -> str:
-        """Return one line for a problem that is proved infeasible."""
-        from ilp_planner.spaces.infeasible import explain_layers
-
-        return explain_layers(self.problem)

@@ -17,13 +17,7 @@ from ilp_planner.anatomy.messages import layer_messages
 from ilp_planner.anatomy.modules import Message, Module, Weight
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from ilp_planner.analysis import Analysis

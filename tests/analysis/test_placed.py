@@ -18,7 +18,7 @@ from ilp_planner.analysis.placed import (
 from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.errors import PlanError
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import write_layout
@@ -39,7 +39,7 @@ def replica(*devices: int, samples: int = 1) -> Replica:
     return Replica(devices=devices, samples=samples)
 
 
-PLAN = GroupPlan(
+PLAN = Plan(
     model="small",
     global_batch=32,
     micro_batches=8,

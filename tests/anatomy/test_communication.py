@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.communication import (
-    boundary_size,
-    sent_share,
-    stage_traffic,
-    traffic,
-)
+from ilp_planner.anatomy.communication import boundary_size, sent_share, stage_traffic, traffic
 from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.messages import (
     layer_messages,
@@ -27,13 +22,7 @@ from ilp_planner.anatomy.messages import (
 )
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from ilp_planner.anatomy.communication import Traffic

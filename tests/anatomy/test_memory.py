@@ -20,13 +20,7 @@ from ilp_planner.anatomy.memory import (
 from ilp_planner.anatomy.overheads import HOPPER, MIB, workspace
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import memory as study
 from tests.training_jobs import deepseek, gpt, jobs, llama
 from tests.training_jobs import job as a_job

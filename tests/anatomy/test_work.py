@@ -17,12 +17,7 @@ from ilp_planner.anatomy.work import (
 )
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 
 DENSE = Decoder(
     layers=2, hidden=512, heads=8, kv_heads=4, sequence=1024, vocab=4096, ffn=1536, gated=True,

@@ -28,7 +28,7 @@ import numpy as np
 
 from ilp_planner.costs.launch_floor import Calibration
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.amp import layer_profile, read_amp
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def plan_of(row: dict[str, Any]) -> GroupPlan:
             for d in range(dp)
         )
         stages.append(GroupStage(start=start, stop=stop, replicas=replicas))
-    return GroupPlan(
+    return Plan(
         model=row["model"],
         global_batch=row["gbs"],
         micro_batches=row["num_microbatches"],

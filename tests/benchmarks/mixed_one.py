@@ -23,7 +23,7 @@ def scale(words: list[str]) -> dict[str, Any]:
     types, devices, layers, seed = map(int, words[1:5])
     started = time.perf_counter()
 
-    from ilp_planner.search.group_solve import solve_groups
+    from ilp_planner.solve import solve
     from ilp_planner.solvers.base import Limits
     from ilp_planner.spaces.build import build_group_problem
     from tests.benchmarks.generated import FAST, SLOW, instance
@@ -38,7 +38,7 @@ def scale(words: list[str]) -> dict[str, Any]:
         global_batch=batch,
         micro_batch_sizes=(batch // MICRO_BATCHES,),
     )
-    result = solve_groups(problem, limits=Limits(seconds=float(words[5])))
+    result = solve(problem, limits=Limits(seconds=float(words[5])))
     found = math.isfinite(result.objective)
     return {
         "network": network,

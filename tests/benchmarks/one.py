@@ -26,10 +26,10 @@ def main() -> None:
     started = time.perf_counter()
 
     from ilp_planner.formats.aceso import write_aceso
-    from ilp_planner.problem import build_problem
     from ilp_planner.profiles.aceso import read_aceso_profile
     from ilp_planner.solve import solve
     from ilp_planner.solvers.base import Limits
+    from ilp_planner.spaces.operators.build import build_problem
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.model_reader import read_model
     from ilp_planner.units import parse_size

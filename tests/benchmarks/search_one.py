@@ -15,12 +15,10 @@ from ilp_planner.cli.inputs import Request, build_case
 from ilp_planner.cli.layer_inputs import build_layer_case, plans_layers
 from ilp_planner.formats.saved_groups import GroupInputs
 from ilp_planner.formats.saved_plan import Reference
-from ilp_planner.search.graph_hunt import find_group_plan
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.heuristic import find_plan
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import is_heuristic
-from ilp_planner.spaces.operators.hunt import find_plan
 from tests.benchmarks.search import AMP_DATA, CASES, Case
 
 if TYPE_CHECKING:
@@ -53,8 +51,8 @@ def runner(case: Case, solver: str) -> Callable[[Limits], Outcome]:
     if plans_layers(asked):
         layers = build_layer_case(asked).problem
         if is_heuristic(solver):
-            return lambda limits: find_group_plan(layers, limits, solver)
-        return lambda limits: solve_groups(layers, limits=limits, solver=solver)
+            return lambda limits: find_plan(layers, limits, solver)
+        return lambda limits: solve(layers, limits=limits, solver=solver)
     problem = build_case(
         Request(
             model=case.model,

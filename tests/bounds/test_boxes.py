@@ -18,7 +18,7 @@ from tests.brute import cheapest, random_problem
 
 if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=30)
@@ -166,7 +166,7 @@ def test_narrow_searches_keep_a_bound(seed: int, width: int) -> None:
             assert found.value == pytest.approx(best, rel=1e-9)
 
 
-def problem_of(seed: int) -> GroupProblem:
+def problem_of(seed: int) -> Problem:
     return random_problem(seed, links="pairs", sizes=(2, 4), devices=8)
 
 

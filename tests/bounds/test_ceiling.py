@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.part import Part
 from ilp_planner.certificate import check_certificate
-from ilp_planner.evaluate import iteration_time
+from ilp_planner.costs.base import iteration_time
 from ilp_planner.result import Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits

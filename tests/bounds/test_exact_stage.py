@@ -24,7 +24,7 @@ from tests.tiny import every_way, make_problem, make_profile, make_row, price_st
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.base import StageTables
+    from ilp_planner.costs.operators import StageTables
 
 ENOUGH = 10**9
 SAME = 1e-9  # relative

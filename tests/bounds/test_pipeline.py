@@ -15,7 +15,7 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
-from ilp_planner.evaluate import iteration_time
+from ilp_planner.costs.base import iteration_time
 from ilp_planner.numerics import ROUNDING
 from tests.tiny import StageCatalogue, problems
 
@@ -104,7 +104,7 @@ class Listed:
     def exact(self, place: Place) -> NDArray[np.float64]:
         """Return the least times at a place, as the tables of bounds keep them."""
         if place not in self.tables:
-            n = len(self.catalogue.costs.operators)
+            n = len(self.catalogue.costs.chain)
             table = np.full(self.part.stages.extents[place.devices].entries, INFINITE)
             for i, j in itertools.combinations(range(n + 1), 2):
                 entry = self.part.stages.entry(place.devices, i, j)

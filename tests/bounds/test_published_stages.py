@@ -8,8 +8,8 @@ from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.stages import StageBounds
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.aceso import read_aceso
-from ilp_planner.problem import build_problem
 from ilp_planner.profiles.aceso import read_aceso_profile
+from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.units import parse_size
@@ -64,7 +64,7 @@ def test_no_published_stage_beats_its_bound(file, model, cluster):
     assert judged.legal
     bounds = StageBounds(
         problem.costs,
-        micro_batch=plan.micro_batch,
+        micro_batch=plan.micro_batch_size,
         micro_batches=plan.micro_batches,
         groups=problem.group_sizes,
         limit=problem.memory_limit,

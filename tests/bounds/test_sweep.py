@@ -33,7 +33,7 @@ def parts(problem: Problem) -> list[Part]:
 @FEW
 @given(problems(most_ways=1000))
 def test_no_stage_is_faster_than_its_bound(problem: Problem) -> None:
-    n = len(problem.costs.operators)
+    n = len(problem.costs.chain)
     room = problem.memory_limit * (1 + ROUNDING)
     for part in parts(problem):
         catalogue = StageCatalogue(problem, part.micro_batch)
@@ -64,7 +64,7 @@ def test_more_memory_never_raises_a_bound(problem: Problem, factor: float) -> No
 @FEW
 @given(problems(most_ways=1000))
 def test_no_stage_needs_less_memory_than_its_bound(problem: Problem) -> None:
-    n = len(problem.costs.operators)
+    n = len(problem.costs.chain)
     for part in parts(problem):
         catalogue = StageCatalogue(problem, part.micro_batch)
         for place in {step.place for step in part.steps}:
@@ -85,7 +85,7 @@ def test_no_stage_needs_less_memory_than_its_bound(problem: Problem) -> None:
 def test_stages_are_left_out_only_when_their_operators_alone_take_too_long(
     problem: Problem, share: float
 ) -> None:
-    n = len(problem.costs.operators)
+    n = len(problem.costs.chain)
     for part in parts(problem):
         for chain in part.stages.chains.values():
 
@@ -115,7 +115,7 @@ def test_a_place_is_a_value() -> None:
 def test_refining_a_stage_only_raises_its_bound(problem: Problem) -> None:
     for part in parts(problem):
         place = part.steps[0].place
-        n = len(problem.costs.operators)
+        n = len(problem.costs.chain)
         entry = part.stages.entry(place.devices, 0, n)
         if entry < 0:
             continue

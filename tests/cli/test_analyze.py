@@ -18,7 +18,7 @@ from ilp_planner.formats.groups_json import read_saved, write_groups
 from ilp_planner.formats.plan_json import write_plan
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 from ilp_planner.formats.saved_plan import Reference, SavedPlan
-from ilp_planner.plan import GroupPlan, GroupStage, Replica, Stage, Strategy
+from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.model_reader import read_model
 from tests.mixed_cases import SIZE_OPTIONS, write_room
@@ -157,7 +157,9 @@ def test_a_plan_of_operators_that_a_launch_line_can_say(ilp_plan: Command, saved
     model = read_model(Path("tiny.toml"))
     (_, _, second, *_), count = segments(model.operators), len(model.operators)
     stages = tuple(
-        Stage(start=a, stop=b, first_device=s, devices=1, strategies=(Strategy(),) * (b - a))
+        OperatorStage(
+            start=a, stop=b, first_device=s, device_count=1, strategies=(Strategy(),) * (b - a)
+        )
         for s, (a, b) in enumerate(((0, second.start), (second.start, count)))
     )
     plan = replace(before.plan, stages=stages)
@@ -185,7 +187,7 @@ def test_a_plan_that_none_can_say_is_told_by_its_cost_model(ilp_plan: Command, s
 def test_a_plan_with_a_stage_of_its_own_kind(ilp_plan: Command) -> None:
     """Different tp and dp per stage: each is analysed on its own devices."""
     write_room(Path())
-    plan = GroupPlan(
+    plan = Plan(
         model="tiny",
         global_batch=16,
         micro_batches=4,

@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs.aceso import UNPROFILED_COLLECTIVE, AcesoCosts
-from ilp_planner.evaluate import evaluate, iteration_time, stage_costs
+from ilp_planner.costs.base import iteration_time
+from ilp_planner.evaluate import evaluate, stage_costs
 from ilp_planner.formats.aceso import read_aceso
-from ilp_planner.plan import Plan, Stage, Strategy
-from ilp_planner.problem import build_problem
+from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.profiles.aceso import read_aceso_profile
 from ilp_planner.profiles.table import MIB, RowKey
+from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
@@ -140,7 +141,7 @@ class Case(NamedTuple):
             for stage in self.plan.stages
         ]
         what = f"{Path(self.db.path).name} {self.db.model} {self.layers} layers"
-        where = f"{self.per_node} per node, micro-batch {self.plan.micro_batch}"
+        where = f"{self.per_node} per node, micro-batch {self.plan.micro_batch_size}"
         return f"<{what}, {where}: {stages}>"
 
 
@@ -160,7 +161,7 @@ def random_plans(draw: st.DrawFn, database_of: tuple[str, str, str, int]) -> Cas
     while (used := sum(groups)) < nodes * per_node:
         fits = [g for g in (1, 2, 4, 8) if used % per_node + g <= per_node]
         groups.append(draw(st.sampled_from(fits)))
-    n = len(costs.operators)
+    n = len(costs.chain)
     cuts = rng.choice(np.arange(1, n), size=len(groups) - 1, replace=False)
     edges = [0, *sorted(cuts.tolist()), n]
     change = draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))  # how often neighbours differ
@@ -184,7 +185,7 @@ def random_plans(draw: st.DrawFn, database_of: tuple[str, str, str, int]) -> Cas
             flag = bool(rng.random() < flagged)
             strategies.append(Strategy(tp=tp, dp=dp, split=split, recompute=flag))
         stages.append(
-            Stage(
+            OperatorStage(
                 start=edges[s],
                 stop=edges[s + 1],
                 first_device=sum(groups[:s]),
@@ -214,12 +215,12 @@ def said_of(case: Case, s: int) -> tuple[float, float]:
     stage = case.plan.stages[s]
     arguments = (
         case.db,
-        case.costs.operators[stage.start : stage.stop],
+        case.costs.chain[stage.start : stage.stop],
         [x.tp for x in stage.strategies],
         [x.dp for x in stage.strategies],
         [x.split for x in stage.strategies],
         [int(x.recompute) for x in stage.strategies],
-        case.plan.micro_batch,
+        case.plan.micro_batch_size,
         *position(case.plan, s, case.per_node),
         *((0, 2) if case.db.fam == "resnet" else (2, 4)),
     )
@@ -235,7 +236,7 @@ def as_aceso(plan: Plan) -> dict[str, Any]:
     each = [stage.strategies for stage in plan.stages]
     return {
         "global_batch_size": plan.global_batch,
-        "micro_batch_size": plan.micro_batch,
+        "micro_batch_size": plan.micro_batch_size,
         "num_stages": len(each),
         "num_ops_in_each_stage": [len(xs) for xs in each],
         "model_parallel_size_of_each_op": [[x.tp for x in xs] for xs in each],
@@ -258,7 +259,7 @@ def test_a_random_plan_costs_what_aceso_says(
         behind, enters, leaves = position(plan, s, case.per_node)
         cost = case.costs.stage_cost(
             stage,
-            micro_batch=plan.micro_batch,
+            micro_batch=plan.micro_batch_size,
             micro_batch_count=plan.micro_batches,
             behind=behind,
             enters_node=enters,
@@ -324,7 +325,9 @@ def test_an_operator_that_is_not_profiled_is_named() -> None:
     chain = ("enc-MLP-gelu", "enc-1st-layernorm")
     key = RowKey(operator="enc-MLP-gelu", micro_batch=1, tp=1, split=0)
     costs = AcesoCosts(chain, "gpt", make_profile({key: make_row()}))
-    stage = Stage(start=0, stop=2, first_device=0, devices=1, strategies=(Strategy(),) * 2)
+    stage = OperatorStage(
+        start=0, stop=2, first_device=0, device_count=1, strategies=(Strategy(),) * 2
+    )
     cost = costs.stage_cost(
         stage,
         micro_batch=1,

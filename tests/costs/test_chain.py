@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.costs.base import Option
-from ilp_planner.plan import Stage, Strategy
+from ilp_planner.costs.operators import Option
+from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import RowKey
 from tests.tiny import CHAINS, make_profile, make_row, price_stages, random_profile
 
@@ -63,11 +63,11 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
     for x in range(len(ways)):
         options = [tables.options[o] for o in ways[x]]
         cost = costs.stage_cost(
-            Stage(
+            OperatorStage(
                 start=start,
                 stop=stop,
                 first_device=0,
-                devices=devices,
+                device_count=devices,
                 strategies=tuple(
                     Strategy(tp=o.tp, dp=o.dp, split=o.split, recompute=bool(flag))
                     for o, flag in zip(options, flags[x], strict=True)
@@ -168,7 +168,7 @@ def test_the_last_operator_is_sent_as_the_first_one_is_split() -> None:
     strategies = (Strategy(tp=1, dp=2), Strategy(tp=2, dp=1))
     sent = []
     for pair in (strategies, strategies[::-1]):
-        stage = Stage(start=0, stop=2, first_device=0, devices=2, strategies=pair)
+        stage = OperatorStage(start=0, stop=2, first_device=0, device_count=2, strategies=pair)
         cost = costs.stage_cost(
             stage,
             micro_batch=2,

@@ -9,7 +9,7 @@ from ilp_planner.costs.completed_layers import Plannable, completed_layers
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.costs.launch_floor import line_errors
 from ilp_planner.costs.layers import layer_costs
-from ilp_planner.plan import GroupPlan
+from ilp_planner.plan import Plan
 from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.table import Provenance
@@ -70,7 +70,7 @@ def test_isolated_rows_are_left_to_the_launch_floor() -> None:
 def test_a_plan_says_what_it_rests_on() -> None:
     profile = completed_layers(layer_table(), cluster=CLUSTER, ask=ASK)
     costs = layer_costs(profile, CLUSTER)
-    plan = GroupPlan(
+    plan = Plan(
         model="made up", global_batch=8, micro_batches=4, stages=(stage_of(0, 6, [range(4)], [2]),)
     )
     shares = costs.shares(plan, CLUSTER)
@@ -92,7 +92,7 @@ def test_more_samples_than_ran_are_no_option() -> None:
     assert costs.option_tables(GroupOption(1, (1,)), 4, 8, CLUSTER) is not None
     assert costs.option_tables(GroupOption(1, (1,)), 2, 8, CLUSTER) is None
     assert costs.option_tables(GroupOption(2, (1,)), 2, 8, CLUSTER) is not None
-    plan = GroupPlan(
+    plan = Plan(
         model="made up", global_batch=8, micro_batches=2, stages=(stage_of(0, 6, [(0,)], [4]),)
     )
     cost = costs.plan_cost(plan, CLUSTER)

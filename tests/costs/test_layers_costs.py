@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ilp_planner.costs.group_network import group_class, stage_ring
 from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.costs.layers import ALL_IN_FLIGHT, PEAK, LayerCosts, layer_costs
-from ilp_planner.plan import GroupPlan
+from ilp_planner.plan import GroupPlan, Plan
 from ilp_planner.profiles.table import Provenance
 from tests.costs.mixed_instances import (
     Floor,
@@ -34,9 +34,7 @@ def costs_of(profile=PROFILE, cluster=TWO, **limits: float) -> LayerCosts:
 
 
 def plan_of(*stages, micro_batches: int = 4, global_batch: int = 16) -> GroupPlan:
-    return GroupPlan(
-        model="test", global_batch=global_batch, micro_batches=micro_batches, stages=stages
-    )
+    return Plan(model="test", global_batch=global_batch, micro_batches=micro_batches, stages=stages)
 
 
 # ---- by hand ------------------------------------------------------------------------------------

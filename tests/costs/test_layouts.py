@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from ilp_planner.costs.aceso import AcesoCosts
-from ilp_planner.costs.base import Option
 from ilp_planner.costs.layouts import Change, Layout, change, layout
 from ilp_planner.costs.native import NativeCosts
-from ilp_planner.plan import Stage, Strategy
+from ilp_planner.costs.operators import Option
+from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import RowKey
 from ilp_planner.specs.model_reader import read_model
 from tests.tiny import make_profile, make_row
@@ -135,11 +135,11 @@ def test_a_change_without_a_way_takes_forever(model: type[AcesoCosts] | type[Nat
         for t in (1, 2)
     }
     cost = model(chain, "gpt", make_profile(rows)).stage_cost(
-        Stage(
+        OperatorStage(
             start=0,
             stop=2,
             first_device=0,
-            devices=2,
+            device_count=2,
             strategies=(Strategy(), Strategy(tp=2)),
         ),
         micro_batch=1,

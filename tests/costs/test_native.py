@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.base import Option
 from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
-from ilp_planner.plan import Stage, Strategy
+from ilp_planner.costs.operators import Option
+from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import GB, make_profile, make_row
 
@@ -76,8 +76,8 @@ def test_without_weights_there_is_nothing_to_do_per_iteration() -> None:
 @pytest.mark.parametrize("count", [1, 2, 64])
 def test_work_per_iteration_is_shared_by_its_micro_batches(count: int) -> None:
     costs = make_costs(weights=100.0)
-    stage = Stage(
-        start=0, stop=2, first_device=0, devices=2, strategies=(Strategy(tp=1, dp=2),) * 2
+    stage = OperatorStage(
+        start=0, stop=2, first_device=0, device_count=2, strategies=(Strategy(tp=1, dp=2),) * 2
     )
     cost = costs.stage_cost(
         stage,
@@ -110,7 +110,9 @@ def test_no_more_micro_batches_are_in_flight_than_there_are(behind: int, count: 
 
 def test_a_stage_holds_the_live_bytes_of_what_is_in_flight() -> None:
     costs = make_costs()
-    stage = Stage(start=0, stop=2, first_device=0, devices=1, strategies=(Strategy(),) * 2)
+    stage = OperatorStage(
+        start=0, stop=2, first_device=0, device_count=1, strategies=(Strategy(),) * 2
+    )
     held = [
         costs.stage_cost(
             stage,
@@ -229,7 +231,7 @@ def test_a_failed_measurement_is_not_a_time() -> None:
 def test_a_change_of_layout_takes_a_collective_each_way() -> None:
     costs = make_costs(collectives={("all_to_all", 2): {1: 3e-3}})
     strategies = (Strategy(tp=1, dp=2), Strategy(tp=2, dp=1))
-    stage = Stage(start=0, stop=2, first_device=0, devices=2, strategies=strategies)
+    stage = OperatorStage(start=0, stop=2, first_device=0, device_count=2, strategies=strategies)
     terms = costs.stage_cost(
         stage,
         micro_batch=2,

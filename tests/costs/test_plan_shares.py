@@ -10,11 +10,11 @@ import pytest
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.evaluate import evaluate, time_shares
-from ilp_planner.plan import GroupPlan
+from ilp_planner.plan import Plan
 from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.measurements import join, measurements_of
 from ilp_planner.profiles.table import Provenance
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.shares import megatron_tally
@@ -33,7 +33,7 @@ def test_operators(tmp_path: Path, cost_model: str) -> None:
     for number, (stage, cost) in enumerate(zip(plan.stages, evaluation.stages, strict=True)):
         parts = problem.costs.time_origins(
             stage,
-            micro_batch=plan.micro_batch,
+            micro_batch=plan.micro_batch_size,
             micro_batch_count=plan.micro_batches,
             enters_node=False,
             leaves_node=number == 1,
@@ -46,7 +46,7 @@ def test_operators(tmp_path: Path, cost_model: str) -> None:
 def test_layers() -> None:
     cluster = cluster_of([("fast", 4), ("slow", 4)])
     costs = layer_costs(profile_of(("fast", "slow")), cluster)
-    plan = GroupPlan(
+    plan = Plan(
         model="test",
         global_batch=16,
         micro_batches=4,
@@ -66,7 +66,7 @@ def test_megatron(tmp_path: Path, measured: str) -> None:
         table = join([table, measurements_of(list(every_link()), "links.csv")], "both")
     profile = layer_profile(table) if measured else None
     problem = build_megatron_problem(cluster, model, global_batch=16, profile=profile)
-    plan = solve_groups(problem).plan
+    plan = solve(problem).plan
     assert plan is not None
     costs = problem.costs
     assert isinstance(costs, MegatronCosts)

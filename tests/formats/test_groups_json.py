@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import evaluate
 from ilp_planner.files import to_json
 from ilp_planner.formats.groups_json import encode_groups, read_saved, write_groups
 from ilp_planner.formats.plan_json import encode, read_plan, write_plan
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
 from ilp_planner.formats.saved_plan import Inputs, Reference, SavedPlan, claim_of
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupStage, Plan, Replica
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.small import make_plan, make_problem
 
@@ -77,7 +77,7 @@ def test_a_plan_without_claim_or_limits_reads_back(tmp_path: Path, saved: SavedG
 def test_a_broken_plan_has_a_verdict_all_the_same() -> None:
     problem = room_problem()
     plan = replace(room_plan(problem), micro_batches=3)
-    verdict = verdict_of_groups(evaluate_groups(problem, plan))
+    verdict = verdict_of_groups(evaluate(problem, plan))
     assert not verdict.legal
     assert verdict.stages == ()
 
@@ -117,7 +117,7 @@ def test_any_plan_reads_back(tmp_path_factory: pytest.TempPathFactory, stages: A
             replicas.append(Replica(devices=tuple(range(device, device + tp)), samples=share))
             device += tp
         made.append(GroupStage(start=start, stop=start + 1, replicas=tuple(replicas)))
-    plan = GroupPlan(model="any", global_batch=8, micro_batches=2, stages=tuple(made))
+    plan = Plan(model="any", global_batch=8, micro_batches=2, stages=tuple(made))
     path = tmp_path_factory.mktemp("any") / "plan.json"
     write_groups(path, SavedGroups(plan=plan, inputs=INPUTS))
     assert read_saved(path).plan == plan
@@ -134,7 +134,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(extra=1), "extra: found an unknown key"),
     (lambda d: d["plan"].update(stages=[]), "plan.stages: found a list of 0, expected at least"),
     (lambda d: d["plan"].update(micro_batches=0), "plan.micro_batches: found 0, expected a whole"),
-    (lambda d: d["plan"].update(micro_batch=1), "plan.micro_batch: found an unknown key"),
+    (lambda d: d["plan"].update(micro_batch=1), "plan.micro_batch_size: found an unknown key"),
     (lambda d: stage(d).update(stop=1), r"plan.stages\[1\].stop: found 1, expected a whole"),
     (lambda d: stage(d).update(tp=3), r"stages\[1\].devices: found 4, expected a multiple of tp 3"),
     (lambda d: stage(d).update(tp=0), r"stages\[1\].tp: found 0, expected a whole"),

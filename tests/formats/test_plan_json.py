@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 from ilp_planner.errors import PlanError
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode, encode_plan, read_plan, write_plan
-from ilp_planner.formats.saved_plan import (
-    Claim,
-    Inputs,
-    Reference,
-    SavedPlan,
-    claim_of,
-    verdict_of,
-)
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.formats.saved_plan import Claim, Inputs, Reference, SavedPlan, claim_of, verdict_of
+from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.result import Status, Stop
 from tests.small import make_plan, make_problem, make_result
 
@@ -124,8 +117,8 @@ def test_any_plan_reads_back(tmp_path_factory: pytest.TempPathFactory, stages: A
     start, made = 0, []
     for s, strategies in enumerate(stages):
         stop = start + len(strategies)
-        stage = Stage(
-            start=start, stop=stop, first_device=s, devices=1, strategies=tuple(strategies)
+        stage = OperatorStage(
+            start=start, stop=stop, first_device=s, device_count=1, strategies=tuple(strategies)
         )
         made.append(stage)
         start = stop
@@ -156,7 +149,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d.update(certificate=3), "certificate: found 3, expected an object"),
     (lambda d: d["plan"].update(stages=[]), "plan.stages: found a list of 0, expected at least"),
     (lambda d: d["plan"].update(model=7), "plan.model: found 7, expected a text"),
-    (lambda d: d["plan"].update(micro_batch=0), "plan.micro_batch: found 0, expected a whole"),
+    (lambda d: d["plan"].update(micro_batch=0), "plan.micro_batch_size: found 0, expected a whole"),
     (lambda d: d["plan"].update(global_batch=-4), "plan.global_batch: found -4, expected a whole"),
     (lambda d: d["plan"].update(global_batch=True), "plan.global_batch: found true, expected"),
     (lambda d: stage(d).update(stop=0), r"plan.stages\[0\].stop: found 0, expected a whole"),

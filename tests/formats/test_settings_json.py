@@ -15,7 +15,7 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings
 from tests.megatron_cases import small_cluster, small_problem
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_named(value, message):
 @pytest.fixture(scope="module")
 def saved():
     problem = small_problem(small_cluster(2, 1), batch=8)
-    plan = solve_groups(problem).plan
+    plan = solve(problem).plan
     inputs = GroupInputs(
         files={"profile": Reference(name="analytic")}, space="megatron", global_batch=8, max_cp=2
     )

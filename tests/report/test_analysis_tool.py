@@ -14,13 +14,7 @@ from ilp_planner.errors import UsageError
 from ilp_planner.report.analysis_tool import tool_object, tool_text
 from ilp_planner.report.analysis_tool_numbers import tool_figures
 from ilp_planner.specs.decoder import Decoder, Experts
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 DATA = Path("../shared/data")
 NUMBERS = DATA / "megatron" / "analysis_tool_numbers.json"

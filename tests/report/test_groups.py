@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ilp_planner.evaluate import evaluate
 from ilp_planner.files import to_json
-from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.report.groups import (
     describe_samples,
     describe_stages,
@@ -26,25 +26,25 @@ from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.test_tables import text_of
 
 if TYPE_CHECKING:
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
 
 A100_ONLY = [(0, 6, 1, (2, 3, 4, 5))]
 
 
 @pytest.fixture
-def problem() -> GroupProblem:
+def problem() -> Problem:
     return room_problem()
 
 
-def priced(problem: GroupProblem) -> GroupProblem:
+def priced(problem: Problem) -> Problem:
     types = problem.cluster.device_types
     dear = {name: replace(device, price=2.0) for name, device in types.items()}
     return replace(problem, cluster=replace(problem.cluster, device_types=dear))
 
 
-def test_a_row_per_stage(problem: GroupProblem) -> None:
+def test_a_row_per_stage(problem: Problem) -> None:
     plan = room_plan(problem)
-    rows = text_of(group_table(problem, plan, evaluate_groups(problem, plan))).splitlines()
+    rows = text_of(group_table(problem, plan, evaluate(problem, plan))).splitlines()
     assert rows[2].split()[:5] == ["0", "0:", "embedding", "node", "0:"]
     assert "0: embedding" in rows[2]
     assert "node 0: T4 0-1" in rows[2]
@@ -64,7 +64,7 @@ def test_samples_of_the_replicas(samples: tuple[int, ...], text: str) -> None:
     assert describe_samples(samples) == text
 
 
-def test_lines_of_a_proved_result(problem: GroupProblem) -> None:
+def test_lines_of_a_proved_result(problem: Problem) -> None:
     lines = dict(group_result_lines(problem, room_result(problem, room_plan(problem))))
     assert lines["model"] == "made-up, 6 layers"
     assert (
@@ -79,7 +79,7 @@ def test_lines_of_a_proved_result(problem: GroupProblem) -> None:
     assert "price" not in lines
 
 
-def test_idle_devices_are_no_use_only_when_that_is_proved(problem: GroupProblem) -> None:
+def test_idle_devices_are_no_use_only_when_that_is_proved(problem: Problem) -> None:
     result = room_result(problem, room_plan(problem, A100_ONLY))
     proved = dict(group_result_lines(problem, result))["idle"]
     assert proved == "2 x T4 (devices 0-1): using them is not faster"
@@ -87,7 +87,7 @@ def test_idle_devices_are_no_use_only_when_that_is_proved(problem: GroupProblem)
     assert dict(group_result_lines(problem, open_))["idle"] == "2 x T4 (devices 0-1)"
 
 
-def test_terms_of_nothing_are_left_out(problem: GroupProblem) -> None:
+def test_terms_of_nothing_are_left_out(problem: Problem) -> None:
     """One micro-batch repeats nothing."""
     plan = room_plan(problem, [(0, 6, 2, (2, 3, 4, 5))], micro_batches=1)
     lines = dict(group_result_lines(problem, room_result(problem, plan)))
@@ -95,7 +95,7 @@ def test_terms_of_nothing_are_left_out(problem: GroupProblem) -> None:
     assert "slowest stage" not in lines["of which"]
 
 
-def test_prices_count_the_devices_in_use(problem: GroupProblem) -> None:
+def test_prices_count_the_devices_in_use(problem: Problem) -> None:
     result = room_result(problem, room_plan(problem, A100_ONLY))
     line = dict(group_result_lines(priced(problem), result))["price"]
     assert line.startswith("8.00 per hour for 4 devices, ")
@@ -103,14 +103,14 @@ def test_prices_count_the_devices_in_use(problem: GroupProblem) -> None:
     assert value["price_per_hour"] == 8.0
 
 
-def test_what_is_broken_is_said(problem: GroupProblem) -> None:
+def test_what_is_broken_is_said(problem: Problem) -> None:
     plan = room_plan(problem, [(0, 5, 1, (2, 3))])
-    lines = group_evaluation_lines(problem, plan, evaluate_groups(problem, plan))
+    lines = group_evaluation_lines(problem, plan, evaluate(problem, plan))
     assert ("plan", "breaks 1 rules") in lines
     assert any(name == "BROKEN RULE" and "layers covered once" in text for name, text in lines)
 
 
-def test_no_plan(problem: GroupProblem) -> None:
+def test_no_plan(problem: Problem) -> None:
     lines = dict(group_result_lines(problem, room_result(problem, None)))
     assert lines["no plan"] == "none found"
     result = room_result(problem, None, status=Status.INFEASIBLE, reason="1 GiB is missing")
@@ -119,19 +119,19 @@ def test_no_plan(problem: GroupProblem) -> None:
     assert group_result_object(problem, result)["stages"] == []
 
 
-def test_what_nobody_proved_is_proved_by_nobody(problem: GroupProblem) -> None:
+def test_what_nobody_proved_is_proved_by_nobody(problem: Problem) -> None:
     result = room_result(problem, None, status=Status.INFEASIBLE, bound=math.inf, bound_source="")
     assert dict(group_result_lines(problem, result))["bound"] == "no plan exists"
 
 
-def test_equal_stages_in_a_row_are_told_once(problem: GroupProblem) -> None:
+def test_equal_stages_in_a_row_are_told_once(problem: Problem) -> None:
     alike = room_plan(problem, [(0, 2, 1, (2, 3)), (2, 4, 1, (4, 5)), (4, 6, 1, (0, 1))])
     assert describe_stages(problem, alike) == "2 of (2 x A100 tp1 dp2) | 2 x T4 tp1 dp2"
 
 
-def test_a_ranking_has_the_gap_of_each_to_its_own_bound(problem: GroupProblem) -> None:
+def test_a_ranking_has_the_gap_of_each_to_its_own_bound(problem: Problem) -> None:
     plans = [room_plan(problem), room_plan(problem, A100_ONLY)]
-    judged = [evaluate_groups(problem, plan) for plan in plans]
+    judged = [evaluate(problem, plan) for plan in plans]
     ranking = [
         Ranked(plan=plan, evaluation=found, bound=found.iteration_time * share)
         for plan, found, share in zip(plans, judged, (1.0, 0.9), strict=True)
@@ -146,7 +146,7 @@ def test_a_ranking_has_the_gap_of_each_to_its_own_bound(problem: GroupProblem) -
     assert [entry["gap"] for entry in value] == [0, pytest.approx(0.1)]
 
 
-def test_json_has_what_the_tables_have(problem: GroupProblem) -> None:
+def test_json_has_what_the_tables_have(problem: Problem) -> None:
     value = group_result_object(problem, room_result(problem, room_plan(problem, A100_ONLY)))
     value = json.loads(to_json(value))
     assert value["idle"] == [0, 1]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ilp_planner.evaluate import evaluate
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.report.comparison import (
     Entry,
     comparison_lines,
@@ -59,9 +59,11 @@ def test_a_row_per_stage(tmp_path: Path) -> None:
 
 def test_mixed_strategies_are_shown_as_a_span(tmp_path: Path) -> None:
     problem = make_problem(tmp_path)
-    count = len(problem.costs.operators)
+    count = len(problem.costs.chain)
     strategies = [Strategy(tp=2, split=1)] * 5 + [Strategy(dp=2)] * (count - 5)
-    stage = Stage(start=0, stop=count, first_device=0, devices=2, strategies=tuple(strategies))
+    stage = OperatorStage(
+        start=0, stop=count, first_device=0, device_count=2, strategies=tuple(strategies)
+    )
     plan = Plan(model="tiny", global_batch=64, micro_batch=4, stages=(stage,))
     text = text_of(stage_table(problem, plan, evaluate(problem, plan)))
     assert "split" in text

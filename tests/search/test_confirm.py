@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from ilp_planner.spaces.registry import space_of
 
 from ilp_planner.errors import InfeasibleError, SolverError
 from ilp_planner.graph import StageGraph
-from ilp_planner.group_problem import GroupProblem
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.search.confirm import MOST_ARCS, LastProblem, confirm
 from ilp_planner.search.group_search import GroupSearch
-from ilp_planner.search.group_solve import solve_groups
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.spaces.amp.costs import AmpCosts
-from ilp_planner.spaces.registry import space_of
 from tests.amp_cases import clusters, profiles
 from tests.brute import random_problem
 from tests.megatron_cases import small_cluster, small_problem
@@ -50,10 +49,10 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
     )
 
 
-def check_last(problem: GroupProblem, *, exact: bool = True) -> None:
+def check_last(problem: Problem, *, exact: bool = True) -> None:
     """Solve a problem of layers; its last problem, enumerated, has the same optimum."""
     search = GroupSearch(problem, Limits(), "auto", None)
-    result = solve_groups(problem)
+    result = solve(problem)
     if result.plan is None:
         assert result.status is Status.INFEASIBLE
         return
@@ -96,7 +95,7 @@ def test_metis() -> None:
 def test_amp(data: st.DataObject) -> None:
     cluster = data.draw(clusters())
     profile = data.draw(profiles(cluster))
-    problem = GroupProblem(
+    problem = Problem(
         model="drawn",
         cluster=cluster,
         costs=AmpCosts(profile=profile, repaired=data.draw(st.booleans())),

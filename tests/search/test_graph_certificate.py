@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import PlanError
-from ilp_planner.search.graph_certificate import check_group_certificate
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from tests.brute import cheapest, random_problem
 
 
@@ -16,8 +16,8 @@ from tests.brute import cheapest, random_problem
 @given(seed=st.integers(0, 10**6))
 def test_what_was_proved_is_proved_again(seed):
     problem = random_problem(seed, devices=4)
-    result = solve_groups(problem)
-    check = check_group_certificate(problem, result.certificate)
+    result = solve(problem)
+    check = check_certificate(problem, result.certificate)
     assert check.holds
     assert check.bound == pytest.approx(result.bound, rel=1e-9)
 
@@ -28,20 +28,20 @@ def test_a_bound_above_the_optimum_does_not_hold(seed):
     problem = random_problem(seed, devices=4)
     optimum, plan = cheapest(problem)
     assume(plan is not None)
-    certificate = copy.deepcopy(solve_groups(problem).certificate)
+    certificate = copy.deepcopy(solve(problem).certificate)
     for part in certificate["parts"]:
         part["bound_s"] = optimum * 1.01
-    check = check_group_certificate(problem, certificate)
+    check = check_certificate(problem, certificate)
     assert not check.holds
     assert check.bound <= optimum * (1 + 1e-9)
 
 
 def test_a_part_that_is_left_out_is_missed():
     problem = random_problem(5, devices=4)
-    certificate = copy.deepcopy(solve_groups(problem).certificate)
+    certificate = copy.deepcopy(solve(problem).certificate)
     name = certificate["parts"].pop()["part"]
     with pytest.raises(PlanError, match=name):
-        check_group_certificate(problem, certificate)
+        check_certificate(problem, certificate)
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,4 @@ def test_a_part_that_is_left_out_is_missed():
 )
 def test_nonsense_is_one_line(parts):
     with pytest.raises(PlanError, match="certificate"):
-        check_group_certificate(random_problem(5, devices=4), {"parts": parts})
+        check_certificate(random_problem(5, devices=4), {"parts": parts})

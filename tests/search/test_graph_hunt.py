@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ilp_planner.spaces.registry import parts_of
 
+from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, UsageError
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.group_problem import GroupProblem
+from ilp_planner.evaluate import evaluate
+from ilp_planner.heuristic import find_plan
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.amp import read_amp
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
-from ilp_planner.search.graph_certificate import check_group_certificate
-from ilp_planner.search.graph_hunt import GraphHunt, find_group_plan, path_of_choices
+from ilp_planner.search.graph_hunt import GraphHunt, path_of_choices
 from ilp_planner.search.group_search import GroupSearch
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.registry import HEURISTICS
@@ -28,7 +30,6 @@ from ilp_planner.spaces.amp.placement import place
 from ilp_planner.spaces.build import build_group_problem
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.spaces.groups.placed_moves import neighbours
-from ilp_planner.spaces.registry import parts_of
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem
@@ -40,7 +41,7 @@ FEW = Limits(starts=8, workers=1, seconds=60.0)
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 
 
-def amp_problem(folder: Path, placement: str) -> GroupProblem:
+def amp_problem(folder: Path, placement: str) -> Problem:
     """Return the problem of the small AMP file."""
     experiment = read_amp(amp_cases.write(folder, amp_cases.content()))
     return build_group_problem(
@@ -57,7 +58,7 @@ PROBLEMS = ("planner", "metis costs", "metis", "megatron", "megatron mixed", "am
 
 
 @pytest.fixture(params=PROBLEMS)
-def problem(request: pytest.FixtureRequest, tmp_path: Path) -> GroupProblem:
+def problem(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
     """Return a small problem of every space."""
     made: dict[str, Any] = {
         "planner": room_problem,
@@ -68,24 +69,24 @@ def problem(request: pytest.FixtureRequest, tmp_path: Path) -> GroupProblem:
         "amp": lambda: amp_problem(tmp_path, "default"),
         "amp free": lambda: amp_problem(tmp_path, "free"),
     }
-    found: GroupProblem = made[request.param]()
+    found: Problem = made[request.param]()
     return found
 
 
 @every_heuristic
-def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, problem: GroupProblem) -> None:
-    best = solve_groups(problem)
-    result = solve_groups(problem, limits=FEW, solver=solver)
+def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, problem: Problem) -> None:
+    best = solve(problem)
+    result = solve(problem, limits=FEW, solver=solver)
     assert result.plan is not None
     assert result.solver == solver
-    verdict = evaluate_groups(problem, result.plan)
+    verdict = evaluate(problem, result.plan)
     assert verdict.legal
     assert verdict.iteration_time == result.objective
     assert result.bound == pytest.approx(best.bound, rel=1e-6)
     assert best.objective * (1 - 1e-9) <= result.objective <= 1.1 * best.objective
     assert (result.status is Status.OPTIMAL) == (result.gap == 0)
     assert any(note.startswith(f"{solver}: a heuristic from 8 starts") for note in result.notes)
-    assert check_group_certificate(problem, result.certificate).holds
+    assert check_certificate(problem, result.certificate).holds
 
 
 @every_heuristic
@@ -96,7 +97,7 @@ def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
 ) -> None:
     cluster = data.draw(amp_cases.clusters())
     costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
-    problem = GroupProblem(
+    problem = Problem(
         model="drawn",
         cluster=cluster,
         costs=costs,
@@ -112,7 +113,7 @@ def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
         optimum = place(costs, cluster, 4, max_tp=2).plan.cost
     except InfeasibleError:
         return
-    found = find_group_plan(problem, Limits(starts=1, workers=1), solver)
+    found = find_plan(problem, Limits(starts=1, workers=1), solver)
     assert found.bound <= optimum * (1 + 1e-9)
     assert optimum * (1 - 1e-9) <= found.objective <= 1.1 * optimum
 
@@ -121,8 +122,8 @@ def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
 @every_heuristic
 def test_one_start_is_enough_for_small_degrees(solver: str, memory: float) -> None:
     problem = small_problem(batch=8, memory_limit=memory * GIB)
-    found = find_group_plan(problem, Limits(starts=1, workers=1), solver)
-    assert found.objective <= 1.02 * solve_groups(problem).objective
+    found = find_plan(problem, Limits(starts=1, workers=1), solver)
+    assert found.objective <= 1.02 * solve(problem).objective
 
 
 @every_heuristic
@@ -137,7 +138,7 @@ def test_ctrl_c_between_tables_of_candidates_is_the_users(
             raise KeyboardInterrupt
 
     monkeypatch.setattr("ilp_planner.spaces.groups.candidates.drop_dominated", interrupted)
-    result = solve_groups(room_problem(), limits=FEW, solver=solver)
+    result = solve(room_problem(), limits=FEW, solver=solver)
     assert len(calls) == 9
     assert result.stopped_by is Stop.USER
     assert result.status is Status.UNKNOWN
@@ -163,33 +164,33 @@ def test_micro_batches_without_a_plan_of_one_type_are_looked_at_too() -> None:
 @every_heuristic
 def test_a_seed_gives_the_same_plan(solver: str) -> None:
     problem = room_problem()
-    one, other = (find_group_plan(problem, Limits(starts=4, seed=5), solver) for _ in range(2))
+    one, other = (find_plan(problem, Limits(starts=4, seed=5), solver) for _ in range(2))
     assert one.plan == other.plan
 
 
 @every_heuristic
-def test_without_time_nothing_is_claimed(solver: str, problem: GroupProblem) -> None:
-    result = solve_groups(problem, limits=Limits(seconds=0.0, starts=2), solver=solver)
-    best = solve_groups(problem)
+def test_without_time_nothing_is_claimed(solver: str, problem: Problem) -> None:
+    result = solve(problem, limits=Limits(seconds=0.0, starts=2), solver=solver)
+    best = solve(problem)
     assert result.bound <= best.objective * (1 + 1e-9)
     assert result.objective >= best.objective * (1 - 1e-9)
     assert result.stopped_by is (Stop.PROOF if result.status is Status.OPTIMAL else Stop.TIME)
 
 
 @every_heuristic
-def test_an_interrupt_keeps_the_plan(solver: str, problem: GroupProblem) -> None:
+def test_an_interrupt_keeps_the_plan(solver: str, problem: Problem) -> None:
     def interrupt(objective: float, bound: float) -> None:
         if math.isfinite(objective):
             raise KeyboardInterrupt
 
-    result = solve_groups(problem, limits=FEW, solver=solver, progress=interrupt)
+    result = solve(problem, limits=FEW, solver=solver, progress=interrupt)
     assert result.plan is not None
     assert result.stopped_by is Stop.USER
 
 
 @every_heuristic
 def test_nothing_that_fits_is_proved(solver: str) -> None:
-    result = solve_groups(room_problem(memory_limit=1000.0), limits=FEW, solver=solver)
+    result = solve(room_problem(memory_limit=1000.0), limits=FEW, solver=solver)
     assert result.status is Status.INFEASIBLE
     assert result.reason
 
@@ -197,14 +198,14 @@ def test_nothing_that_fits_is_proved(solver: str) -> None:
 @every_heuristic
 def test_a_space_without_parts_is_proved_empty(solver: str) -> None:
     problem = room_problem(cost_model="metis", space="metis", memory_limit=1000.0)
-    result = solve_groups(problem, limits=FEW, solver=solver)
+    result = solve(problem, limits=FEW, solver=solver)
     assert result.status is Status.INFEASIBLE
     assert result.plan is None
 
 
 def test_the_best_plans_in_order_take_a_proof() -> None:
     with pytest.raises(UsageError, match="top: found 3 with `solver=anneal`, a heuristic"):
-        solve_groups(room_problem(), solver="anneal", top=3)
+        solve(room_problem(), solver="anneal", top=3)
 
 
 # ---- choices ------------------------------------------------------------------------------------

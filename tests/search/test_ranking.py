@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from tests.brute import every_plan, random_problem
 
 
@@ -32,9 +32,9 @@ def test_the_listed_families_are_the_best_ones(seed, top):
     for plan in every_plan(problem):
         seconds = problem.costs.plan_cost(plan, problem.cluster).iteration_time
         known = best.get(shape(plan, problem), math.inf)
-        if seconds < known and evaluate_groups(problem, plan).legal:
+        if seconds < known and evaluate(problem, plan).legal:
             best[shape(plan, problem)] = seconds
-    result = solve_groups(problem, top=top)
+    result = solve(problem, top=top)
     if not best:
         assert result.plan is None
         return
@@ -49,5 +49,5 @@ def test_the_listed_families_are_the_best_ones(seed, top):
 
 
 def test_one_plan_needs_no_list():
-    result = solve_groups(random_problem(3, links="flat", devices=4))
+    result = solve(random_problem(3, links="flat", devices=4))
     assert result.ranking == ()

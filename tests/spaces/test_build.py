@@ -61,7 +61,7 @@ def test_an_analytic_profile(tmp_path: Path) -> None:
     cluster, model = read_cluster(tmp_path / "room.toml"), read_model(write_specs(tmp_path)[0])
     profile = analytic_layers(model, cluster, [1, 2])
     problem = build_group_problem(cluster, profile, model=model.name, global_batch=4)
-    assert problem.costs.layers == ("embedding", "layer 1", "layer 2", "head")
+    assert problem.costs.chain == ("embedding", "layer 1", "layer 2", "head")
     assert problem.max_stages == 4
 
 

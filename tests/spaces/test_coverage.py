@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ilp_planner.spaces.registry import space_of
 
 from ilp_planner.costs.layers import layer_costs
+from ilp_planner.coverage import coverage_of
 from ilp_planner.errors import InfeasibleError
-from ilp_planner.group_evaluate import evaluate_groups, group_coverage
-from ilp_planner.group_problem import GroupProblem
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.spaces.amp.costs import AmpCosts
-from ilp_planner.spaces.registry import space_of
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.training import Recompute
@@ -33,11 +34,11 @@ WIDE = {"hidden": 512, "sequence": 256, "heads": 4, "ffn": 2048, "vocab": 8000}
 LARGE = {"hidden": 1024, "sequence": 4096, "heads": 8, "ffn": 4096, "vocab": 32000}
 
 
-def count_inside(problem: GroupProblem, bound: float, plans: list[GroupPlan]) -> int:
+def count_inside(problem: Problem, bound: float, plans: list[GroupPlan]) -> int:
     """Return how many of the plans are legal and inside, after a look at the time of each."""
     space, inside = space_of(problem), 0
     for plan in plans:
-        evaluation = evaluate_groups(problem, plan)
+        evaluation = evaluate(problem, plan)
         if evaluation.legal and space.outside(plan) is None:
             assert bound <= evaluation.iteration_time * (1 + 1e-9)
             inside += 1
@@ -47,9 +48,9 @@ def count_inside(problem: GroupProblem, bound: float, plans: list[GroupPlan]) ->
 # ---- groups of devices --------------------------------------------------------------------------
 
 
-def any_plan(problem: GroupProblem, rng: random.Random) -> GroupPlan:
+def any_plan(problem: Problem, rng: random.Random) -> GroupPlan:
     """Return a plan of any cuts, degrees, devices and shares; most are not legal."""
-    layers = len(problem.costs.layers)
+    layers = len(problem.costs.chain)
     count = rng.randint(1, min(layers, problem.max_stages))
     ends = [0, *sorted(rng.sample(range(1, layers), count - 1)), layers]
     free = list(range(problem.cluster.device_count))
@@ -71,7 +72,7 @@ def any_plan(problem: GroupProblem, rng: random.Random) -> GroupPlan:
             for i in range(dp)
         )
         stages.append(GroupStage(start=start, stop=stop, replicas=tuple(replicas)))
-    return GroupPlan(
+    return Plan(
         model=problem.model,
         global_batch=problem.global_batch,
         micro_batches=batches,
@@ -84,7 +85,7 @@ def any_plan(problem: GroupProblem, rng: random.Random) -> GroupPlan:
 @given(seed=SEEDS)
 def test_no_plan_of_groups_inside_is_below_the_bound(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links)
-    result, rng = solve_groups(problem), random.Random(seed)
+    result, rng = solve(problem), random.Random(seed)
     count_inside(problem, result.bound, [any_plan(problem, rng) for _ in range(200)])
     if result.plan is not None:
         assert count_inside(problem, result.bound, [result.plan]) == 1
@@ -101,12 +102,12 @@ def test_the_cheapest_packed_plan_is_inside(seed: int) -> None:
 
 def test_a_number_of_micro_batches_that_is_not_tried_is_outside() -> None:
     problem = random_problem(100, devices=7)
-    plan = solve_groups(problem).plan
+    plan = solve(problem).plan
     assert plan is not None
     others = tuple(b for b in problem.micro_batches if b != plan.micro_batches)
     fewer = dataclasses.replace(problem, micro_batches=others)
-    assert evaluate_groups(fewer, plan).legal
-    reason = group_coverage(fewer, plan, legal=True).outside
+    assert evaluate(fewer, plan).legal
+    reason = coverage_of(fewer, plan, legal=True).outside
     assert reason is not None
     assert reason.startswith(f"micro-batches: found {plan.micro_batches}, only ")
 
@@ -123,18 +124,18 @@ def test_an_unpacked_placement_is_outside_by_that_rule() -> None:
         )
         for s, devices in enumerate(groups)
     )
-    plan = GroupPlan(model=problem.model, global_batch=32, micro_batches=4, stages=stages)
-    evaluation, proved = evaluate_groups(problem, plan), solve_groups(problem)
+    plan = Plan(model=problem.model, global_batch=32, micro_batches=4, stages=stages)
+    evaluation, proved = evaluate(problem, plan), solve(problem)
     assert evaluation.legal
     assert evaluation.iteration_time < 0.9 * proved.bound
-    assert group_coverage(problem, plan, legal=True) == (
+    assert coverage_of(problem, plan, legal=True) == (
         proved.among,
         "stage 0: not packed, 2 of its nodes of gpu have room for another replica, at most one in "
         "the placements tried",
     )
 
 
-def two_nodes() -> GroupProblem:
+def two_nodes() -> Problem:
     """Return four equal layers, of which a device holds two, on two nodes of four devices."""
     gpu = Device(name="gpu", memory=2**34, memory_bandwidth=1e12)
     cluster = ClusterSpec(
@@ -158,7 +159,7 @@ def two_nodes() -> GroupProblem:
         measured=frozenset(),
     )
     limits = {"gpu": 9e9}
-    return GroupProblem(
+    return Problem(
         model="four",
         cluster=cluster,
         costs=layer_costs(profile, cluster, limits),
@@ -208,7 +209,7 @@ def recut(plan: GroupPlan, rng: random.Random) -> GroupPlan:
 )
 def test_no_training_job_inside_is_below_the_bound(cluster, options) -> None:
     problem = small_problem(cluster, **options)
-    result, rng = solve_groups(problem), random.Random(0)
+    result, rng = solve(problem), random.Random(0)
     known = list(every_plan(problem))
     some = rng.sample(known, min(len(known), 300))
     assert count_inside(problem, result.bound, some) > 0
@@ -228,7 +229,7 @@ def test_an_embedding_alone_in_a_virtual_stage_is_outside() -> None:
         for stage, (start, stop) in zip(chain.stages, itertools.pairwise(ends), strict=True)
     )
     alone = dataclasses.replace(chain, stages=stages)
-    assert evaluate_groups(problem, alone).legal
+    assert evaluate(problem, alone).legal
     reason = space.outside(alone)
     assert reason is not None
     assert reason.startswith("layout: 2 virtual stages per rank with layers spread otherwise")
@@ -237,9 +238,9 @@ def test_an_embedding_alone_in_a_virtual_stage_is_outside() -> None:
 # ---- Metis and AMP ------------------------------------------------------------------------------
 
 
-def check_peer(problem: GroupProblem, plans: int) -> None:
+def check_peer(problem: Problem, plans: int) -> None:
     """Solve, and look at the plan, with other cuts and devices too."""
-    result, rng = solve_groups(problem), random.Random(0)
+    result, rng = solve(problem), random.Random(0)
     if result.plan is None:
         return
     assert count_inside(problem, result.bound, [result.plan]) == 1
@@ -260,7 +261,7 @@ def test_no_plan_of_metis_inside_is_below_the_bound() -> None:
 def test_no_plan_of_amp_inside_is_below_the_bound(placement: str, data: st.DataObject) -> None:
     cluster = data.draw(amp_cases.clusters())
     costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
-    problem = GroupProblem(
+    problem = Problem(
         model="drawn",
         cluster=cluster,
         costs=costs,
@@ -278,9 +279,9 @@ def test_no_plan_of_amp_inside_is_below_the_bound(placement: str, data: st.DataO
         return
 
 
-def moved(plan: GroupPlan, problem: GroupProblem, rng: random.Random) -> GroupPlan:
+def moved(plan: GroupPlan, problem: Problem, rng: random.Random) -> GroupPlan:
     """Return the plan with other cuts, and half of the time on devices in another order."""
-    count, length = len(plan.stages), len(problem.costs.layers)
+    count, length = len(plan.stages), len(problem.costs.chain)
     ends = [0, *sorted(rng.sample(range(1, length), count - 1)), length]
     order = list(range(problem.cluster.device_count))
     if rng.random() < 0.5:

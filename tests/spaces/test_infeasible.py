@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from ilp_planner.spaces.registry import space_of
 
 from ilp_planner.result import Status
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.spaces.infeasible import exists_without_limits, misfit
-from ilp_planner.spaces.registry import space_of
 from tests.mixed_cases import room_problem
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_layer_fits_with_as_many_bytes_and_with_none_less(costs: dict[str, Any
         r"layer \d \(.+\) fits no device: at least it needs .+ on each .+, 1.00 MiB more than .+",
         text,
     )
-    result = solve_groups(problem)
+    result = solve(problem)
     assert result.status is Status.INFEASIBLE
     assert result.reason == text
 
@@ -51,7 +51,7 @@ def test_a_layer_fits_with_as_many_bytes_and_with_none_less(costs: dict[str, Any
 def test_layers_that_fit_one_by_one_but_not_together(costs: dict[str, Any]) -> None:
     problem = room_problem(memory_limit=least_need(costs), max_stages=1, **costs)
     assert misfit(problem) == ""
-    result = solve_groups(problem)
+    result = solve(problem)
     assert result.status is Status.INFEASIBLE
     assert result.reason.startswith("in every plan some device would need more memory")
 
@@ -65,6 +65,6 @@ def test_an_end_of_the_profile_is_no_lack_of_memory() -> None:
 
 def test_metis_s_rule_is_named() -> None:
     problem = room_problem(**METIS, memory_rule="metis", memory_limit=2.0**20)
-    result = solve_groups(problem)
+    result = solve(problem)
     assert result.status is Status.INFEASIBLE
     assert "by Metis's rule" in result.reason

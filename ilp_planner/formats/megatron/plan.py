@@ -12,7 +12,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import PlanError
-from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.plan import (
+    GroupPlan,
+    GroupStage,
+    OperatorPlan,
+    OperatorStage,
+    Plan,
+    Replica,
+    is_of_groups,
+    is_of_operators,
+)
 from ilp_planner.spaces.megatron.costs import node_order
 from ilp_planner.spaces.megatron.job import base_settings, ends_of, job_of_groups, layout_of
 from ilp_planner.specs.chain_layers import segments
@@ -23,9 +32,9 @@ from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
 from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
+    from ilp_planner.plan import AnyPlan
     from collections.abc import Sequence
 
-    from ilp_planner.plan import Stage
     from ilp_planner.spaces.megatron.nearest import Wish
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
@@ -42,7 +51,7 @@ class _Limit(Exception):  # noqa: N818 - it becomes a PlanError, with the neares
         super().__init__(f"{field}: found {found}, but Megatron-LM {limit}")
 
 
-def job_of_plan(plan: Plan | GroupPlan, model: ModelSpec, cluster: ClusterSpec) -> TrainingJob:
+def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> TrainingJob:
     """Return the training job that a plan describes.
 
     A plan without settings says nothing of optimizer and kernels: it gets Adam with its states on
@@ -60,8 +69,9 @@ def job_of_plan(plan: Plan | GroupPlan, model: ModelSpec, cluster: ClusterSpec) 
         )
     try:
         _check_nodes(cluster)
-        if isinstance(plan, GroupPlan):
+        if is_of_groups(plan):
             return _of_groups(plan, decoder, model, cluster)
+        assert is_of_operators(plan)
         return _of_operators(plan, decoder, model, cluster)
     except _Limit as limit:
         _refuse(limit, plan, model, cluster)
@@ -106,7 +116,7 @@ def plan_of_job(job: TrainingJob, cluster: ClusterSpec, *, model: str = "") -> G
             f"pipeline layout: stage {empty[0]} is empty, expected a layer, the embedding or the "
             "loss in every stage of a plan"
         )
-    return GroupPlan(
+    return Plan(
         model=model,
         global_batch=job.global_batch,
         micro_batches=job.micro_batches,
@@ -195,7 +205,7 @@ def _plain_settings(decoder: Decoder, model: ModelSpec, cluster: ClusterSpec, tp
 
 
 def _of_operators(
-    plan: Plan, decoder: Decoder, model: ModelSpec, cluster: ClusterSpec
+    plan: OperatorPlan, decoder: Decoder, model: ModelSpec, cluster: ClusterSpec
 ) -> TrainingJob:
     chain = segments(model.operators)
     edges = {segment.start: number for number, segment in enumerate(chain)}
@@ -224,20 +234,20 @@ def _of_operators(
             if strategy.split and strategy.tp > 1:
                 limit = "splits every product in its own dimension only (split 0)"
                 raise _Limit(f"{spot}.split", strategy.split, limit)
-    if plan.micro_batch % first.dp:
+    if plan.micro_batch_size % first.dp:
         raise _Limit(
-            "micro_batch", plan.micro_batch,
+            "micro_batch", plan.micro_batch_size,
             f"has one --micro-batch-size for all {first.dp} replicas",
         )  # fmt: skip
     recompute = _recompute(plan, model)
-    devices = [d for s in plan.stages for d in range(s.first_device, s.first_device + s.devices)]
+    devices = [device for stage in plan.stages for device in stage.devices]
     if devices != list(range(len(devices))):
         raise _Limit("stages.first_device", "another order", "numbers ranks stage after stage")
     settings = _plain_settings(decoder, model, cluster, first.tp)
     ends = (*(edges[stage.start] for stage in plan.stages), len(chain))
     return TrainingJob(
         model=decoder,
-        micro_batch=plan.micro_batch // first.dp,
+        micro_batch=plan.micro_batch_size // first.dp,
         global_batch=plan.global_batch,
         tp=first.tp,
         pp=len(plan.stages),
@@ -249,7 +259,7 @@ def _of_operators(
     )
 
 
-def _recompute(plan: Plan, model: ModelSpec) -> Recompute:
+def _recompute(plan: OperatorPlan, model: ModelSpec) -> Recompute:
     """Return the recomputation of a plan cut between layers.
 
     Raises
@@ -281,7 +291,7 @@ def _recompute(plan: Plan, model: ModelSpec) -> Recompute:
     )
 
 
-def _stage_recompute(stage: Stage, model: ModelSpec) -> list[str]:
+def _stage_recompute(stage: OperatorStage, model: ModelSpec) -> list[str]:
     """Return what each layer of a stage computes again: none, core, all, or some."""
     found = []
     for segment in segments(model.operators)[1:-1]:
@@ -304,9 +314,7 @@ def _stage_recompute(stage: Stage, model: ModelSpec) -> list[str]:
 # ---- refusals -----------------------------------------------------------------------------------
 
 
-def _refuse(
-    limit: _Limit, plan: Plan | GroupPlan, model: ModelSpec, cluster: ClusterSpec
-) -> NoReturn:
+def _refuse(limit: _Limit, plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> NoReturn:
     from ilp_planner.spaces.megatron.nearest import nearest_plan
 
     command = (
@@ -345,18 +353,19 @@ def describe_job(job: TrainingJob) -> str:
     return ", ".join(parts)
 
 
-def _wish(plan: Plan | GroupPlan, model: ModelSpec) -> Wish:
+def _wish(plan: AnyPlan, model: ModelSpec) -> Wish:
     """Return what most of a plan has."""
     from ilp_planner.spaces.megatron.nearest import wish_of
 
-    if isinstance(plan, GroupPlan):
+    if is_of_groups(plan):
         cp = plan.settings.cp if plan.settings else 1
         stages = [(s.start, s.stop, max(1, s.tp // cp)) for s in plan.stages[: plan.ranks]]
         if plan.virtual > 1:
             stages = [(s.start, s.stop, max(1, s.tp // cp)) for s in plan.stages]
-        samples = plan.micro_batch / plan.stages[0].dp
+        samples = plan.micro_batch_size / plan.stages[0].dp
         again = plan.settings.recompute if plan.settings else Recompute()
         return wish_of(stages, samples, again)
+    assert is_of_operators(plan)
     chain = segments(model.operators)
     starts = [segment.start for segment in chain]
     ends = [_nearest(starts, stage.stop, len(model.operators)) for stage in plan.stages]
@@ -369,7 +378,7 @@ def _wish(plan: Plan | GroupPlan, model: ModelSpec) -> Wish:
     again = Recompute()
     if sum(flags) * 2 > len(flags):
         again = Recompute(granularity="full", method="uniform", layers=1)
-    return wish_of(wanted, plan.micro_batch / plan.stages[0].strategies[0].dp, again)
+    return wish_of(wanted, plan.micro_batch_size / plan.stages[0].strategies[0].dp, again)
 
 
 def _nearest(starts: Sequence[int], at: int, end: int) -> int:

@@ -6,7 +6,7 @@ As in AMP's own search; a dynamic program splits the layers, which here is exact
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,15 +34,15 @@ class Placement(NamedTuple):
     counts: tuple[Counts, ...]
 
 
-def anneal_amp(search: GroupSearch) -> None:
+def anneal_amp(search: GroupSearch[Any], *, free: bool) -> None:
     """Look for the best degrees and placement; the plan goes to the search."""
-    ChoiceAnnealing(PlacementChoices(search), search.limits, search.goon).run()
+    ChoiceAnnealing(PlacementChoices(search, free=free), search.limits, search.goon).run()
 
 
-def anneal_placements(search: GroupSearch, numbers: Sequence[int]) -> None:
+def anneal_placements(search: GroupSearch[Any], numbers: Sequence[int]) -> None:
     """Look for better placements, and degrees near by, from AMP's own placement of these degrees;
     numbers: of the parts of the search."""
-    choices = PlacementChoices(search)
+    choices = PlacementChoices(search, free=True)
     annealing = ChoiceAnnealing(choices, search.limits, search.goon)
     for number in numbers:
         own = in_order(choices.hosts_of(number), choices.degrees[number])
@@ -50,13 +50,12 @@ def anneal_placements(search: GroupSearch, numbers: Sequence[int]) -> None:
 
 
 class PlacementChoices:
-    """Degrees and a placement (`anneal_choices.Choices`)."""
+    """Degrees and a placement (`choice_annealing.Choices`). free: other placements than AMP's."""
 
-    def __init__(self, search: GroupSearch) -> None:
-        costs = search.problem.costs
-        assert isinstance(costs, AmpCosts)
+    def __init__(self, search: GroupSearch[Any], *, free: bool) -> None:
+        costs: AmpCosts = search.problem.costs
         self.search, self.cluster = search, search.problem.cluster
-        self.costs, self.free = costs, search.problem.placement == "free"
+        self.costs, self.free = costs, free
         self.slow = slowness(self.cluster)
         batch = search.problem.global_batch
         self.degrees: tuple[AmpDegrees, ...] = amp_space(

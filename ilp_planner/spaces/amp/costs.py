@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.costs.groups import GroupStageCost, PlanCost
-from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.errors import PlanError
 from ilp_planner.profiles.amp import PASSES
 from ilp_planner.profiles.shares import term_shares
 from ilp_planner.profiles.table import Origin, Provenance
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.amp import AmpProfile
     from ilp_planner.profiles.shares import Share
@@ -133,10 +132,9 @@ class AmpCosts:
     profile: AmpProfile
     repaired: bool = False
     name: str = "amp"
-    peak_names: tuple[str, ...] = ("gradient all-reduce",)
 
     @property
-    def layers(self) -> tuple[str, ...]:
+    def chain(self) -> tuple[str, ...]:
         """Names of the layers that can be cut between."""
         return self.profile.model.layers
 
@@ -144,10 +142,6 @@ class AmpCosts:
         """Return the tensor-parallel degrees that each device type is profiled for."""
         kinds = dict.fromkeys(kind for kind, _ in self.profile.forward)
         return {kind: self.profile.degrees(kind) for kind in kinds}
-
-    def constant(self, micro_batches: int) -> float:
-        """Nothing is charged besides stages, cuts and rings."""
-        return 0.0
 
     def tables(self, cluster: ClusterSpec, degrees: AmpDegrees, global_batch: int) -> AmpTables:
         """Return what every partition under these degrees is made of.
@@ -168,7 +162,7 @@ class AmpCosts:
                 f"global batch {global_batch} must be a multiple of dp {degrees.dp} x micro-batch "
                 f"{degrees.micro_batch}"
             )
-        model, count = self.profile.model, len(self.layers)
+        model, count = self.profile.model, len(self.chain)
         time = PASSES * degrees.micro_batch * forward
         ends = np.concatenate([[0.0], np.cumsum(time)])
         sent = degrees.micro_batch * model.sent * np.where(model.split, 1 / degrees.tp, 1.0)
@@ -201,9 +195,9 @@ class AmpCosts:
         ------
         PlanError: the partition does not fit the degrees or the model.
         """
-        if len(partition) != degrees.pp or sum(partition) != len(self.layers) or min(partition) < 1:
+        if len(partition) != degrees.pp or sum(partition) != len(self.chain) or min(partition) < 1:
             raise PlanError(
-                f"a partition must give {len(self.layers)} layers to {degrees.pp} stages, at least "
+                f"a partition must give {len(self.chain)} layers to {degrees.pp} stages, at least "
                 f"one each, found {list(partition)}"
             )
         tables = self.tables(cluster, degrees, global_batch)
@@ -253,7 +247,7 @@ class AmpCosts:
         return PlanCost(
             iteration_time=terms.total,
             stages=tuple(
-                GroupStageCost(
+                StageCost(
                     time=load, memory=(0.0,) * dp, time_terms={"layers": load}, memory_terms={}
                 )
                 for load in terms.loads
@@ -273,28 +267,6 @@ class AmpCosts:
         single = {replica.samples for stage in plan.stages for replica in stage.replicas} == {1}
         source = Provenance.MEASURED if single else Provenance.EXTRAPOLATED
         return term_shares(terms, ("sending", "gradient all-reduce"), Origin(source))
-
-    def option_tables(
-        self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
-    ) -> OptionTables | None:
-        """Refuse: AMP has a cost for whole pipelines of equal stages only.
-
-        Raises
-        ------
-        UsageError: always; says which space to search.
-        """
-        raise UsageError("cost model 'amp' knows pipelines of equal stages only: use `space=amp`")
-
-    def send(
-        self,
-        option: GroupOption,
-        samples: tuple[int, ...],
-        micro_batches: int,
-        to: GroupClass,
-        cluster: ClusterSpec,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Refuse, as `option_tables` does."""
-        raise UsageError("cost model 'amp' knows pipelines of equal stages only: use `space=amp`")
 
 
 def amp_cost_s(

@@ -16,7 +16,7 @@ import numpy as np
 
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.graph import StageGraph
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.spaces.amp.costs import (
     AmpDegrees,
     default_nodes,
@@ -57,7 +57,7 @@ class AmpPlan:
         tp, dp, pp, samples = self.degrees
         ranks = np.array(self.devices).reshape(pp, dp, tp).tolist()
         ends = np.cumsum([0, *self.partition]).tolist()
-        return GroupPlan(
+        return Plan(
             model=model,
             global_batch=global_batch,
             micro_batches=self.degrees.micro_batches(global_batch),
@@ -91,7 +91,7 @@ def amp_space(
     InfeasibleError: there is none.
     """
     sizes = sorted({group.devices for group in cluster.nodes})
-    layers = len(costs.layers)
+    layers = len(costs.chain)
     found: list[AmpDegrees] = []
     unprofiled, uneven, short = [], set(), set()
     for tp in divisors(math.gcd(*sizes)):

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.degrees import rank_plans
 from ilp_planner.spaces.amp.parts import part_name
 from ilp_planner.spaces.amp.placement import place
 
 if TYPE_CHECKING:
     from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.spaces.amp.costs import AmpCosts
 
 
-def run_amp(search: GroupSearch) -> None:
+def run_amp(search: GroupSearch[Any], *, free: bool) -> None:
     """Search the space; bounds and the plan go into the state of the search."""
-    problem, costs = search.problem, search.problem.costs
-    assert isinstance(costs, AmpCosts)
+    problem = search.problem
+    costs: AmpCosts = problem.costs
     states = {state.part.name: state for state in search.states}
-    if problem.placement == "free":
+    if free:
         placed = place(
             costs,
             problem.cluster,

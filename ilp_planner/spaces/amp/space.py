@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.result import Stop
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
@@ -10,33 +11,46 @@ from ilp_planner.spaces.amp.parts import AmpPart, amp_parts, part_name
 from ilp_planner.spaces.graph_space import GraphSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.search.group_search import GroupSearch
-    from ilp_planner.search.parts import SpacePart
 
 FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
 
 
-class AmpSpace(GraphSpace):
-    """A part for every choice of degrees."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
+    """A part for every choice of degrees. free: ranks are placed anyhow, else in AMP's order."""
 
-    def parts(self) -> list[SpacePart]:
+    name = "amp"
+
+    free: bool = False
+
+    def options(self) -> Mapping[str, str]:
+        """Return how ranks are placed."""
+        return {"placement": "free"} if self.free else {}
+
+    def parts(self, problem: Problem[AmpCosts]) -> list[AmpPart]:
         """Return the parts of the space."""
-        problem, costs = self.problem, self.problem.costs
+        problem, costs = problem, problem.costs
         assert isinstance(costs, AmpCosts)
         parts = amp_parts(
-            costs, problem.cluster, problem.global_batch, problem.model, max_tp=problem.max_tp
+            problem.costs,
+            problem.cluster,
+            problem.global_batch,
+            problem.model,
+            max_tp=problem.max_tp,
         )
         return [part for part in parts if part.micro_batches in problem.micro_batches]
 
-    def describe(self) -> str:
+    def describe(self, problem: Problem[AmpCosts]) -> str:
         """Return which plans the proofs are about."""
-        order = "any placement of" if self.problem.placement == "free" else "AMP's order of"
-        return f"{self.tried()}, every device used, equal degrees in all stages and {order} ranks"
+        order = "any placement of" if self.free else "AMP's order of"
+        return f"{self.tried(problem)}, every device used, equal degrees in all stages and {order} ranks"
 
-    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+    def exclusions(self, problem: Problem[AmpCosts], plan: GroupPlan) -> Iterator[str]:
         """Degrees that are not tried, and other orders of ranks where these are not free."""
         samples = {replica.samples for stage in plan.stages for replica in stage.replicas}
         shapes = {(stage.tp, stage.dp) for stage in plan.stages}
@@ -45,44 +59,46 @@ class AmpSpace(GraphSpace):
             return
         (tp, dp), (size,) = shapes.pop(), samples
         degrees = AmpDegrees(tp, dp, len(plan.stages), size)
-        if all(part.degrees != degrees for part in self.parts() if isinstance(part, AmpPart)):
+        if all(part.degrees != degrees for part in self.parts(problem)):
             yield f"degrees: {part_name(degrees)} is not tried"
-        node_of = self.problem.cluster.node_of
+        node_of = problem.cluster.node_of
         ranks = [replica.devices for stage in plan.stages for replica in stage.replicas]
-        if self.problem.placement != "free":
+        if not self.free:
             if [d for devices in ranks for d in devices] != list(range(tp * dp * len(plan.stages))):
                 yield "devices: another order of ranks than AMP's"
         elif any(len({node_of[d] for d in devices}) > 1 for devices in ranks):
             yield "devices: a replica on several nodes"
 
-    def search(self, search: GroupSearch) -> Stop:
+    def search(self, search: GroupSearch[AmpPart]) -> Stop:
         """Search with the program of this space, or with the solver that was asked for."""
         from ilp_planner.search.group_search import LABELS
         from ilp_planner.spaces.amp.search import run_amp
 
         if search.solver not in LABELS:
             return super().search(search)
-        run_amp(search)
+        run_amp(search, free=self.free)
         return Stop.PROOF if search.gap_reached() else Stop.TIME
 
-    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
+    def prove(
+        self, search: GroupSearch[AmpPart], records: Sequence[Mapping[str, Any]]
+    ) -> Iterator[float]:
         """Yield a bound of every part, as high as is claimed if that is true."""
         from ilp_planner.spaces.amp.search import run_amp
 
-        run_amp(search)
-        yield from super().prove(search, claims)
+        run_amp(search, free=self.free)
+        yield from super().prove(search, records)
 
-    def anneal(self, search: GroupSearch) -> bool:
+    def anneal(self, search: GroupSearch[AmpPart]) -> bool:
         """Anneal over degrees and placements."""
         from ilp_planner.spaces.amp.anneal import anneal_amp
 
-        anneal_amp(search)
+        anneal_amp(search, free=self.free)
         return True
 
-    def hunt(self, search: GroupSearch) -> None:
+    def look(self, search: GroupSearch[AmpPart]) -> None:
         """Cut in AMP's own order of ranks; then place them, where that is free."""
-        if self.problem.placement != "free":
-            super().hunt(search)
+        if not self.free:
+            super().look(search)
             return
         from ilp_planner.search.graph_hunt import GraphHunt
         from ilp_planner.search.group_search import PartState

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import GroupOption, OptionTables
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.costs.groups import GroupOption, GroupTables, OptionTables
+    from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.sending import Sending
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -113,7 +113,7 @@ class Catalogue:
 
 
 def build_catalogue(
-    problem: GroupProblem,
+    problem: Problem[GroupTables],
     micro_batches: int,
     wanted: Sequence[GroupOption],
     degrees: Sequence[Sequence[int]],
@@ -138,7 +138,7 @@ def build_catalogue(
     options = tuple(option for option, _ in priced)
     tables = [table for _, table in priced]
     samples = tuple(table.samples for table in tables)
-    layers = len(problem.costs.layers)
+    layers = len(problem.costs.chain)
     use, capacity = device_use(options, problem.cluster, degrees)
     return Catalogue(
         layers=layers,

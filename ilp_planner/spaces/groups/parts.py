@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.group_chain import GroupChain
-    from ilp_planner.costs.groups import GroupOption
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.costs.groups import GroupOption, GroupTables
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph, Placed
     from ilp_planner.spaces.groups.candidates import Candidates, Catalogue
@@ -45,13 +45,17 @@ class PlannerPart:
     alone: only plans whose groups are of one device type each.
     """
 
-    def __init__(self, problem: GroupProblem, micro_batches: int, *, alone: bool = False) -> None:
+    boxable = True
+
+    def __init__(
+        self, problem: Problem[GroupTables], micro_batches: int, *, alone: bool = False
+    ) -> None:
         cluster, costs = problem.cluster, problem.costs
         self.problem = problem
         self.micro_batches = micro_batches
         self.name = f"{micro_batches} micro-batches"
         self.constant = costs.constant(micro_batches)
-        self.layers = len(costs.layers)
+        self.layers = len(costs.chain)
         self.weight = micro_batches - 1
         self.most_stages = min(problem.max_stages, self.layers)
         samples = problem.global_batch // micro_batches
@@ -234,7 +238,9 @@ class PlannerPart:
         peaks = c.peaks.max(axis=1, initial=0.0).sum()
         return float(self.weight * time.max() + time.sum() + extra.sum() + peaks)
 
-    def improve(self, search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+    def improve(
+        self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
+    ) -> None:
         """Look for better plans like these candidates in a row, where placing them was dear."""
         from ilp_planner.spaces.groups.placed_moves import improve_placed
 

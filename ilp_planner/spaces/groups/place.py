@@ -16,14 +16,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ilp_planner.numerics import FINE_ROUNDING
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.search.parts import Placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.costs.groups import GroupOption
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.costs.groups import GroupOption, GroupTables
+    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_PACKINGS = 1000  # to try one by one
@@ -46,7 +46,7 @@ Seats = list[list[int]]
 
 
 def place(
-    problem: GroupProblem,
+    problem: Problem[GroupTables],
     micro_batches: int,
     choices: Sequence[GroupChoice],
     *,
@@ -87,7 +87,7 @@ class _Placing:
     """The cheapest of the placements offered."""
 
     def __init__(
-        self, problem: GroupProblem, micro_batches: int, choices: Sequence[GroupChoice]
+        self, problem: Problem[GroupTables], micro_batches: int, choices: Sequence[GroupChoice]
     ) -> None:
         self.problem, self.micro_batches, self.choices = problem, micro_batches, choices
         self.plan: GroupPlan | None = None
@@ -112,7 +112,7 @@ class _Placing:
 
 
 def seated(
-    problem: GroupProblem,
+    problem: Problem[GroupTables],
     micro_batches: int,
     choices: Sequence[GroupChoice],
     seats: Seats,
@@ -130,7 +130,7 @@ def seated(
             devices, free[node] = free[node][:tp], free[node][tp:]
             replicas.append(Replica(devices=tuple(devices), samples=samples))
         stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
-    return GroupPlan(
+    return Plan(
         model=problem.model,
         global_batch=problem.global_batch,
         micro_batches=micro_batches,

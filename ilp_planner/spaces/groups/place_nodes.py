@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.group_network import best_ring
-from ilp_planner.costs.layers import LayerCosts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.costs.groups import GroupTables
+    from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.place import GroupChoice, Seats
 
 UNITS = 1_000_000  # of the objective, in the compute time of a micro-batch
@@ -43,7 +43,7 @@ class _Stage:
 
 
 def place_nodes(
-    problem: GroupProblem,
+    problem: Problem[GroupTables],
     micro_batches: int,
     choices: Sequence[GroupChoice],
     *,
@@ -87,27 +87,24 @@ def place_nodes(
 
 
 def _stages(
-    problem: GroupProblem, micro_batches: int, choices: Sequence[GroupChoice]
+    problem: Problem[GroupTables], micro_batches: int, choices: Sequence[GroupChoice]
 ) -> list[_Stage] | None:
-    """Return what the native cost model knows of the stages; None for other ones, which do not tell
-    nodes apart."""
-    costs = problem.costs
-    if not isinstance(costs, LayerCosts):
-        return None
-    stages = []
+    """Return what the cost model knows of the stages; None where it does not tell nodes apart."""
+    costs, stages = problem.costs, []
     for choice in choices:
         table = costs.option_tables(
             choice.option, micro_batches, problem.global_batch, problem.cluster
         )
-        if table is None:
+        crossing = costs.crossing(choice.start, choice.stop)
+        if table is None or crossing is None:
             return None
-        gradients = float(costs.profile.gradients[choice.start : choice.stop].sum())
+        gradients, sent = crossing
         ring = best_ring(choice.option, problem.cluster).seconds(gradients)
         stages.append(
             _Stage(
                 compute=float(table.time[choice.start, choice.stop]),
                 step=max(0.0, float(table.peaks[:, choice.start, choice.stop].sum()) - ring),
-                sent=float(costs.profile.boundary[choice.stop]),
+                sent=sent,
                 gradients=gradients,
                 share=sum(choice.samples) / len(choice.samples),
             )
@@ -118,7 +115,9 @@ def _stages(
 class _Seating:
     """Replicas of every stage on every node of its types."""
 
-    def __init__(self, problem: GroupProblem, choices: Sequence[GroupChoice], model: Any) -> None:
+    def __init__(
+        self, problem: Problem[GroupTables], choices: Sequence[GroupChoice], model: Any
+    ) -> None:
         self.cluster, self.choices, self.model = problem.cluster, choices, model
         cluster = problem.cluster
         size = [0] * cluster.node_count

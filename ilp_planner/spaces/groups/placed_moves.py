@@ -4,11 +4,11 @@ promises: of groups that swap, merge or part, and of cuts."""
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ MOST = 400  # placements
 WORSE = 1.05  # times the best plan: what stages on the best links may take to be placed at all
 
 
-def improve_placed(search: GroupSearch, state: PartState, choices: Sequence[int]) -> None:
+def improve_placed(search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]) -> None:
     """Move to the best neighbour of a plan's stage candidates, until none is better."""
-    part: PlannerPart = state.part  # type: ignore[assignment]
+    part: PlannerPart = state.part
     seen: set[tuple[int, ...]] = set()
     best, current = np.inf, tuple(choices)
     for _ in range(ROUNDS):
@@ -42,7 +42,7 @@ def improve_placed(search: GroupSearch, state: PartState, choices: Sequence[int]
             plan = part.plan(near)
             if plan is None:
                 continue
-            evaluation = evaluate_groups(search.problem, plan)
+            evaluation = evaluate(search.problem, plan)
             if evaluation.legal and evaluation.iteration_time < found:
                 found, following = evaluation.iteration_time, near
                 if found < search.objective:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.costs.groups import GroupTables
+    from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.place import GroupChoice
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -97,7 +98,7 @@ class Seating:
 
 
 def seat_all(
-    problem: GroupProblem,
+    problem: Problem[GroupTables],
     micro_batches: int,
     choices: Sequence[GroupChoice],
     seating: Seating,
@@ -119,7 +120,7 @@ def seat_all(
                 devices = tuple(seating.devices[kind][place] for place in places)
                 replicas.append(Replica(devices=devices, samples=samples))
         stages.append(GroupStage(start=choice.start, stop=choice.stop, replicas=tuple(replicas)))
-    return GroupPlan(
+    return Plan(
         model=problem.model,
         global_batch=problem.global_batch,
         micro_batches=micro_batches,

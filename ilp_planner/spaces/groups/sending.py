@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.group_network import group_class
-from ilp_planner.costs.groups import GroupClass
+from ilp_planner.costs.groups import GroupClass, GroupTables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.costs.groups import GroupOption
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ class Sending:
 
 
 def price_sending(
-    problem: GroupProblem,
+    problem: Problem[GroupTables],
     micro_batches: int,
     options: Sequence[GroupOption],
     samples: Sequence[tuple[int, ...]],
@@ -65,7 +65,7 @@ def price_sending(
     """Price sending from each option, whose replicas take so many samples, to all classes."""
     own = [group_class(option, problem.cluster) for option in options]
     classes = _classes(problem, own)
-    cuts = len(problem.costs.layers) + 1
+    cuts = len(problem.costs.chain) + 1
     time = np.zeros((len(options), len(classes), cuts))
     extra = np.zeros_like(time)
     for o, (option, shares) in enumerate(zip(options, samples, strict=True)):
@@ -107,7 +107,7 @@ def price_sending(
     )
 
 
-def _classes(problem: GroupProblem, own: Sequence[GroupClass]) -> list[GroupClass]:
+def _classes(problem: Problem[GroupTables], own: Sequence[GroupClass]) -> list[GroupClass]:
     """Return the classes of groups and those that a group may be seen as."""
     # a group in a node of its own is seen as one that shares no node with the sender
     parted = [

@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.groups import GroupOption
+from ilp_planner.costs.groups import GroupOption, GroupTables
 from ilp_planner.evaluate import Violation
+from ilp_planner.search.group_search import GroupSearch
+from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.spaces.groups.place import node_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import GroupSearch
-    from ilp_planner.search.parts import SpacePart
+    from ilp_planner.problem import Problem
+    from ilp_planner.solvers.base import Limits, Progress
 
 
-class PlannerSpace(GraphSpace):
+@dataclass(frozen=True, repr=False)
+class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
     """A part for every number of micro-batches."""
 
+    name = "planner"
     idles = True
 
-    def parts(self) -> list[SpacePart]:
+    def parts(self, problem: Problem[GroupTables]) -> list[PlannerPart]:
         """Return the parts of the space."""
-        return [PlannerPart(self.problem, batches) for batches in self.problem.micro_batches]
+        return [PlannerPart(problem, batches) for batches in problem.micro_batches]
 
-    def describe(self) -> str:
+    def describe(self, problem: Problem[GroupTables]) -> str:
         """Return which plans the proofs are about."""
         return (
-            f"{self.tried()} on at most {self.problem.max_stages} groups of devices, packed: of "
+            f"{self.tried(problem)} on at most {problem.max_stages} groups of devices, packed: of "
             "the nodes of a type that a stage is on, at most one has room for another replica"
         )
 
-    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+    def exclusions(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[str]:
         """Groups that are not tried, samples shared otherwise, and placements that are not
         packed."""
-        cluster, part = self.problem.cluster, PlannerPart(self.problem, plan.micro_batches)
+        cluster, part = problem.cluster, PlannerPart(problem, plan.micro_batches)
         sizes = node_devices(cluster)
         for s, stage in enumerate(plan.stages):
             seats: list[Counter[int]] = [Counter() for _ in cluster.type_names]
@@ -66,22 +71,30 @@ class PlannerSpace(GraphSpace):
             elif shares != [sorted(own) for own in samples]:
                 yield f"stage {s}: samples shared otherwise than the cost model does"
 
-    def left_out(self, parts: Sequence[SpacePart]) -> list[str]:
-        """Return a line for the user where the parts do not hold every group of devices."""
-        few = [p for p in parts if isinstance(p, PlannerPart) and not p.complete]
-        if not few:
-            return []
-        counts = ", ".join(str(part.micro_batches) for part in few)
-        return [
-            f"stages of several device types: with {counts} micro-batches there are too many to "
-            "try all, only some with powers of two of replicas were; the bound is for these and "
-            "for all stages of one type"
-        ]
+    def begin(
+        self,
+        problem: Problem[GroupTables],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
+    ) -> GroupSearch[PlannerPart]:
+        """Return the state of a search that begins; it notes where the parts do not hold every
+        group of devices."""
+        parts = self.parts(problem)
+        search = GroupSearch(problem, parts, limits, solver, progress)
+        few = [str(part.micro_batches) for part in parts if not part.complete]
+        if few:
+            search.notes.append(
+                f"stages of several device types: with {', '.join(few)} micro-batches there are "
+                "too many to try all, only some with powers of two of replicas were; the bound is "
+                "for these and for all stages of one type"
+            )
+        return search
 
-    def check_samples(self, plan: GroupPlan) -> Iterator[Violation]:
+    def check_samples(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[Violation]:
         """Equal devices take equally many samples, and every replica some."""
         for s, stage in enumerate(plan.stages):
-            types = {self.problem.cluster.type_of[d] for d in stage.devices}
+            types = {problem.cluster.type_of[d] for d in stage.devices}
             samples = {replica.samples for replica in stage.replicas}
             if len(types) == 1 and len(samples) > 1:
                 have = f"replicas with {', '.join(map(str, sorted(samples)))} samples"
@@ -89,18 +102,24 @@ class PlannerSpace(GraphSpace):
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
-    def hunt(self, search: GroupSearch) -> None:
+    def look(self, search: GroupSearch[PlannerPart]) -> None:
         """Look among groups of one device type first: they are few, and what they reach says where
         mixed ones can pay."""
         from ilp_planner.search.graph_hunt import GraphHunt
         from ilp_planner.search.group_search import PartState
 
-        hunt = GraphHunt(search, search.states)
-        if len(self.problem.cluster.type_names) > 1:
-            parts = [PlannerPart(self.problem, b, alone=True) for b in self.problem.micro_batches]
+        problem, hunt = search.problem, GraphHunt(search, search.states)
+        if len(problem.cluster.type_names) > 1:
+            parts = [PlannerPart(problem, b, alone=True) for b in problem.micro_batches]
             alone = GraphHunt(search, [PartState(part=part) for part in parts])
             alone.run()
             if alone.found:
                 hunt.look_where(alone.found)
                 return
         hunt.run()
+
+    def explain(self, search: GroupSearch[PlannerPart]) -> str:
+        """Return one line for a problem that is proved infeasible."""
+        from ilp_planner.spaces.infeasible import explain_layers
+
+        return explain_layers(search.problem, too_little_memory(search.problem))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
-from ilp_planner.group_problem import GroupProblem
+from ilp_planner.problem import Problem
 from ilp_planner.profiles.device_names import for_cluster
 from ilp_planner.spaces.build import checked_limits, micro_batch_counts
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp, megatron_space
 from ilp_planner.spaces.megatron.job import base_settings
+from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
-
-SPACE = "megatron"
 
 
 def build_megatron_problem(
@@ -35,7 +34,7 @@ def build_megatron_problem(
     max_tp: int | None = None,
     max_cp: int | None = None,
     profile: LayerProfile | None = None,
-) -> GroupProblem:
+) -> Problem[MegatronCosts]:
     """Check the inputs against each other and freeze them.
 
     Parameters
@@ -70,7 +69,7 @@ def build_megatron_problem(
         max_cp=default_max_cp(decoder) if max_cp is None else max_cp,
         profile=profile,
     )
-    problem = GroupProblem(
+    problem = Problem(
         model=model.name,
         cluster=cluster,
         costs=costs,
@@ -79,7 +78,7 @@ def build_megatron_problem(
         memory_limits=limits,
         max_stages=min(max_stages or cluster.device_count, decoder.layers + 2),
         max_tp=max_tp or cluster.nodes[0].devices,
-        space=SPACE,
+        space=MegatronSpace(),
         profile_source="analytic" if profile is None else profile.source,
         notes=tuple(notes),
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.memory import rank_memory
-from ilp_planner.costs.groups import GroupStageCost, PlanCost
-from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
 from ilp_planner.spaces.megatron.job import job_of_groups, rank_devices
 from ilp_planner.spaces.megatron.network import Network
@@ -20,9 +20,7 @@ from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, SENDING, megatron
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import NoReturn
 
-    from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.shares import Share
@@ -38,7 +36,7 @@ TIED = "gradient of the tied embedding"
 
 @dataclass(frozen=True, kw_only=True)
 class MegatronCosts:
-    """Megatron-LM's training jobs on a cluster (`GroupCosts`).
+    """Megatron-LM's training jobs on a cluster (`GroupTables`).
 
     settings: what every plan has, besides the degrees and the recomputation that plans choose.
     max_cp: context-parallel degree at most. profile: measured times of the layers; None: estimated.
@@ -53,7 +51,7 @@ class MegatronCosts:
     peak_names = (SYNC,)
 
     @property
-    def layers(self) -> tuple[str, ...]:
+    def chain(self) -> tuple[str, ...]:
         """Names of the layers, in order."""
         return chain_names(self.model)
 
@@ -71,10 +69,6 @@ class MegatronCosts:
         degrees = self.degrees()
         each = [set(degrees.get(name, ())) for name in cluster.type_names]
         return frozenset(set.intersection(*each))
-
-    def constant(self, micro_batches: int) -> float:
-        """Nothing is the same for every plan."""
-        return 0.0
 
     def job(self, plan: GroupPlan, cluster: ClusterSpec) -> TrainingJob:
         """Return the job that a plan describes.
@@ -127,12 +121,12 @@ class MegatronCosts:
         }
         return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
 
-    def _stage(self, plan: GroupPlan, ranks: RankCosts, number: int) -> GroupStageCost:
+    def _stage(self, plan: GroupPlan, ranks: RankCosts, number: int) -> StageCost:
         stage, rank = plan.stages[number], number % plan.ranks
         elements = ranks.elements(ranks.kinds[rank])[stage.start : stage.stop]
         again = recomputed(
             ranks.job.settings.recompute, elements, embedding=stage.start == 0,
-            output=stage.stop == len(self.layers),
+            output=stage.stop == len(self.chain),
         )  # fmt: skip
         last = number == len(plan.stages) - 1
         terms = {
@@ -142,7 +136,7 @@ class MegatronCosts:
             SENDING: 0.0 if last else ranks.transfers[rank],
         }
         memory = rank_memory(ranks.job, rank)
-        return GroupStageCost(
+        return StageCost(
             time=sum(terms.values()),
             memory=(memory.needed,) * stage.dp,
             time_terms=terms,
@@ -153,23 +147,6 @@ class MegatronCosts:
         fixed, each = ranks.sync(ranks.kinds[rank])
         stages = plan.stages[rank :: plan.ranks]
         return fixed + sum(float(each[stage.start : stage.stop].sum()) for stage in stages)
-
-    def option_tables(
-        self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
-    ) -> NoReturn:
-        """Refuse: plans of this cost model are searched in a space of their own."""
-        raise SpecError("`space=megatron`: expected, as it is the only one with these costs")
-
-    def send(
-        self,
-        option: GroupOption,
-        samples: tuple[int, ...],
-        micro_batches: int,
-        to: GroupClass,
-        cluster: ClusterSpec,
-    ) -> NoReturn:
-        """Refuse likewise."""
-        raise SpecError("`space=megatron`: expected, as it is the only one with these costs")
 
     def with_settings(self, **changes: object) -> Settings:
         """Return the settings of all plans with some changed."""

@@ -21,7 +21,8 @@ from ilp_planner.spaces.megatron.variants import FULL, Variant
 if TYPE_CHECKING:
     import numpy as np
 
-    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.search.group_search import PartSearch
+    from ilp_planner.spaces.megatron.parts import MegatronPart
 
 PATIENCE = 64  # variants without a better plan
 LEAN = 0.5  # of the first choices compute everything again: memory is least there
@@ -30,7 +31,7 @@ ANY_VARIANT = 0.3  # of the moves to other degrees take any variant
 
 
 def cut_by_heuristic(
-    search: GroupSearch, tables: CutTables, cutoff: float, starts: int
+    search: PartSearch[MegatronPart], tables: CutTables, cutoff: float, starts: int
 ) -> CutSearch:
     """Return a good cut below the cutoff, seconds, found with so many starts."""
     if not tables.fits.any():
@@ -47,7 +48,7 @@ def cut_by_heuristic(
 # ---- the variants with the least bounds first ---------------------------------------------------
 
 
-def hunt_megatron(search: GroupSearch) -> None:
+def hunt_megatron(search: PartSearch[MegatronPart]) -> None:
     """Look through the variants, the least bounds first."""
     starts = search.limits.starts
     few = max(1, starts // FEWER)
@@ -90,7 +91,7 @@ class MegatronChoice(NamedTuple):
     variant: Variant
 
 
-def anneal_megatron(search: GroupSearch) -> None:
+def anneal_megatron(search: PartSearch[MegatronPart]) -> None:
     """Anneal over degrees, virtual stages and recomputation."""
     ChoiceAnnealing(MegatronChoices(search), search.limits, search.goon).run()
 
@@ -98,7 +99,7 @@ def anneal_megatron(search: GroupSearch) -> None:
 class MegatronChoices:
     """A part and a variant of it (`anneal_choices.Choices`)."""
 
-    def __init__(self, search: GroupSearch) -> None:
+    def __init__(self, search: PartSearch[MegatronPart]) -> None:
         self.search = search
         self.parts = parts_of(search)
         self.nearness = Nearness([part.degrees for part in self.parts])

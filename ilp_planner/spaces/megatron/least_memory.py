@@ -8,24 +8,23 @@ import time
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.memory import stage_of_rank
-from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.variants import FULL, Variant
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 SECONDS = 2.0  # of looking
 SPARE = 1.005  # on top of what would do: it is printed with two decimals
 
 
-def more(problem: GroupProblem) -> str:
+def more(problem: Problem[MegatronCosts]) -> str:
     """Say how much memory would do for the plan of Megatron's space that was found to need least:
     every layer computed again, and layers divided evenly."""
-    assert isinstance(problem.costs, MegatronCosts)
     begin, least = time.monotonic(), math.inf
     name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
     for part in megatron_parts(problem, problem.costs):

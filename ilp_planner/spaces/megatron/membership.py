@@ -16,15 +16,14 @@ from ilp_planner.specs.training import ORDERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 
-def left_out(problem: GroupProblem, plan: GroupPlan) -> Iterator[str]:
+def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
     """Yield why a legal plan is in no part."""
     costs, cluster, settings = problem.costs, problem.cluster, plan.settings
-    assert isinstance(costs, MegatronCosts)
     assert settings is not None
     job = costs.job(plan, cluster)
     degrees = MegatronDegrees(

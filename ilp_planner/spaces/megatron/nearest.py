@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlannerError
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.partition import best_cut
 from ilp_planner.spaces.megatron.parts import megatron_parts
@@ -22,8 +22,9 @@ from ilp_planner.spaces.megatron.variants import FULL, NOTHING, SELECTIVE, Varia
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
@@ -82,7 +83,7 @@ def nearest_plan(
     among the nearest degrees."""
     try:
         problem = build_megatron_problem(cluster, model, global_batch=global_batch)
-        parts = megatron_parts(problem, problem.costs)  # type: ignore[arg-type]
+        parts = megatron_parts(problem, problem.costs)
     except PlannerError:
         return None
     parts.sort(key=lambda part: _distance(part, wish))
@@ -108,15 +109,17 @@ def _distance(part: MegatronPart, wish: Wish) -> tuple[float, ...]:
     )
 
 
-def _cut(problem: GroupProblem, part: MegatronPart, variant: Variant, wish: Wish) -> Nearest | None:
+def _cut(
+    problem: Problem[MegatronCosts], part: MegatronPart, variant: Variant, wish: Wish
+) -> Nearest | None:
     """Return a legal plan of a variant: with the wanted cuts if they are."""
     if part.degrees.pp == len(wish.ends) - 1:
         plan = part.group_plan(variant, wish.ends)
-        evaluation = evaluate_groups(problem, plan)
+        evaluation = evaluate(problem, plan)
         if evaluation.legal:
             return Nearest(plan=plan, seconds=evaluation.iteration_time)
     cut = best_cut(part.tables(variant)).cut
     if cut is None:
         return None
     plan = part.group_plan(variant, cut.ends)
-    return Nearest(plan=plan, seconds=evaluate_groups(problem, plan).iteration_time)
+    return Nearest(plan=plan, seconds=evaluate(problem, plan).iteration_time)

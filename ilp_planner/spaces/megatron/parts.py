@@ -17,7 +17,7 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts
 from ilp_planner.anatomy.states import state_widths
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.search.parts import FixedPlacement
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.anatomy.memory import MemoryParts
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.spaces.megatron.partition import CutTables
@@ -45,7 +45,7 @@ class MegatronPart(FixedPlacement):
     """One choice of degrees (`SpacePart` as far as certificates need it)."""
 
     def __init__(
-        self, problem: GroupProblem, costs: MegatronCosts, degrees: MegatronDegrees
+        self, problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
     ) -> None:
         self.problem, self.costs, self.degrees = problem, costs, degrees
         self.micro_batches = degrees.micro_batches(problem.global_batch)
@@ -201,7 +201,7 @@ class MegatronPart(FixedPlacement):
                 variant.recompute, layers=min(variant.recompute.layers, longest)
             )
             settings = dataclasses.replace(settings, recompute=again)
-        return GroupPlan(
+        return Plan(
             model=self.problem.model,
             global_batch=self.problem.global_batch,
             micro_batches=self.micro_batches,
@@ -229,7 +229,7 @@ class MegatronPart(FixedPlacement):
         )
 
 
-def megatron_parts(problem: GroupProblem, costs: MegatronCosts) -> list[MegatronPart]:
+def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
     """Return a part for every choice of degrees.
 
     Raises

@@ -14,15 +14,14 @@ from ilp_planner.specs.training import ORDERS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.specs.training import TrainingJob
 
 
-def check_megatron(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation]:
+def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
     """Check everything that plans of this space keep."""
     costs = problem.costs
-    assert isinstance(costs, MegatronCosts)
     try:
         job = costs.job(plan, problem.cluster)
     except PlanError as error:
@@ -37,13 +36,12 @@ def check_megatron(problem: GroupProblem, plan: GroupPlan) -> Iterator[Violation
     yield from check_interleaving(job)
 
 
-def check_tensor(problem: GroupProblem, job: TrainingJob) -> Iterator[Violation]:
+def check_tensor(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[Violation]:
     """Tensor parallelism stays in a node and divides the model; so does context parallelism its
     samples."""
     each, cp = problem.cluster.nodes[0].devices, job.settings.cp
     if each % job.tp:
         yield Violation("degrees", "plan", f"tp {job.tp}", f"a divisor of {each}, within a node")
-    assert isinstance(problem.costs, MegatronCosts)
     profiled = problem.costs.profiled(problem.cluster)
     if profiled is not None and job.tp not in profiled:
         yield Violation("profiled", "plan", f"tp {job.tp}", "a row of the profile")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.evaluate import evaluate
 from ilp_planner.graph import StageGraph
-from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.search.confirm import ROOM, LastProblem
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import GroupSearch
+    from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 ARITHMETIC, PARTITION = "arithmetic", "partition dp"
@@ -213,7 +213,7 @@ def cut_graph(tables: CutTables) -> tuple[StageGraph, np.ndarray]:
     return graph, rank_of
 
 
-def solver_of(search: GroupSearch) -> Callable[[CutTables, float], CutSearch]:
+def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
     """Return what finds the best cut: the program of this space, or the solver asked for."""
     if search.solver in ("auto", "dp"):
         return lambda tables, cutoff: best_cut(tables, cutoff, search.goon)
@@ -235,7 +235,7 @@ def solver_of(search: GroupSearch) -> Callable[[CutTables, float], CutSearch]:
     return solve
 
 
-def last_of_variant(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastProblem | None:
     """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
     by one, which no stage graph says."""
     part = next((part for part in parts_of(search) if part.holds(plan)), None)
@@ -246,16 +246,16 @@ def last_of_variant(search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
         return None
     graph, _ = cut_graph(part.tables(variant))
     constant = part.ranks.constant
-    cutoff = evaluate_groups(search.problem, plan).iteration_time * (1 + ROOM) - constant
+    cutoff = evaluate(search.problem, plan).iteration_time * (1 + ROOM) - constant
     return LastProblem(graph=reduced(graph, cutoff).graph, constant=constant)
 
 
-def parts_of(search: GroupSearch) -> list[MegatronPart]:
+def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:
     """Return the parts of Megatron's space."""
-    return cast("list[MegatronPart]", [state.part for state in search.states])
+    return [state.part for state in search.states]
 
 
-def run_megatron(search: GroupSearch) -> Stop:
+def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     states = search.states
 
@@ -280,7 +280,7 @@ def run_megatron(search: GroupSearch) -> Stop:
     return Stop.GAP if search.gap_reached() else Stop.TIME
 
 
-def rank_megatron(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, ...]:
     """Return the `top` best plans that differ in more than cuts, the fastest first.
 
     Fewer where there is no time for others, but always the search's own plan.
@@ -292,7 +292,7 @@ def rank_megatron(search: GroupSearch, top: int) -> tuple[Ranked, ...]:
     first = Ranked(plan=search.plan, evaluation=search.evaluation, bound=search.bound)
     found = []
     for entry in engine.best:
-        evaluation = evaluate_groups(search.problem, entry.plan)
+        evaluation = evaluate(search.problem, entry.plan)
         bound = evaluation.iteration_time if ended else search.bound
         found.append(Ranked(plan=entry.plan, evaluation=evaluation, bound=bound))
     others = [entry for entry in found if entry.plan != search.plan]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import PlanCost
+    from ilp_planner.costs.base import PlanCost
     from ilp_planner.plan import GroupPlan
     from ilp_planner.spaces.megatron.ranks import RankCosts
 

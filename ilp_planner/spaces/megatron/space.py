@@ -2,96 +2,119 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ilp_planner.spaces.base import Space
+from ilp_planner.certificate import claimed_bound
+from ilp_planner.search.graph_certificate import at_most
+from ilp_planner.search.group_search import PartSearch
+from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.costs import MegatronCosts
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.parts import MegatronPart, megatron_parts
 from ilp_planner.spaces.megatron.rules import check_megatron
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.evaluate import Violation
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.plan import GroupPlan, Plan
+    from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.search.group_search import GroupSearch
-    from ilp_planner.search.parts import SpacePart
+    from ilp_planner.solvers.base import Limits, Progress
+
+MegatronSearchState = PartSearch[MegatronPart]
 
 
-class MegatronSpace(Space):
+@dataclass(frozen=True, repr=False)
+class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     """A part for every choice of degrees."""
 
-    def parts(self) -> list[SpacePart]:
-        """Return the parts of the space."""
-        assert isinstance(self.problem.costs, MegatronCosts)
-        return cast("list[SpacePart]", megatron_parts(self.problem, self.problem.costs))
+    name = "megatron"
 
-    def describe(self) -> str:
+    def parts(self, problem: Problem[MegatronCosts]) -> list[MegatronPart]:
+        """Return the parts of the space."""
+        return megatron_parts(problem, problem.costs)
+
+    def begin(
+        self,
+        problem: Problem[MegatronCosts],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
+    ) -> MegatronSearchState:
+        """Return the state of a search that begins."""
+        return PartSearch(problem, self.parts(problem), limits, solver, progress)
+
+    def describe(self, problem: Problem[MegatronCosts]) -> str:
         """Return which plans the proofs are about."""
         return (
-            f"{self.tried()} of the planner's settings, nodes ordered by type; recomputation none, "
-            "selective, full uniform 1 or full block; a rank's layers spread evenly over its "
-            "virtual stages, or, where layers differ, as many in each but the first and the last"
+            f"{self.tried(problem)} of the planner's settings, nodes ordered by type; recomputation none, "
+            "selective, full uniform 1 or full block; a rank's layers, the embedding and the "
+            "output layer with their neighbours, spread evenly over its virtual stages, or, where "
+            "layers differ, as many in each but the first and the last"
         )
 
-    def exclusions(self, plan: GroupPlan) -> Iterator[str]:
+    def exclusions(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Iterator[str]:
         """Degrees, settings, recomputations and layouts that are not tried."""
         from ilp_planner.spaces.megatron.membership import left_out
 
-        return left_out(self.problem, plan)
+        return left_out(problem, plan)
 
-    def check_kind(self, plan: GroupPlan) -> Iterator[Violation]:
+    def check_whole(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Iterator[Violation]:
         """The plan is one training job that Megatron-LM can run."""
-        return check_megatron(self.problem, plan)
+        broken = tuple(super().check_whole(problem, plan))
+        yield from broken or check_megatron(problem, plan)
 
     def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
         """Settings are this runtime's."""
         return iter(())
 
-    def search(self, search: GroupSearch) -> Stop:
+    def search(self, search: MegatronSearchState) -> Stop:
         """Work until proof, gap or time."""
         from ilp_planner.spaces.megatron.search import run_megatron
 
         return run_megatron(search)
 
-    def prove(self, search: GroupSearch, claims: list[float]) -> Iterator[float]:
+    def prove(
+        self, search: MegatronSearchState, records: Sequence[Mapping[str, Any]]
+    ) -> Iterator[float]:
         """Yield a bound of every part, as high as is claimed if that is true."""
         from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
 
         engine = MegatronSearch(parts_of(search), goon=lambda: True)
-        for number, claimed in enumerate(claims):
-            yield engine.prove(number, claimed)
+        for number, record in enumerate(records):
+            claimed = claimed_bound(record)
+            yield at_most(claimed, engine.prove(number, claimed))
 
-    def rank(self, search: GroupSearch, top: int) -> tuple[Ranked, ...]:
+    def rank(self, search: MegatronSearchState, top: int) -> tuple[Ranked, ...]:
         """Return the `top` best plans, the fastest first."""
         from ilp_planner.spaces.megatron.search import rank_megatron
 
         return rank_megatron(search, top)
 
-    def last_problem(self, search: GroupSearch, plan: GroupPlan) -> LastProblem | None:
+    def last_problem(self, search: MegatronSearchState, plan: Plan[Any]) -> LastProblem | None:
         """Return the cuts of the plan's variant up to the plan; None for stages chosen one by
         one."""
         from ilp_planner.spaces.megatron.search import last_of_variant
 
         return last_of_variant(search, plan)
 
-    def anneal(self, search: GroupSearch) -> bool:
+    def anneal(self, search: MegatronSearchState) -> bool:
         """Anneal over degrees, virtual stages and recomputation."""
         from ilp_planner.spaces.megatron.hunt import anneal_megatron
 
         anneal_megatron(search)
         return True
 
-    def hunt(self, search: GroupSearch) -> None:
+    def look(self, search: MegatronSearchState) -> None:
         """Look through the variants with the least bounds."""
         from ilp_planner.spaces.megatron.hunt import hunt_megatron
 
         hunt_megatron(search)
 
-    def explain(self) -> str:
+    def explain(self, search: MegatronSearchState) -> str:
         """Return one line for a problem that is proved infeasible."""
         from ilp_planner.spaces.megatron.least_memory import more
 
-        return super().explain() + more(self.problem)
+        return super().explain(search) + more(search.problem)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ilp_planner.costs.groups import GroupStageCost, OptionTables, PlanCost
+from ilp_planner.costs.base import PlanCost, StageCost
+from ilp_planner.costs.groups import OptionTables
 from ilp_planner.errors import PlanError, ProfileError
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import layer_names, total
@@ -148,7 +149,7 @@ def total_ms(terms: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MetisCosts:
-    """Metis's cost model for any groups of devices (`GroupCosts`).
+    """Metis's cost model for any groups of devices (`GroupTables`).
 
     max_tp: largest tensor-parallel degree; None for the largest profiled one.
     limits: device type -> bytes per device; what the cluster says when empty.
@@ -161,7 +162,7 @@ class MetisCosts:
     limits: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def layers(self) -> tuple[str, ...]:
+    def chain(self) -> tuple[str, ...]:
         """Names of the layers."""
         return layer_names(self.formulas.layers)
 
@@ -203,6 +204,15 @@ class MetisCosts:
         """Seconds per iteration that every plan with B micro-batches takes."""
         formulas = self.formulas
         return (formulas.profile.batch_generator + formulas.least_sync) * micro_batches / 1e3
+
+    @property
+    def largest_samples(self) -> int | None:
+        """Samples per replica that are profiled at most."""
+        return self.formulas.largest_samples
+
+    def crossing(self, start: int, stop: int) -> tuple[float, float] | None:
+        """Return nothing: Metis does not tell nodes apart."""
+        return None
 
     def with_limits(self, limits: Mapping[str, float]) -> MetisCosts:
         """Return the same costs with other limits.
@@ -260,7 +270,7 @@ class MetisCosts:
         ranks = rank_types(formulas, sequence)
         found = []
         for group, stage in zip(groups, plan.stages, strict=True):
-            demand = formulas.metis_demand(group, ranks, plan.micro_batch)
+            demand = formulas.metis_demand(group, ranks, plan.micro_batch_size)
             wanted = math.nan if demand is None else float(demand[stage.start, stage.stop])
             found.append((wanted * MIB, formulas.capacity(group, self.limits_mb) * MIB))
         return tuple(found)
@@ -275,7 +285,7 @@ class MetisCosts:
             for stage in plan.stages
         ]
 
-    def _stage_cost(self, group: MetisGroup, a: int, b: int) -> GroupStageCost:
+    def _stage_cost(self, group: MetisGroup, a: int, b: int) -> StageCost:
         table = self.formulas.compute(group)
         seconds = math.nan if table is None else float(table[a, b]) / 1e3
         held = [
@@ -283,7 +293,7 @@ class MetisCosts:
             for replica, samples in zip(group.replicas, group.samples, strict=True)
         ]
         memory = tuple(math.nan if t is None else float(t[a, b]) * MIB for t in held)
-        return GroupStageCost(
+        return StageCost(
             time=seconds,
             memory=memory,
             time_terms={"compute": seconds},

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.graph import StageGraph
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.spaces.metis.costs import rank_types
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class MetisGraph:
             )
             start, stop = int(self.graph.start[arc]), int(self.graph.stop[arc])
             stages.append(GroupStage(start=start, stop=stop, replicas=replicas))
-        return GroupPlan(
+        return Plan(
             model=self.model,
             global_batch=self.global_batch,
             micro_batches=self.graph.micro_batches,
@@ -81,7 +81,7 @@ def metis_graphs(
     *,
     global_batch: int,
     micro_batches: Sequence[int] | None = None,
-    memory_rule: str = "device",
+    summed: bool = False,
     model: str = "",
 ) -> Iterator[MetisGraph]:
     """Yield the whole space; graphs without a path from end to end are left out.
@@ -90,14 +90,12 @@ def metis_graphs(
     ----------
     cluster: whose device numbers plans name; nodes as in `costs.formulas.cluster`.
     micro_batches: numbers of micro-batches to try; every divisor of global_batch when None.
-    memory_rule: `device`, every device by itself, or `metis`, as Metis has it.
+    summed: memory is checked of every group in sum, as Metis does; else of every device.
 
     Raises
     ------
     ValueError: an unknown memory rule.
     """
-    if memory_rule not in ("device", "metis"):
-        raise ValueError(f"memory_rule must be 'device' or 'metis', found {memory_rule!r}")
     if micro_batches is None:
         micro_batches = [b for b in range(1, global_batch + 1) if global_batch % b == 0]
     for sequence in permutations(costs.formulas.cluster.device_types):
@@ -109,7 +107,7 @@ def metis_graphs(
                 ranks=rank_types(costs.formulas, sequence),
                 batches=batches,
                 batch=global_batch // batches,
-                memory_rule=memory_rule,
+                summed=summed,
             )
             graph = builder.graph()
             if graph is None:
@@ -175,7 +173,7 @@ class _Builder:
     ranks: tuple[str, ...]
     batches: int
     batch: int
-    memory_rule: str
+    summed: bool
 
     groups: dict[tuple[int, int, int], MetisGroup] = field(default_factory=dict, init=False)
     _shapes: dict[_Shape, tuple[MetisGroup, _Ranges] | None] = field(
@@ -291,7 +289,7 @@ class _Builder:
         time, sync = formulas.compute(group), formulas.sync(group)
         if time is None or (shape.ends and sync is None):
             return None
-        if self.memory_rule == "metis":
+        if self.summed:
             demand = formulas.metis_demand(group, self.ranks, self.batch)
             if demand is None:
                 return None

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from ilp_planner.graph import StageGraph
-    from ilp_planner.group_problem import GroupProblem
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
     from ilp_planner.search.parts import OpenGraph
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.enumeration import MetisGraph
@@ -70,16 +70,16 @@ class MetisPart(FixedGraph):
         return int(whole.first[choice]), int(whole.size[choice]), int(whole.tp[choice])
 
 
-def metis_parts(problem: GroupProblem, costs: MetisCosts) -> list[MetisPart]:
+def metis_parts(problem: Problem[MetisCosts], *, summed: bool) -> list[MetisPart]:
     """Return a part for every graph that has a plan."""
     return [
         MetisPart(whole)
         for whole in metis_graphs(
-            costs,
+            problem.costs,
             problem.cluster,
             global_batch=problem.global_batch,
             micro_batches=problem.micro_batches,
-            memory_rule=problem.memory_rule,
+            summed=summed,
             model=problem.model,
         )
     ]

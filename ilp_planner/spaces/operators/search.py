@@ -11,14 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
-from ilp_planner.coverage import describe_plans
-from ilp_planner.errors import PlannerError, SolverError, interruptible
-from ilp_planner.evaluate import Evaluation, evaluate
+from ilp_planner.errors import PlannerError, SolverError
+from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
-from ilp_planner.plan import Plan
-from ilp_planner.result import Result, Status, Stop
-from ilp_planner.search.confirm import ROOM, LastProblem
-from ilp_planner.search.state import OutOfTimeError, SearchState
+from ilp_planner.result import Status, Stop
+from ilp_planner.search.state import SearchState
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.units import format_bytes
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.bounds.part import Part
+    from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -40,16 +38,21 @@ LOCATE_LAST = 16.0
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
 
 
-class Search(SearchState[Plan, Evaluation]):
+class OperatorSearch(SearchState):
     """State of one solve."""
 
     rounding = CLAIM_ROUNDING
 
+    problem: Problem[OperatorTables]
+
     def __init__(
-        self, problem: Problem, limits: Limits, solver: str, progress: Progress | None
+        self,
+        problem: Problem[OperatorTables],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
     ) -> None:
-        super().__init__(limits, solver, progress, problem.notes)
-        self.problem = problem
+        super().__init__(problem, limits, solver, progress)
         self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
         self.first = self.backend
         self.parts: list[Part] = []
@@ -62,31 +65,22 @@ class Search(SearchState[Plan, Evaluation]):
             return 0.0
         return min(part.bound for part in self.parts)
 
-    # ---- the search -----------------------------------------------------------------------------
+    def proved_parts(self) -> Sequence[Part]:
+        """Return a part per size of micro-batch."""
+        return self.parts
 
-    def outcome(self) -> Result:
-        """Search, and put together what is known however the search ends."""
-        try:
-            with interruptible():
-                stop = self.run()
-                self.confirm()
-        except KeyboardInterrupt:
-            stop = Stop.USER
-        return self.result(stop)
+    # ---- the search -----------------------------------------------------------------------------
 
     def run(self) -> Stop:
         """Work until proof, gap or time."""
         from ilp_planner.bounds.part import Part
 
-        try:
-            for micro_batch in self.problem.micro_batches:
-                self.check_time()
-                part = Part(self.problem, micro_batch, self.limits.workers)
-                part.bound_by_work()
-                self.parts.append(part)
-            return self.work() if self.locate() else Stop.PROOF
-        except OutOfTimeError:
-            return Stop.TIME
+        for size in self.problem.micro_batch_sizes:
+            self.check_time()
+            part = Part(self.problem, size, self.limits.workers)
+            part.bound_by_work()
+            self.parts.append(part)
+        return self.work() if self.locate() else Stop.PROOF
 
     def work(self) -> Stop:
         """Look for plans a little above the bound, and prove that there are none below."""
@@ -227,33 +221,11 @@ class Search(SearchState[Plan, Evaluation]):
         if self.backend is self.first:
             super().confirm()
 
-    def last_problem(self, plan: Plan) -> LastProblem | None:
-        """Return what is open of the plan's part; what is not known exactly there can be learned.
-
-        The part keeps to stages of plans below the last cutoff. Where that leaves out the plan
-        itself, what the certificate says is solved anew.
-        """
-        from ilp_planner.bounds.paths import best_path
-        from ilp_planner.certificate import plan_graph
-
-        part = next(p for p in self.parts if p.micro_batch == plan.micro_batch)
-        graph = part.expand(self.objective * (1 + ROOM)).graph
-        path, value = best_path(graph)
-        if path and value <= self.objective * (1 + CLAIM_ROUNDING):
-            return LastProblem(graph=graph, learn=lambda p: part.refine(p, self.seconds_left))
-        certificate = {"parts": [part.record()]}
-        return LastProblem(graph=plan_graph(self.problem, certificate, plan), relaxed=True)
-
-    # ---- the outcome ----------------------------------------------------------------------------
-
-    def result(self, stop: Stop) -> Result:
-        """Put together what is known."""
-        if self.plan is None and self.bound >= NEVER and not self.nothing_fits():
-            self.reason = (
-                "nothing fits: in every pipeline some stage needs more than the limit of "
-                f"{format_bytes(self.problem.memory_limit)} (stages searched exactly)"
-            )
-        known = self.conclusion(stop, self.parts)
-        infeasible = known["status"] is Status.INFEASIBLE
-        reason = self.reason if infeasible else ""
-        return Result(**known, among=describe_plans(self.problem), reason=reason)
+    def explain(self) -> str:
+        """Say why there is no plan."""
+        if self.nothing_fits():
+            return self.reason
+        return (
+            "nothing fits: in every pipeline some stage needs more than the limit of "
+            f"{format_bytes(self.problem.memory_limit)} (stages searched exactly)"
+        )

@@ -9,12 +9,12 @@ from itertools import islice, pairwise
 import pytest
 
 from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.plan import describe_job, job_of_plan, plan_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica, Stage, Strategy
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
+from ilp_planner.solve import solve
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.gpt import Gpt
@@ -34,7 +34,7 @@ COMMAND = "`ilp-plan solve --runtime megatron --model small --cluster small --gl
 
 def groups(stages, *, batches=4, batch=8):
     """Return a plan of (start, stop, replicas of devices, samples of each)."""
-    return GroupPlan(
+    return Plan(
         model="small",
         global_batch=batch,
         micro_batches=batches,
@@ -62,11 +62,11 @@ def operators(cuts, *, tp=2, dp=1, micro_batch=2, change=lambda s, i, name: {}):
             Strategy(**{"tp": tp, "dp": dp, **change(s, i, names[i])}) for i in range(start, stop)
         )
         stages.append(
-            Stage(
+            OperatorStage(
                 start=start,
                 stop=stop,
                 first_device=s * tp * dp,
-                devices=tp * dp,
+                device_count=tp * dp,
                 strategies=strategies,
             )
         )
@@ -82,7 +82,7 @@ def test_plans_of_the_space_survive():
     model = small_model(layers=3)
     count = 0
     for plan in every_plan(problem):
-        if evaluate_groups(problem, plan).legal:
+        if evaluate(problem, plan).legal:
             count += 1
             job = job_of_plan(plan, model, CLUSTER)
             assert plan_of_job(job, CLUSTER, model="small") == plan
@@ -227,7 +227,7 @@ def test_unequal_stages_and_nodes_are_refused():
 def test_the_nearest_plan_is_the_same_where_only_shares_differ():
     """Of a solved plan with uneven shares, the even ones."""
     problem = small_problem(CLUSTER, batch=8, max_stages=1, max_tp=1)
-    plan = solve_groups(problem).plan
+    plan = solve(problem).plan
     uneven = dataclasses.replace(
         plan,
         stages=tuple(
@@ -277,7 +277,7 @@ def test_legal_plans_keep_every_rule_of_the_arguments(changes):
     """What the planner calls legal, the rules of the launch line do too; the line reads back."""
     problem = small_problem(CLUSTER, batch=4, **changes)
     model = small_model(**{key: value for key, value in changes.items() if key != "max_cp"})
-    legal = (plan for plan in every_plan(problem) if evaluate_groups(problem, plan).legal)
+    legal = (plan for plan in every_plan(problem) if evaluate(problem, plan).legal)
     count = 0
     for plan in islice(legal, 0, None, 4):
         job = job_of_plan(plan, model, CLUSTER)

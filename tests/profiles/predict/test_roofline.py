@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.profiles.predict.features import (
-    QUANTITIES,
-    TERMS,
-    Quantity,
-    distinct_terms,
-    terms,
-)
+from ilp_planner.profiles.predict.features import QUANTITIES, TERMS, Quantity, distinct_terms, terms
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
 from ilp_planner.profiles.predict.residual import residual_at, solve_residuals
 from ilp_planner.profiles.predict.roofline import fit_prior

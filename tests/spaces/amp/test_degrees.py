@@ -131,7 +131,7 @@ def test_no_partition_beats_the_best_one(data: st.DataObject) -> None:
         assert plan is not None
         every = [
             costs.terms(cluster, degrees, partition, batch).total
-            for partition in partitions(len(costs.layers), degrees.pp)
+            for partition in partitions(len(costs.chain), degrees.pp)
         ]
         assert plan.cost == pytest.approx(min(every), rel=1e-12)
         assert plan.bound <= min(every) * (1 + 1e-12)
@@ -144,7 +144,7 @@ def test_every_route_counts(data: st.DataObject) -> None:
     cluster = data.draw(clusters())
     costs = AmpCosts(profile=data.draw(profiles(cluster)))
     devices = cluster.device_count
-    if devices > len(costs.layers):
+    if devices > len(costs.chain):
         return
     degrees = AmpDegrees(1, 1, devices, 1)
     tables, routes = costs.tables(cluster, degrees, 4), default_routes(costs, cluster, degrees)
@@ -165,7 +165,7 @@ def test_backends_agree_on_the_stage_graph(data: st.DataObject) -> None:
     devices = cluster.device_count
     pp = data.draw(st.sampled_from([p for p in (1, 2, 4) if devices % p == 0]))
     dp = devices // pp
-    if batch % dp or pp > len(costs.layers):
+    if batch % dp or pp > len(costs.chain):
         return
     degrees = AmpDegrees(1, dp, pp, 1)
     best = best_partition(costs, cluster, degrees, batch)

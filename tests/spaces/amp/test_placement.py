@@ -41,7 +41,7 @@ def least_by_trying(costs: AmpCosts, cluster: ClusterSpec, batch: int) -> float:
         costs.terms(cluster, degrees, partition, batch, nodes).total
         for degrees in amp_space(costs, cluster, batch).degrees
         for nodes in every_placement(cluster, degrees)
-        for partition in partitions(len(costs.layers), degrees.pp)
+        for partition in partitions(len(costs.chain), degrees.pp)
     )
 
 

@@ -10,11 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
-from ilp_planner.spaces.groups.options import (
-    MOST_MIXED,
-    mixed_options,
-    single_type_options,
-)
+from ilp_planner.spaces.groups.options import MOST_MIXED, mixed_options, single_type_options
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 DEGREES = st.lists(st.sets(st.sampled_from([1, 2, 3, 4])), min_size=3, max_size=3)

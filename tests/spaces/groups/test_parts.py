@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.costs.groups import GroupOption
-from ilp_planner.group_evaluate import evaluate_groups
-from ilp_planner.group_problem import GroupProblem
+from ilp_planner.evaluate import evaluate
+from ilp_planner.problem import Problem
 from ilp_planner.result import Status
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
@@ -26,16 +26,16 @@ SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=30)
 
 
-def solved(problem: GroupProblem, best: float, **options: str) -> None:
+def solved(problem: Problem, best: float, **options: str) -> None:
     """Solve, and compare with the least seconds of all plans."""
-    result = solve_groups(problem, **options)
+    result = solve(problem, **options)
     assert result.bound <= best * (1 + 1e-9)
     if np.isinf(best):
         assert result.status is Status.INFEASIBLE
         assert result.plan is None
         return
     assert result.plan is not None
-    assert evaluate_groups(problem, result.plan).legal
+    assert evaluate(problem, result.plan).legal
     assert result.objective == pytest.approx(best, rel=1e-6)
     assert result.gap <= 1e-6
     assert result.status is Status.OPTIMAL
@@ -72,7 +72,7 @@ def test_the_optimum_under_another_cost_model(seed: int) -> None:
     memory = [1000.0, 9.0, 6.0][seed % 3]
     costs = synthetic_costs(counts, 2 + seed % 3, memory=memory, least_sync=-8.0, seed=seed)
     cluster = metis_cluster_spec(costs.formulas.cluster)
-    problem = GroupProblem(
+    problem = Problem(
         model="made-up",
         cluster=cluster,
         costs=costs,
@@ -140,7 +140,7 @@ def test_more_memory_never_hurts(seed: int) -> None:
         limits = {name: factor * limit for name, limit in problem.memory_limits.items()}
         costs = type(problem.costs)(problem.costs.profile, limits, rates=problem.costs.rates)
         more = dataclasses.replace(problem, costs=costs, memory_limits=limits)
-        found.append(solve_groups(more).objective)
+        found.append(solve(more).objective)
     assert found == sorted(found, reverse=True)
 
 
@@ -174,4 +174,4 @@ def test_nothing_is_profiled() -> None:
     opened = part.graph(np.inf, None)
     assert opened.graph.arcs == 0
     assert part.outline(np.inf).graph.arcs == 0
-    assert solve_groups(dataclasses.replace(problem, max_tp=0)).status is Status.INFEASIBLE
+    assert solve(dataclasses.replace(problem, max_tp=0)).status is Status.INFEASIBLE

@@ -21,7 +21,7 @@ from tests.costs.mixed_instances import cluster_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.group_problem import GroupProblem
+    from ilp_planner.problem import Problem
     from ilp_planner.spaces.groups.place import Seats
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -29,13 +29,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 FEW = settings(max_examples=40)
 
 
-def drawn(seed: int, **options) -> tuple[GroupProblem, int, list[GroupChoice]]:
+def drawn(seed: int, **options) -> tuple[Problem, int, list[GroupChoice]]:
     """Draw stages for a tiny problem that its devices suffice for; [] where they do not."""
     random = np.random.default_rng(seed)
     problem = random_problem(seed, **options)
     batches = int(random.choice(problem.micro_batches))
     ways = group_ways(problem, batches)
-    layers = len(problem.costs.layers)
+    layers = len(problem.costs.chain)
     stages = int(random.integers(1, layers + 1))
     cuts = sorted(random.choice(np.arange(1, layers), stages - 1, replace=False).tolist())
     ends = [0, *cuts, layers]
@@ -65,7 +65,7 @@ def check(cluster: ClusterSpec, choices: Sequence[GroupChoice], seats: Seats) ->
     assert all(n <= size[v] for v, n in taken.items())
 
 
-def cost(problem: GroupProblem, batches: int, choices, seats: Seats) -> float:
+def cost(problem: Problem, batches: int, choices, seats: Seats) -> float:
     plan = seated(problem, batches, choices, seats)
     return problem.costs.plan_cost(plan, problem.cluster).iteration_time
 

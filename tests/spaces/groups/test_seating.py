@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.spaces.groups.seating import Seating
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
@@ -76,7 +76,7 @@ def test_a_seated_path_is_a_legal_plan(seed, links):
             continue
         plan = part.seat(opened.choice[list(found.path)].tolist())
         assert plan is not None
-        evaluation = evaluate_groups(problem, plan)
+        evaluation = evaluate(problem, plan)
         assert evaluation.legal
         best = search_resource_paths(opened.graph, opened.context)
         assert best.value <= evaluation.iteration_time * (1 + 1e-9)

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ilp_planner.spaces.registry import space_of
 
+from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
-from ilp_planner.group_evaluate import evaluate_groups
+from ilp_planner.evaluate import evaluate
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.profiles.link_times import SEND, link_times
 from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.result import Status, Stop
-from ilp_planner.search.graph_certificate import check_group_certificate
-from ilp_planner.search.group_solve import solve_groups
+from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.partition import best_cut
 from ilp_planner.spaces.megatron.parts import megatron_parts
-from ilp_planner.spaces.registry import space_of
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.gpt import Gpt
@@ -50,19 +50,19 @@ def optimum(problem):
     times = [
         evaluation.iteration_time
         for plan in every_plan(problem)
-        if (evaluation := evaluate_groups(problem, plan)).legal
+        if (evaluation := evaluate(problem, plan)).legal
     ]
     return min(times, default=math.inf)
 
 
 def assert_optimal(problem):
-    found, best = solve_groups(problem), optimum(problem)
+    found, best = solve(problem), optimum(problem)
     if math.isinf(best):
         assert found.status is Status.INFEASIBLE
         return
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(best, rel=1e-9)
-    assert evaluate_groups(problem, found.plan).legal
+    assert evaluate(problem, found.plan).legal
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_bounds_are_below_what_variants_take(options):
                 assert part.bound(variant) <= value * (1 + 1e-12)
                 assert least <= value * (1 + 1e-12)
                 plan = part.group_plan(variant, cut.ends)
-                evaluation = evaluate_groups(problem, plan)
+                evaluation = evaluate(problem, plan)
                 assert evaluation.legal
                 assert evaluation.iteration_time == pytest.approx(value, rel=1e-9)
     assert tried > 50
@@ -171,15 +171,15 @@ def test_bounds_are_below_what_variants_take(options):
 
 def test_no_plan_is_faster_than_the_bound():
     problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
-    bound = solve_groups(problem).bound
+    bound = solve(problem).bound
     for plan in islice(every_plan(problem), 0, None, 7):
-        evaluation = evaluate_groups(problem, plan)
+        evaluation = evaluate(problem, plan)
         assert not evaluation.legal or evaluation.iteration_time >= bound * (1 - 1e-12)
 
 
 def test_more_memory_is_never_worse():
     times = [
-        solve_groups(small_problem(batch=4, memory_limit=limit * GIB, **WIDE)).objective
+        solve(small_problem(batch=4, memory_limit=limit * GIB, **WIDE)).objective
         for limit in (2.0, 2.3, 2.6, 4.0)
     ]
     assert times == sorted(times, reverse=True)
@@ -189,24 +189,24 @@ def test_more_memory_is_never_worse():
 @pytest.mark.parametrize("solver", ["cp-sat", "milp"])
 def test_other_solvers_find_the_same(solver):
     problem = small_problem(small_cluster(2, 1), batch=4, memory_limit=2.6 * GIB, **WIDE)
-    mine, other = solve_groups(problem), solve_groups(problem, solver=solver)
+    mine, other = solve(problem), solve(problem, solver=solver)
     assert other.objective == pytest.approx(mine.objective, rel=1e-6)
 
 
 def test_certificates_are_derived_again_and_false_ones_refuted():
     problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
-    found = solve_groups(problem)
-    check = check_group_certificate(problem, found.certificate)
+    found = solve(problem)
+    check = check_certificate(problem, found.certificate)
     assert check.holds
     assert check.bound == pytest.approx(found.objective)
     best = min(found.certificate["parts"], key=lambda part: part["bound_s"] or math.inf)
     best["bound_s"] *= 1.01
-    assert not check_group_certificate(problem, found.certificate).holds
+    assert not check_certificate(problem, found.certificate).holds
 
 
 def test_a_stop_at_once_keeps_a_bound():
     problem = small_problem(batch=4, **WIDE)
-    stopped, best = solve_groups(problem, limits=Limits(seconds=0)), solve_groups(problem)
+    stopped, best = solve(problem, limits=Limits(seconds=0)), solve(problem)
     assert stopped.stopped_by is Stop.TIME
     assert stopped.bound <= best.objective
     assert best.stopped_by is Stop.PROOF
@@ -214,7 +214,7 @@ def test_a_stop_at_once_keeps_a_bound():
 
 def test_the_best_plans_differ_and_are_in_order():
     problem = small_problem(batch=4, memory_limit=2.6 * GIB, **WIDE)
-    found = solve_groups(problem, top=5)
+    found = solve(problem, top=5)
     times = [entry.evaluation.iteration_time for entry in found.ranking]
     assert len(times) == 5
     assert times == sorted(times)
@@ -251,10 +251,10 @@ def test_measured_times_of_layers_are_used(degrees):
         )
 
     assert_optimal(problem(1.0))
-    found = solve_groups(problem(1000.0))
+    found = solve(problem(1000.0))
     assert found.plan.stages[0].tp in degrees
     assert found.evaluation.cost.stages[0].time_terms["messages within layers"] == 0
-    assert found.objective > 100 * solve_groups(problem(1.0)).objective
+    assert found.objective > 100 * solve(problem(1.0)).objective
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_measured_layers_may_differ(seed, cluster):
     )
     problem = build_megatron_problem(cluster, model, global_batch=4, profile=profile)
     assert_optimal(problem)
-    found = solve_groups(problem)
-    assert check_group_certificate(problem, found.certificate).holds
+    found = solve(problem)
+    assert check_certificate(problem, found.certificate).holds
 
 
 def measured_links(rng):
@@ -309,8 +309,8 @@ def test_too_little_memory_is_told_with_what_would_do(options):
     found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
     assert found is not None, text
     limit = float(found[1]) * GIB
-    assert solve_groups(small_problem(batch=4, memory_limit=limit, **options)).plan is not None
-    assert solve_groups(small_problem(batch=4, memory_limit=0.9 * limit, **options)).plan is None
+    assert solve(small_problem(batch=4, memory_limit=limit, **options)).plan is not None
+    assert solve(small_problem(batch=4, memory_limit=0.9 * limit, **options)).plan is None
 
 
 def test_profiles_of_other_models_are_refused():
@@ -334,7 +334,7 @@ def first_plan(problem, wanted):
 
 
 def broken(problem, plan):
-    return {violation.rule for violation in evaluate_groups(problem, plan).violations}
+    return {violation.rule for violation in evaluate(problem, plan).violations}
 
 
 def test_interleaving_needs_whole_groups_of_micro_batches():
@@ -391,7 +391,7 @@ def test_ranks_fill_nodes_in_order():
             dataclasses.replace(plan.stages[1], replicas=first),
         ),
     )
-    assert evaluate_groups(problem, hosts).legal  # other hosts first
+    assert evaluate(problem, hosts).legal  # other hosts first
     crossed = dataclasses.replace(
         plan,
         stages=tuple(
@@ -437,6 +437,6 @@ def test_a_gpt_is_planned_like_the_decoder_it_is():
     gpt = Gpt(layers=4, hidden=256, heads=4, sequence=512, vocab=2000)
     model = ModelSpec(name="small", precision="bf16", architecture=gpt)
     cluster = small_cluster()
-    mine = solve_groups(build_megatron_problem(cluster, model, global_batch=8))
+    mine = solve(build_megatron_problem(cluster, model, global_batch=8))
     decoder = small_problem(cluster, ffn=1024)
-    assert solve_groups(decoder).objective == pytest.approx(mine.objective)
+    assert solve(decoder).objective == pytest.approx(mine.objective)

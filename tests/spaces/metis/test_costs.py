@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.errors import PlanError, ProfileError, UsageError
-from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.profiles.metis_files import read_metis_profile
 from ilp_planner.spaces.metis.costs import metis_cost_ms, rank_types
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup, powers, running_sums
@@ -165,9 +165,7 @@ def test_names_of_the_cluster_and_of_the_profile_may_differ():
 
 
 def plan_of(stages, batches=4, global_batch=16):
-    return GroupPlan(
-        model="m", global_batch=global_batch, micro_batches=batches, stages=tuple(stages)
-    )
+    return Plan(model="m", global_batch=global_batch, micro_batches=batches, stages=tuple(stages))
 
 
 def test_a_missing_row_is_named_and_not_priced():

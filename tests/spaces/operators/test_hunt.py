@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import SolverError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.heuristic import find_plan, plan_and_bound
 from ilp_planner.result import Outcome, Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS
 from ilp_planner.spaces.operators import hunt as heuristic
-from ilp_planner.spaces.operators.hunt import find_plan, plan_and_bound
 from tests.test_solve import check_consistent, fixed_problem, tight_problem
 from tests.tiny import least_time, problems
 

@@ -1,0 +1,91 @@
+"""The protocol between cost models of operators and everything that optimises a plan of them.
+
+A stage of operators i .. j-1 on g devices, with k stages after it, takes
+
+    time   = enter(i) + sum(compute) + sum(recompute of flagged) + sum(reshard) + leave(j-1)
+    memory = state_factor * W + in_flight(k) * live + peak + reserved
+    live   = input(i) + sum(activations) - sum(saved by pairs of flagged neighbours)
+    peak   = the largest run of flagged pairs between checkpoints
+    reserved = max(max forward_reserved + max backward_reserved, weight_floor * W), last operator
+    excluded
+
+with W the bytes of weights on a device. A cost model says what each term is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ilp_planner.costs.base import Costs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Option(NamedTuple):
+    """One way to spread an operator over the devices of its stage."""
+
+    tp: int
+    dp: int
+    split: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageTables:
+    """What the optimiser reads for one micro-batch size and one device-group size.
+
+    n operators of the chain fall into U kinds with identical rows; O options per operator; P kinds
+    of
+    neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that is
+    not
+    profiled for a kind has allowed False and zero elsewhere.
+    """
+
+    devices: int
+    micro_batch: int
+    options: tuple[Option, ...]
+    degree: NDArray[np.int64]  # [O] index of the option's tp among the distinct ones
+    kind: NDArray[np.int64]  # [n]
+    pair: NDArray[np.int64]  # [n] kind of the pair (i-1, i); 0 for i = 0
+    allowed: NDArray[np.bool_]  # [U, O]
+    compute: NDArray[
+        np.float64
+    ]  # [U, O] forward + backward (+ work shared by all micro-batches / B)
+    recompute: NDArray[np.float64]  # [U, O]
+    activations: NDArray[np.float64]  # [U, O]
+    weights: NDArray[np.float64]  # [U, O]
+    input: NDArray[
+        np.float64
+    ]  # [U, O] bytes a stage beginning here keeps per micro-batch in flight
+    forward_reserved: NDArray[np.float64]  # [U, O]
+    backward_reserved: NDArray[np.float64]  # [U, O]
+    enter: NDArray[np.float64]  # [2, U, O] receiving inside a node / from another one
+    leave: NDArray[
+        np.float64
+    ]  # [2, U, O, T] sending, by the tensor degree of the stage's first operator
+    reshard: NDArray[
+        np.float64
+    ]  # [P, O, O] between neighbours with different layouts; inf if impossible
+    saves: NDArray[np.bool_]  # [n] flagged i and i+1: the output of i is dropped
+    closes: NDArray[np.bool_]  # [n] flagged i and i+1: the recompute run ends after i
+    shared: NDArray[
+        np.bool_
+    ]  # [n] i keeps nothing of its own; a run open here at a stage's end is dropped
+    state_factor: float
+    weight_floor: bool
+
+
+class OperatorTables(Costs, Protocol):
+    """Prices stages of operators of one model on one cluster with one profile."""
+
+    def micro_batch_sizes(self) -> tuple[int, ...]:
+        """Sizes that the profile allows for the pipeline, ascending."""
+
+    def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
+        """Return what the optimiser reads, or None when no option is profiled."""
+
+    def in_flight(self, behind: int, micro_batches: int) -> int:
+        """Micro-batches whose activations a stage with `behind` stages after it holds at its
+        peak."""

@@ -1,0 +1,184 @@
+"""Heuristics: first their plan, then what the portfolio proves beside it.
+
+A heuristic works on the same parts and stage graphs as every other solver, but proves nothing: with
+the rest of the time `auto` runs, for its bound only. Its plan is not taken for the heuristic's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import SolverError, UsageError, interruptible
+from ilp_planner.numerics import CLAIM_ROUNDING, PROVED
+from ilp_planner.result import Result, Status, Stop, relative_gap
+from ilp_planner.search.state import OutOfTimeError, SearchState
+from ilp_planner.units import format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
+    from ilp_planner.solvers.base import Limits, Progress
+
+PORTFOLIO = "auto"
+SHARE = 0.5  # of the time, at most, for the plan
+
+
+def solve_by_heuristic(
+    problem: Problem[Any],
+    limits: Limits,
+    solver: str,
+    progress: Progress | None,
+    top: int,
+    prove: Callable[..., Result],
+) -> Result:
+    """Return a heuristic's plan, with the portfolio's bound.
+
+    Parameters
+    ----------
+    prove: `solve`.
+
+    Raises
+    ------
+    UsageError: more than one plan is asked for: a heuristic cannot tell which ones are the best.
+    """
+    if top > 1:
+        raise UsageError(
+            f"top: found {top} with `solver={solver}`, a heuristic, expected `solver=auto`, as "
+            "the order of the best plans takes a proof"
+        )
+
+    def find(limits: Limits, progress: Progress | None) -> Result:
+        return find_plan(problem, limits, solver, progress)
+
+    def bound(limits: Limits, progress: Progress | None) -> Result:
+        return prove(problem, limits=limits, solver=PORTFOLIO, progress=progress)
+
+    return plan_and_bound(find, bound, limits, progress)
+
+
+def find_plan(
+    problem: Problem[Any], limits: Limits, solver: str, progress: Progress | None = None
+) -> Result:
+    """Return a heuristic's plan alone; its bound is what was met on the way."""
+    search: SearchState = problem.space.begin(problem, limits, solver, progress)
+    try:
+        with interruptible():
+            stop = problem.space.hunt(search)
+    except OutOfTimeError:
+        stop = Stop.TIME
+    except KeyboardInterrupt:
+        stop = Stop.USER
+    return search.result(stop)
+
+
+# ---- a plan and a bound -------------------------------------------------------------------------
+
+
+def plan_and_bound(
+    find: Callable[[Limits, Progress | None], Result],
+    prove: Callable[[Limits, Progress | None], Result],
+    limits: Limits,
+    progress: Progress | None = None,
+) -> Result:
+    """Find a plan, prove a bound with the time that is left, and put them together.
+
+    Raises
+    ------
+    SolverError: the plan is faster than the bound.
+    """
+    started = time.monotonic()
+    found = find(dataclasses.replace(limits, seconds=SHARE * limits.seconds), progress)
+    if found.stopped_by is Stop.USER or found.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return dataclasses.replace(found, notes=(*found.notes, _whose(found, limits)))
+    watch = _Watch(found.objective, found.bound, limits.gap, progress)
+    left = max(0.0, limits.seconds - (time.monotonic() - started))
+    proved = prove(dataclasses.replace(limits, seconds=left, gap=0.0), watch)
+    wall = time.monotonic() - started
+    together = _together(found, proved, watch)
+    whose = f"{_whose(found, limits)}; bound by {proved.solver} after {format_seconds(wall)}"
+    notes = (*found.notes, whose, *_remarks(found, proved, together.status))
+    return dataclasses.replace(together, wall=wall, notes=notes)
+
+
+class _Watch:
+    """Shows the heuristic's plan beside the portfolio's bound, and ends the portfolio where that is
+    near enough."""
+
+    def __init__(
+        self, objective: float, bound: float, gap: float, progress: Progress | None
+    ) -> None:
+        self.objective, self.known, self.progress = objective, bound, progress
+        self.gap = max(gap, PROVED)
+        self.enough = False
+
+    def __call__(self, objective: float, bound: float) -> None:
+        """Take what the portfolio knows: seconds."""
+        bound = max(bound, self.known)
+        if self.progress is not None:
+            self.progress(self.objective, min(bound, self.objective))
+        if relative_gap(self.objective, bound) <= self.gap:
+            self.enough = True
+            raise KeyboardInterrupt  # what `Progress` ends a search with
+
+
+def _together(found: Result, proved: Result, watch: _Watch) -> Result:
+    """Return the heuristic's plan with the better bound of the two, and its certificate."""
+    better = proved if proved.bound >= found.bound else found
+    if better.bound > found.objective * (1 + CLAIM_ROUNDING):
+        raise SolverError(
+            f"{found.solver}: a plan of {found.objective!r} s is below the bound of"
+            f" {better.bound!r} s that {better.solver} proved"
+        )
+    bound = min(better.bound, found.objective)
+    optimal = relative_gap(found.objective, bound) <= PROVED
+    status, stop = found.status, proved.stopped_by
+    if math.isinf(found.objective):
+        status = better.status if better.status is Status.INFEASIBLE else Status.UNKNOWN
+    elif optimal:
+        status, stop, bound = Status.OPTIMAL, Stop.PROOF, found.objective
+    elif watch.enough:
+        stop = Stop.GAP
+    if stop is Stop.PROOF and status not in (Status.OPTIMAL, Status.INFEASIBLE):
+        # The bound is the optimum, the plan is not: all that the heuristic had, or had time for.
+        stop = Stop.TIME if found.stopped_by is Stop.TIME else Stop.HEURISTIC
+    certificate = dict(better.certificate)
+    if certificate:
+        certificate["bound_s"] = bound if math.isfinite(bound) else None
+    return dataclasses.replace(
+        found,
+        status=status,
+        stopped_by=stop,
+        bound=bound,
+        bound_source=better.bound_source,
+        certificate=certificate,
+        confirmed_by=better.confirmed_by if optimal else "",
+        reason=better.reason if status is Status.INFEASIBLE else "",
+    )
+
+
+def _whose(found: Result, limits: Limits) -> str:
+    """Say what is the heuristic's."""
+    plan = "plan" if math.isfinite(found.objective) else "no plan"
+    wall = format_seconds(found.wall)
+    starts = "1 start" if limits.starts == 1 else f"{limits.starts} starts"
+    return f"{found.solver}: a heuristic from {starts}, {plan} after {wall}"
+
+
+def _remarks(found: Result, proved: Result, status: Status) -> list[str]:
+    """Say whose plan is faster, and what the portfolio remarks."""
+    remarks = []
+    if math.isinf(found.objective) and math.isfinite(proved.objective):
+        remarks.append(f"{proved.solver} found a plan of {format_seconds(proved.objective)}")
+    elif status is not Status.OPTIMAL and proved.objective < found.objective * (1 - PROVED):
+        less = format_percent(1 - proved.objective / found.objective)
+        remarks.append(
+            f"{proved.solver} found a plan that takes {less} less:"
+            f" {format_seconds(proved.objective)}; solver {proved.solver} saves it"
+        )
+    remarks += [note for note in proved.notes if note not in found.notes]
+    return remarks

@@ -1,0 +1,106 @@
+"""From a model, a cluster of equal devices and a profile of operators to a problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.costs import COST_MODELS
+from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.problem import Problem
+from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.profiles.table import Profile
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
+
+
+def build_problem(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    profile: Profile,
+    *,
+    cost_model: str = "native",
+    global_batch: int,
+    micro_batches: Sequence[int] = (),
+    memory_limit: float | None = None,
+    max_stages: int | None = None,
+) -> Problem[OperatorTables]:
+    """Check the inputs against each other and freeze them.
+
+    Parameters
+    ----------
+    micro_batches: sizes to try; empty: all that the profile holds.
+    memory_limit: bytes per device; None: all of the device's memory.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    """
+    if cost_model not in COST_MODELS:
+        raise UsageError(
+            f"cost_model: expected one of {', '.join(COST_MODELS)}, found {cost_model!r}"
+        )
+    if global_batch < 1:
+        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
+    limit = float(cluster.device.memory if memory_limit is None else memory_limit)
+    if not limit > 0:
+        raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
+    stages = cluster.device_count if max_stages is None else max_stages
+    if stages < 1:
+        raise UsageError(f"max_stages: must be at least 1, found {stages}")
+    missing = [op for op in dict.fromkeys(model.operators) if op not in _profiled(profile)]
+    if missing:
+        raise ProfileError(
+            f"{profile.source}: operator {missing[0]!r} of {model.name} has no row "
+            f"({len(missing)} operators without any)"
+        )
+    costs = COST_MODELS[cost_model](model.operators, model.family, profile)
+    notes = list(profile.notes)
+    known = costs.micro_batch_sizes()
+    wanted = tuple(dict.fromkeys(micro_batches)) or known
+    if any(m < 1 for m in wanted):
+        raise SpecError(f"micro-batch size: must be at least 1, found {min(wanted)}")
+    unknown = [m for m in wanted if m not in known]
+    if unknown:
+        notes.append(
+            f"micro-batch {', '.join(map(str, unknown))}: not in the profile "
+            f"(it has {', '.join(map(str, known))}), left out"
+        )
+    profiled = [m for m in wanted if m in known]
+    if not profiled:
+        raise ProfileError(
+            f"{profile.source}: no rows for micro-batch {', '.join(map(str, wanted))}, "
+            f"expected one of {', '.join(map(str, known))}"
+        )
+    usable = tuple(sorted(m for m in profiled if global_batch % m == 0))
+    if not usable:
+        nearest = profiled[0] * max(1, round(global_batch / profiled[0]))
+        raise SpecError(
+            f"global batch size: {global_batch} is not divisible by micro-batch "
+            f"{', '.join(map(str, profiled))}; {nearest} would be"
+        )
+    if len(usable) < len(profiled):
+        left = [str(m) for m in profiled if m not in usable]
+        notes.append(f"micro-batch {', '.join(left)}: does not divide {global_batch}, left out")
+    sizes = tuple(g for g in GROUP_SIZES if g <= cluster.devices_per_node)
+    return Problem(
+        model=model.name,
+        cluster=cluster,
+        space=OperatorSpace(group_sizes=sizes),
+        costs=costs,
+        global_batch=global_batch,
+        micro_batches=tuple(sorted(global_batch // size for size in usable)),
+        memory_limits={cluster.type_names[0]: limit},
+        max_stages=min(stages, cluster.device_count, len(model.operators)),
+        max_tp=max(sizes),
+        profile_source=profile.source,
+        notes=tuple(notes),
+    )
+
+
+def _profiled(profile: Profile) -> set[str]:
+    return {key.operator for key in profile.rows}

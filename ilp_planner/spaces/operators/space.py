@@ -1,0 +1,170 @@
+"""Plans of operators on equal devices: every node alike, stages on devices in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.costs.operators import OperatorTables
+from ilp_planner.coverage import check_tried
+from ilp_planner.evaluate import Violation
+from ilp_planner.plan import is_of_operators
+from ilp_planner.solvers import registry
+from ilp_planner.spaces.base import Space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ilp_planner.costs.base import PlanCost
+    from ilp_planner.plan import OperatorPlan, Plan
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Ranked, Stop
+    from ilp_planner.search.confirm import LastProblem
+    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.spaces.operators.search import OperatorSearch
+
+GROUP_SIZES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
+    """A part for every size of micro-batch.
+
+    group_sizes: devices that one stage may have; a stage never straddles a node.
+    """
+
+    name = "operators"
+    unit = "operator"
+    part_key = "micro_batch"
+    ranks = False
+
+    group_sizes: tuple[int, ...] = GROUP_SIZES
+
+    def stage_sizes(self, problem: Problem[OperatorTables]) -> tuple[int, ...]:
+        """Return the numbers of devices that one stage may have, ascending."""
+        return self.group_sizes
+
+    def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
+        """Return the sizes of micro-batches that are tried."""
+        return list(problem.micro_batch_sizes)
+
+    # ---- which plans its proofs are about -------------------------------------------------------
+
+    def describe(self, problem: Problem[OperatorTables]) -> str:
+        """Return which plans the proofs are about."""
+        sizes = ", ".join(map(str, problem.micro_batch_sizes))
+        groups = ", ".join(map(str, self.group_sizes))
+        return (
+            f"plans with micro-batch {sizes}, on at most {problem.max_stages} stages of {groups} "
+            "devices inside a node, every device used in order"
+        )
+
+    def outside(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> str | None:
+        """Return why a legal plan is none that proofs are about: its micro-batch alone."""
+        return check_tried("micro-batch", plan.micro_batch_size, problem.micro_batch_sizes)
+
+    def exclusions(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> Iterator[str]:
+        """Every legal plan with a micro-batch that is tried is in a part."""
+        return iter(())
+
+    # ---- its rules ------------------------------------------------------------------------------
+
+    def check_whole(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> Iterator[Violation]:
+        """Stages are of operators, on the devices in order; the profile knows the micro-batch."""
+        if not is_of_operators(plan) or plan.settings is not None or plan.virtual > 1:
+            limit = "stages of operators, without settings of a runtime"
+            yield Violation("stages", "plan", "others", limit)
+            return
+        profiled = problem.costs.micro_batch_sizes()
+        if plan.micro_batch_size not in profiled:
+            limit = f"one of {', '.join(map(str, profiled))}"
+            yield Violation("micro-batch", "plan", str(plan.micro_batch_size), limit)
+        position = 0
+        for s, stage in enumerate(plan.stages):
+            if stage.first_device != position:
+                have = f"first device {stage.first_device}"
+                yield Violation("devices in order", f"stage {s}", have, str(position))
+            position = stage.first_device + stage.device_count
+
+    def check(
+        self, problem: Problem[OperatorTables], plan: Plan[Any], cost: PlanCost
+    ) -> Iterator[Violation]:
+        """Groups, degrees and memory."""
+        yield from self.check_groups(problem, plan)
+        yield from self.check_degrees(plan)
+        yield from self.check_memory(problem, plan, cost)
+
+    def check_groups(
+        self, problem: Problem[OperatorTables], plan: OperatorPlan
+    ) -> Iterator[Violation]:
+        """Device groups have an allowed size and never straddle a node."""
+        per_node = problem.cluster.devices_per_node
+        for s, stage in enumerate(plan.stages):
+            if stage.device_count not in self.group_sizes:
+                limit = f"one of {', '.join(map(str, self.group_sizes))}"
+                have = str(stage.device_count)
+                yield Violation("devices of a stage", f"stage {s}", have, limit)
+            last = stage.first_device + stage.device_count - 1
+            if stage.first_device // per_node != last // per_node:
+                have = f"devices {stage.first_device} to {last}"
+                yield Violation("node straddled", f"stage {s}", have, f"nodes of {per_node}")
+
+    def check_degrees(self, plan: OperatorPlan) -> Iterator[Violation]:
+        """For every operator tp x dp is the stage's device count, and dp divides the
+        micro-batch."""
+        for s, stage in enumerate(plan.stages):
+            for tp, dp in sorted({(x.tp, x.dp) for x in stage.strategies}):
+                if tp * dp != stage.device_count:
+                    limit = f"{stage.device_count} devices"
+                    yield Violation("degrees", f"stage {s}", f"tp {tp} x dp {dp}", limit)
+                if plan.micro_batch_size % dp:
+                    limit = f"a divisor of the micro-batch {plan.micro_batch_size}"
+                    yield Violation("degrees", f"stage {s}", f"dp {dp}", limit)
+
+    # ---- how it is searched ---------------------------------------------------------------------
+
+    def begin(
+        self,
+        problem: Problem[OperatorTables],
+        limits: Limits,
+        solver: str,
+        progress: Progress | None = None,
+    ) -> OperatorSearch:
+        """Return the state of a search that begins, a heuristic's where one is asked for."""
+        if registry.is_heuristic(solver):
+            from ilp_planner.spaces.operators.hunt import OperatorHunt
+
+            return OperatorHunt(problem, limits, solver, progress)
+        from ilp_planner.spaces.operators.search import OperatorSearch
+
+        return OperatorSearch(problem, limits, solver, progress)
+
+    def search(self, search: OperatorSearch) -> Stop:
+        """Work until proof, gap or time."""
+        return search.run()
+
+    def hunt(self, search: OperatorSearch) -> Stop:
+        """Look for a good plan by the heuristic that was asked for."""
+        return search.run()
+
+    def prove(
+        self, search: OperatorSearch, records: Sequence[Mapping[str, Any]]
+    ) -> Iterator[float]:
+        """Yield a bound of every part, as high as its record claims if that is true."""
+        from ilp_planner.spaces.operators.certificate import prove_part
+
+        return (prove_part(search.problem, record) for record in records)
+
+    def rank(self, search: OperatorSearch, top: int) -> tuple[Ranked, ...]:
+        """Return nothing: plans of operators are not ranked."""
+        return ()
+
+    def last_problem(self, search: OperatorSearch, plan: Plan[Any]) -> LastProblem | None:
+        """Return what is open of the plan's part."""
+        from ilp_planner.spaces.operators.certificate import last_of_part
+
+        return last_of_part(search, plan)
+
+    def explain(self, search: OperatorSearch) -> str:
+        """Return one line for a problem that is proved infeasible."""
+        return search.explain()
