@@ -11,7 +11,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import OutputError
 
@@ -125,21 +125,45 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def read_json(path: Path, error: type[PlannerError]) -> Any:
-    """Return what a JSON file holds.
+class Document(NamedTuple):
+    """What a text file holds, or held. name: what messages call it."""
 
-    Parameters
-    ----------
-    error: what to raise: one line with the file and, where it applies, line and column.
+    name: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Return the SHA-256 of the content."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def read_document(path: Path, error: type[PlannerError]) -> Document:
+    """Return what a text file holds.
+
+    Raises
+    ------
+    error: it is not there, or cannot be read.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        return Document(str(path), path.read_bytes().decode())
     except FileNotFoundError:
         raise error(f"{path}: no such file") from None
     except OSError as problem:
         raise error(f"{path}: cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
+
+
+def read_json(source: Path | Document, error: type[PlannerError]) -> Any:
+    """Return what a JSON file holds.
+
+    Parameters
+    ----------
+    error: what to raise: one line with the file and, where it applies, line and column.
+    """
+    path, text = source if isinstance(source, Document) else read_document(source, error)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
         raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None

@@ -11,8 +11,10 @@ from ilp_planner.costs.base import Costs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.inputs.request import Request
     from ilp_planner.spaces.base import Space
     from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
 
 AnyCosts = TypeVar("AnyCosts", bound=Costs, covariant=True)
 
@@ -26,6 +28,8 @@ class Problem(Generic[AnyCosts]):
     memory_limits: device type -> bytes per device. max_stages: pipeline ranks at most.
     max_tp: tensor-parallel degree at most. profile_source: what to show.
     notes: what was left out, one line each.
+    spec: the model's dimensions; None where a profile alone says what is planned.
+    request: what it was built from; None where that has no name, as objects made in Python.
     """
 
     model: str
@@ -39,6 +43,8 @@ class Problem(Generic[AnyCosts]):
     max_tp: int
     profile_source: str = ""
     notes: tuple[str, ...] = ()
+    spec: ModelSpec | None = None
+    request: Request | None = None
 
     def __repr__(self) -> str:
         return (

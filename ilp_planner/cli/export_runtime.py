@@ -17,10 +17,10 @@ from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
-    from ilp_planner.plan import AnyPlan
     from ilp_planner.formats.exported import Exported
     from ilp_planner.formats.megatron.launch import Expected
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.plan import AnyPlan
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob

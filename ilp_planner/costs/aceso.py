@@ -38,6 +38,7 @@ class AcesoCosts(ChainCosts):
     """What Aceso predicts."""
 
     name = "aceso"
+    exact_sizes = True
     weight_floor = True
 
     def activation(self, operator: str, row: OperatorRow) -> float:

@@ -38,10 +38,14 @@ def _ends(stage: OperatorStage, cluster: ClusterSpec) -> dict[str, bool]:
 
 
 class ChainCosts(ABC):
-    """Costs of stages of one model, from one profile."""
+    """Costs of stages of one model, from one profile.
+
+    exact_sizes: rows are used as they were measured, none is predicted.
+    """
 
     name: str
     weight_floor: bool
+    exact_sizes: bool = False
 
     def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
         self.chain = operators

@@ -1,6 +1,10 @@
-"""The saved plan of operators as JSON: what was decided, for which inputs, with what proof.
+"""A plan as JSON.
 
-Operators with equal strategies in a row are one run: {count, tp, dp, split, recompute}.
+A stage of operators lists its strategies: operators with equal ones in a row are one run, {count,
+tp, dp, split, recompute}. A stage of layers lists its devices, tensor-parallel rank fastest, and
+the samples of every micro-batch that each replica of tp devices takes. A plan for a runtime with
+settings of its own has `settings`, and `virtual` where several stages share their devices; `tp` is
+then the number of devices of a replica, tp x cp.
 """
 
 from __future__ import annotations
@@ -8,138 +12,97 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.files import to_json, write_text
-from ilp_planner.formats.saved_json import (
-    KEYS,
-    decode_judgement,
-    decode_reference,
-    encode_bytes,
-    encode_frame,
-    encode_reference,
-    open_plan,
-)
-from ilp_planner.formats.saved_plan import Inputs, SavedPlan
-from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.formats.settings_json import decode_settings, encode_settings
+from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ilp_planner.formats.json_fields import Fields
+    from ilp_planner.plan import AnyPlan
 
-PLAN_KEYS = ("model", "global_batch", "micro_batch", "stages")
-STAGE_KEYS = ("start", "stop", "first_device", "devices", "strategies")
+PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "virtual")
+SIZE = "micro_batch"  # instead of `micro_batches`: samples, in files of operators up to version 2
+OPERATOR_KEYS = ("start", "stop", "first_device", "devices", "strategies")
+GROUP_KEYS = ("start", "stop", "tp", "devices", "samples")
 RUN_KEYS = ("count", "tp", "dp", "split", "recompute")
-INPUT_KEYS = (
-    "model",
-    "cluster",
-    "profile",
-    "cost_model",
-    "global_batch",
-    "memory_limit_bytes",
-    "micro_batches",
-    "max_stages",
-)
 
 
-def write_plan(path: Path, saved: SavedPlan) -> None:
-    """Write a plan file atomically.
-
-    Raises
-    ------
-    OutputError: the system refuses.
-    """
-    write_text(path, to_json(encode(saved)))
-
-
-def encode(saved: SavedPlan) -> dict[str, Any]:
-    """Return what the file holds."""
-    return encode_frame(saved, encode_plan(saved.plan), _encode_inputs(saved.inputs))
-
-
-def encode_plan(plan: OperatorPlan) -> dict[str, Any]:
+def encode_plan(plan: AnyPlan) -> dict[str, Any]:
     """Return the decision as JSON-ready objects."""
+    runtime: dict[str, Any] = {}
+    if plan.settings is not None:
+        runtime = {"settings": encode_settings(plan.settings), "virtual": plan.virtual}
     return {
         "model": plan.model,
         "global_batch": plan.global_batch,
-        "micro_batch": plan.micro_batch_size,
-        "stages": [
-            {
-                "start": stage.start,
-                "stop": stage.stop,
-                "first_device": stage.first_device,
-                "devices": stage.device_count,
-                "strategies": [
-                    {
-                        "count": len(list(run)),
-                        "tp": x.tp,
-                        "dp": x.dp,
-                        "split": x.split,
-                        "recompute": x.recompute,
-                    }
-                    for x, run in groupby(stage.strategies)
-                ],
-            }
-            for stage in plan.stages
-        ],
+        "micro_batches": plan.micro_batches,
+        "stages": [_encode_stage(stage) for stage in plan.stages],
+        **runtime,
     }
 
 
-def _encode_inputs(inputs: Inputs) -> dict[str, Any]:
+def _encode_stage(stage: Stage) -> dict[str, Any]:
+    if isinstance(stage, OperatorStage):
+        return {
+            "start": stage.start,
+            "stop": stage.stop,
+            "first_device": stage.first_device,
+            "devices": stage.device_count,
+            "strategies": [
+                {
+                    "count": len(list(run)),
+                    "tp": x.tp,
+                    "dp": x.dp,
+                    "split": x.split,
+                    "recompute": x.recompute,
+                }
+                for x, run in groupby(stage.strategies)
+            ],
+        }
+    assert isinstance(stage, GroupStage)
     return {
-        "model": encode_reference(inputs.model),
-        "cluster": encode_reference(inputs.cluster),
-        "profile": encode_reference(inputs.profile),
-        "cost_model": inputs.cost_model,
-        "global_batch": inputs.global_batch,
-        "memory_limit_bytes": encode_bytes(inputs.memory_limit),
-        "micro_batches": list(inputs.micro_batches),
-        "max_stages": inputs.max_stages,
+        "start": stage.start,
+        "stop": stage.stop,
+        "tp": stage.tp,
+        "devices": list(stage.devices),
+        "samples": [replica.samples for replica in stage.replicas],
     }
 
 
-def read_plan(path: Path) -> SavedPlan:
-    """Read a plan file.
+def decode_plan(fields: Fields) -> AnyPlan:
+    """Read a decision.
 
     Raises
     ------
     PlanError: one line with the file, the key, what was found and what was expected.
     """
-    return decode(open_plan(path))
-
-
-def decode(root: Fields) -> SavedPlan:
-    """Read an open plan file.
-
-    Raises
-    ------
-    PlanError: one line with the file, the key, what was found and what was expected.
-    """
-    if "kind" in root.values:
-        raise root.error("kind", "nothing, as in a plan of operators")
-    root.only(KEYS)
-    return SavedPlan(
-        plan=_decode_plan(root.inside("plan")),
-        inputs=_decode_inputs(root.inside("inputs")),
-        **decode_judgement(root),
-    )
-
-
-def _decode_plan(fields: Fields) -> OperatorPlan:
-    fields.only(PLAN_KEYS)
-    stages = tuple(map(_decode_stage, fields.each("stages")))
-    if not stages:
+    by_size = SIZE in fields.values
+    fields.only(tuple(SIZE if by_size and k == "micro_batches" else k for k in PLAN_KEYS))
+    rows = list(fields.each("stages"))
+    if not rows:
         raise fields.error("stages", "at least one stage")
+    decode = _decode_operators if "strategies" in rows[0].values else _decode_group
+    stages = tuple(map(decode, rows))
+    virtual = fields.whole("virtual", least=1) if "virtual" in fields.values else 1
+    if len(stages) % virtual:
+        raise fields.error("virtual", f"a divisor of the {len(stages)} stages")
     batch = fields.whole("global_batch", least=1)
+    has_settings = "settings" in fields.values and fields.optional("settings")
     return Plan(
         model=fields.text("model"),
         global_batch=batch,
-        micro_batches=batch // fields.divisor("micro_batch", batch),
+        micro_batches=(
+            batch // fields.divisor(SIZE, batch)
+            if by_size
+            else fields.whole("micro_batches", least=1)
+        ),
         stages=stages,
+        settings=decode_settings(fields.inside("settings")) if has_settings else None,
+        virtual=virtual,
     )
 
 
-def _decode_stage(fields: Fields) -> OperatorStage:
-    fields.only(STAGE_KEYS)
+def _decode_operators(fields: Fields) -> Stage:
+    fields.only(OPERATOR_KEYS)
     start = fields.whole("start")
     stop = fields.whole("stop", least=start + 1)
     size = stop - start
@@ -169,15 +132,21 @@ def _decode_stage(fields: Fields) -> OperatorStage:
     )
 
 
-def _decode_inputs(fields: Fields) -> Inputs:
-    fields.only(INPUT_KEYS)
-    return Inputs(
-        model=decode_reference(fields.inside("model")),
-        cluster=decode_reference(fields.inside("cluster")),
-        profile=decode_reference(fields.inside("profile")),
-        cost_model=fields.text("cost_model"),
-        global_batch=fields.whole("global_batch", least=1),
-        memory_limit=fields.number("memory_limit_bytes", least=1.0),
-        micro_batches=tuple(fields.wholes("micro_batches", least=1)),
-        max_stages=fields.whole("max_stages", least=1),
+def _decode_group(fields: Fields) -> Stage:
+    fields.only(GROUP_KEYS)
+    start = fields.whole("start")
+    tp = fields.whole("tp", least=1)
+    devices = fields.wholes("devices")
+    if not devices or len(devices) % tp:
+        raise fields.error("devices", f"a multiple of tp {tp} devices", f"{len(devices)}")
+    if len(set(devices)) < len(devices):
+        raise fields.error("devices", "each once", "one of them again")
+    samples = fields.wholes("samples", count=len(devices) // tp)
+    return GroupStage(
+        start=start,
+        stop=fields.whole("stop", least=start + 1),
+        replicas=tuple(
+            Replica(devices=tuple(devices[i * tp : (i + 1) * tp]), samples=share)
+            for i, share in enumerate(samples)
+        ),
     )

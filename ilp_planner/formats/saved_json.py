@@ -1,4 +1,4 @@
-"""What plan files of both kinds share: the frame, inputs by name, the claim and the verdict.
+"""The saved plan as JSON: what was decided, for which inputs, with what proof.
 
 Times are seconds, sizes bytes; null stands for a number that does not exist (no plan, no bound).
 """
@@ -10,23 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import read_json
+from ilp_planner.files import read_json, to_json, write_text
+from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_inputs, encode_inputs
 from ilp_planner.formats.json_fields import Fields, is_whole, shown
-from ilp_planner.formats.saved_plan import Claim, Reference, Run, Verdict
+from ilp_planner.formats.plan_json import decode_plan, encode_plan
+from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ilp_planner.formats.saved_plan import Saved
-
 SCHEMA = "ilp-planner plan"
-VERSION = 2
-READABLE = (1, 2)  # files of version 1 hold what is in `run` in their result
+VERSION = 3
+# Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
+# kind `groups` and one of operators has other inputs; neither holds its model and cluster.
+READABLE = (1, 2, VERSION)
+LAST_OF_TWO_KINDS = 2
 KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", "run")
-LAYERS = "groups"  # the kind of a file of a plan of whole layers; a plan of operators has none
-REFERENCE_KEYS = ("name", "sha256")
+LAYERS = "groups"
 RESULT_KEYS = (
     "status",
     "stopped_by",
@@ -50,17 +52,24 @@ VERDICT_STAGE_KEYS = ("time_s", "memory_bytes")
 # ---- the frame ----------------------------------------------------------------------------------
 
 
-def encode_frame(
-    saved: Saved, plan: dict[str, Any], inputs: dict[str, Any], kind: str = ""
-) -> dict[str, Any]:
-    """Return what the file holds. kind: of plan; empty: of operators."""
+def write_saved(path: Path, saved: SavedPlan) -> None:
+    """Write a plan file atomically.
+
+    Raises
+    ------
+    OutputError: the system refuses.
+    """
+    write_text(path, to_json(encode_saved(saved)))
+
+
+def encode_saved(saved: SavedPlan) -> dict[str, Any]:
+    """Return what the file holds."""
     run = None if saved.claim is None else saved.claim.run
     return {
         "schema": SCHEMA,
         "version": VERSION,
-        **({"kind": kind} if kind else {}),
-        "plan": plan,
-        "inputs": inputs,
+        "plan": encode_plan(saved.plan),
+        "inputs": encode_inputs(saved.inputs),
         "result": None if saved.claim is None else _encode_claim(saved.claim),
         "evaluation": None if saved.verdict is None else _encode_verdict(saved.verdict),
         "certificate": saved.certificate or None,
@@ -68,8 +77,40 @@ def encode_frame(
     }
 
 
+def read_saved(path: Path) -> SavedPlan:
+    """Read a plan file.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    return decode_saved(open_plan(path))
+
+
+def decode_saved(root: Fields) -> SavedPlan:
+    """Read an open plan file.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    old = root.values["version"] <= LAST_OF_TWO_KINDS
+    root.only((*KEYS, "kind") if old else KEYS)
+    operators = old and "kind" not in root.values
+    decode = decode_operator_inputs if operators else decode_inputs
+    return SavedPlan(
+        plan=decode_plan(root.inside("plan")),
+        inputs=decode(root.inside("inputs")),
+        claim=_decode_claim(root) if root.optional("result") else None,
+        verdict=(
+            _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
+        ),
+        certificate=root.record("certificate") if root.optional("certificate") else {},
+    )
+
+
 def open_plan(path: Path) -> Fields:
-    """Open a plan file of either kind.
+    """Open a plan file.
 
     Raises
     ------
@@ -84,7 +125,7 @@ def open_plan(path: Path) -> Fields:
         newer = is_whole(version, VERSION + 1)
         raise root.error("version", expected + (f"; {_reader(root)} reads it" if newer else ""))
     if root.values.get("kind", LAYERS) != LAYERS:
-        raise root.error("kind", f"{LAYERS}, or no kind for a plan of operators")
+        raise root.error("kind", f"{LAYERS}, or no kind")
     return root
 
 
@@ -95,39 +136,6 @@ def _reader(root: Fields) -> str:
     versions = run.get("versions") if isinstance(run, dict) else None
     writer = versions.get("ilp-planner") if isinstance(versions, dict) else None
     return f"ilp-planner {writer}" if isinstance(writer, str) else "a newer ilp-planner"
-
-
-def decode_judgement(root: Fields) -> dict[str, Any]:
-    """Read what is said of a plan, as fields of `Saved`."""
-    return {
-        "claim": _decode_claim(root) if root.optional("result") else None,
-        "verdict": (
-            _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
-        ),
-        "certificate": root.record("certificate") if root.optional("certificate") else {},
-    }
-
-
-# ---- inputs -------------------------------------------------------------------------------------
-
-
-def encode_reference(reference: Reference) -> dict[str, Any]:
-    """Return an input file's name and hash."""
-    return {"name": reference.name, "sha256": reference.sha256 or None}
-
-
-def decode_reference(fields: Fields) -> Reference:
-    """Read an input file's name and hash."""
-    fields.only(REFERENCE_KEYS)
-    name = fields.text("name")
-    if not name:
-        raise fields.error("name", "a name or a path")
-    return Reference(name=name, sha256=fields.text("sha256") if fields.optional("sha256") else "")
-
-
-def encode_bytes(limit: float) -> float:
-    """Return a number of bytes, whole where it is."""
-    return limit if limit % 1 else int(limit)
 
 
 # ---- claim and verdict --------------------------------------------------------------------------

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ilp_planner.evaluate import time_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.plan import Plan
-    from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import Provenance
-    from ilp_planner.result import Outcome, Status, Stop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """An input: the name or path that the user gave, and its content's SHA-256 (empty: none)."""
-
-    name: str
-    sha256: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """What a plan was made for, enough to build the problem again.
-
-    profile: its name is `FORMAT:PATH`, or `FORMAT` where the format needs no files.
-    memory_limit: bytes per device. micro_batches: sizes that were tried.
-    """
-
-    model: Reference
-    cluster: Reference
-    profile: Reference
-    cost_model: str
-    global_batch: int
-    memory_limit: float
-    micro_batches: tuple[int, ...]
-    max_stages: int
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result, Status, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,23 +71,37 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """What is said of a plan. claim: None for a plan that came from elsewhere."""
+class SavedPlan:
+    """All that a file holds. claim: None for a plan that came from elsewhere."""
 
+    plan: AnyPlan
+    inputs: Request
     claim: Claim | None = None
     verdict: Verdict | None = None
     certificate: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedPlan(Saved):
-    """All that the file of a plan of operators holds."""
+def saved_result(
+    problem: Problem[Any], result: Result, versions: Mapping[str, str] | None = None
+) -> SavedPlan:
+    """Return what is saved of a result that has a plan, on a problem that was built from a request.
 
-    plan: Plan
-    inputs: Inputs
+    Parameters
+    ----------
+    versions: package -> version; None leaves out all that differs from run to run.
+    """
+    assert result.plan is not None
+    assert problem.request is not None
+    return SavedPlan(
+        plan=result.plan,
+        inputs=problem.request,
+        claim=claim_of(result, versions),
+        verdict=verdict_of(problem, result.plan, result.evaluation),
+        certificate=result.certificate,
+    )
 
 
-def claim_of(result: Outcome, versions: Mapping[str, str] | None = None) -> Claim:
+def claim_of(result: Result, versions: Mapping[str, str] | None = None) -> Claim:
     """Return what a result claims, without the plan.
 
     Parameters
@@ -133,26 +124,20 @@ def claim_of(result: Outcome, versions: Mapping[str, str] | None = None) -> Clai
     )
 
 
-def verdict_of(evaluation: Evaluation, shares: Mapping[Provenance, Share] | None = None) -> Verdict:
-    """Return an evaluation in the form that is saved.
-
-    Parameters
-    ----------
-    shares: of its time.
-    """
+def verdict_of(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
+) -> Verdict | None:
+    """Return an evaluation in the form that is saved; a stage's memory is that of its fullest
+    device."""
+    if evaluation is None:
+        return None
+    shares = time_shares(problem, plan, evaluation)
+    errors = {str(source): share.error for source, share in shares.items()}
     return Verdict(
         legal=evaluation.legal,
         iteration_time=evaluation.iteration_time,
-        stages=tuple((cost.time, cost.memory) for cost in evaluation.stages),
+        stages=tuple((c.time, max(c.memory, default=math.nan)) for c in evaluation.stages),
         violations=tuple(map(str, evaluation.violations)),
-        **saved_shares(shares or {}),
+        provenance={str(source): share.share for source, share in shares.items()},
+        errors={source: error for source, error in errors.items() if error is not None},
     )
-
-
-def saved_shares(shares: Mapping[Provenance, Share]) -> dict[str, dict[str, float]]:
-    """Return shares of the time as the fields of a verdict."""
-    errors = {str(source): share.error for source, share in shares.items()}
-    return {
-        "provenance": {str(source): share.share for source, share in shares.items()},
-        "errors": {source: error for source, error in errors.items() if error is not None},
-    }

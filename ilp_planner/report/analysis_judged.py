@@ -10,10 +10,10 @@ from ilp_planner.report.grid import Grid, grid_lines
 from ilp_planner.report.tables import span
 
 if TYPE_CHECKING:
-    from ilp_planner.plan import AnyPlan
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import StageCost
+    from ilp_planner.plan import AnyPlan
 
 GIB = 2**30
 

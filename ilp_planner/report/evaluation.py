@@ -11,9 +11,6 @@ from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
     new_table,
-    note_lines,
-    plan_lines,
-    problem_lines,
     proved_by,
 )
 
@@ -22,23 +19,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.coverage import Coverage
-    from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim
-    from ilp_planner.plan import OperatorPlan
-    from ilp_planner.problem import Problem
-
-
-def evaluation_lines(
-    problem: Problem, plan: OperatorPlan, evaluation: Evaluation
-) -> list[tuple[str, str]]:
-    """Say what the evaluator found."""
-    verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
-    return [
-        *problem_lines(problem),
-        ("plan", verdict),
-        *plan_lines(problem, plan, evaluation),
-        *note_lines(problem.notes),
-    ]
 
 
 def proof_lines(

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
+from ilp_planner.plan import GroupStage, OperatorStage
+from ilp_planner.report.lines import hourly_price
 from ilp_planner.report.shares import share_object
+from ilp_planner.report.stages import fullest_device
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
-    from ilp_planner.plan import OperatorPlan
+    from ilp_planner.plan import AnyPlan, Stage
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Outcome, Result
+    from ilp_planner.result import Result
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
-def result_object(problem: Problem, result: Result) -> dict[str, Any]:
+def result_object(problem: Problem[Any], result: Result) -> dict[str, Any]:
     """Return a result."""
-    return {
-        **outcome_object(result),
-        **problem_object(problem),
-        **plan_object(problem, result.plan, result.evaluation),
-        "reason": result.reason,
-        "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
-    }
-
-
-def outcome_object(result: Outcome) -> dict[str, Any]:
-    """Return what is known at the end of a search, whatever the plan looks like."""
     return {
         "status": str(result.status),
         "stopped_by": str(result.stopped_by),
@@ -43,57 +40,116 @@ def outcome_object(result: Outcome) -> dict[str, Any]:
         "wall_s": result.wall,
         "solver": result.solver,
         "seed": result.seed,
+        **problem_object(problem),
+        **plan_object(problem, result.plan, result.evaluation),
+        "ranking": [
+            {
+                "objective_s": entry.evaluation.iteration_time,
+                "bound_s": entry.bound,
+                "gap": proved_gap(entry.evaluation.iteration_time, entry.bound),
+                **plan_object(problem, entry.plan, entry.evaluation),
+            }
+            for entry in result.ranking
+        ],
+        "reason": result.reason,
+        "notes": list(dict.fromkeys((*problem.notes, *result.notes))),
     }
 
 
-def problem_object(problem: Problem) -> dict[str, Any]:
+def problem_object(problem: Problem[Any]) -> dict[str, Any]:
     """Return what was planned."""
     return {
-        "model": problem.model.name,
+        "model": problem.model,
+        f"{problem.space.unit}s": list(problem.costs.chain),
         "cluster": problem.cluster.name,
-        "profile": problem.profile.source,
+        "profile": problem.profile_source,
         "cost_model": problem.costs.name,
+        "space": problem.space.name,
+        **problem.space.options(),
         "global_batch": problem.global_batch,
-        "memory_limit_bytes": problem.memory_limit,
+        "memory_limit_bytes": dict(problem.memory_limits),
     }
 
 
 def plan_object(
-    problem: Problem, plan: OperatorPlan | None, evaluation: Evaluation | None
+    problem: Problem[Any], plan: AnyPlan | None, evaluation: Evaluation | None
 ) -> dict[str, Any]:
     """Return a plan with what the evaluator finds; no stages without a plan."""
     if plan is None:
         return {"micro_batch": None, "micro_batches": None, "stages": [], "violations": []}
     costs = () if evaluation is None else evaluation.stages
     stages = []
-    for s, stage in enumerate(encode_plan(plan)["stages"]):
-        strategies = plan.stages[s].strategies
-        stages.append(
-            {
-                "start": stage["start"],
-                "stop": stage["stop"],
-                "first_device": stage["first_device"],
-                "devices": stage["devices"],
-                "tp": sorted({x.tp for x in strategies}),
-                "dp": sorted({x.dp for x in strategies}),
-                "split": sorted({x.split for x in strategies}),
-                "recompute": sum(x.recompute for x in strategies),
-                "time_s": costs[s].time if s < len(costs) else None,
-                "memory_bytes": costs[s].memory if s < len(costs) else None,
-                "strategies": stage["strategies"],
-            }
-        )
+    for s, (stage, known) in enumerate(zip(plan.stages, encode_plan(plan)["stages"], strict=True)):
+        cost = costs[s] if s < len(costs) else None
+        shape = _shape(problem.cluster, stage, known, cost)
+        stages.append(shape | (_judged(problem, stage, cost) if cost is not None else {}))
+    runtime = {}
+    if plan.settings is not None:
+        runtime = {"settings": dataclasses.asdict(plan.settings), "virtual": plan.virtual}
+    priced = evaluation is not None and evaluation.cost is not None
     return {
         "micro_batch": plan.micro_batch_size,
         "micro_batches": plan.micro_batches,
+        **runtime,
         "stages": stages,
-        **share_object({} if evaluation is None else time_shares(problem, plan, evaluation)),
+        "idle": [] if evaluation is None else list(evaluation.idle),
+        "terms_s": dict(evaluation.cost.terms) if evaluation and evaluation.cost else {},
+        **share_object(time_shares(problem, plan, evaluation)),
+        "price_per_hour": hourly_price(problem, plan) if priced else None,
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }
 
 
+def _shape(
+    cluster: ClusterSpec, stage: Stage, known: dict[str, Any], cost: StageCost | None
+) -> dict[str, Any]:
+    """Return what a stage decides. known: the stage as it is saved."""
+    if isinstance(stage, OperatorStage):
+        return {
+            **known,
+            "tp": sorted({x.tp for x in stage.strategies}),
+            "dp": sorted({x.dp for x in stage.strategies}),
+            "split": sorted({x.split for x in stage.strategies}),
+            "recompute": sum(x.recompute for x in stage.strategies),
+        }
+    assert isinstance(stage, GroupStage)
+    replicas = []
+    for r, replica in enumerate(stage.replicas):
+        entry: dict[str, Any] = {"devices": list(replica.devices), "samples": replica.samples}
+        if cost is not None:
+            entry |= _place(cluster, replica.devices)
+            entry["memory_bytes"] = cost.memory[r]
+        replicas.append(entry)
+    return {
+        "start": stage.start,
+        "stop": stage.stop,
+        "tp": stage.tp,
+        "dp": stage.dp,
+        "replicas": replicas,
+    }
+
+
+def _judged(problem: Problem[Any], stage: Stage, cost: StageCost) -> dict[str, Any]:
+    used, limit = fullest_device(problem, stage, cost)
+    return {
+        "time_s": cost.time,
+        "time_terms_s": dict(cost.time_terms),
+        "memory_bytes": used,
+        "memory_limit_bytes": limit,
+        "memory_terms_bytes": dict(cost.memory_terms),
+    }
+
+
+def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
+    """Return nodes and types of devices that exist."""
+    return {
+        "nodes": sorted({cluster.node_of[d] for d in devices}),
+        "types": list(dict.fromkeys(cluster.type_of[d] for d in devices)),
+    }
+
+
 def evaluation_object(
-    problem: Problem, plan: OperatorPlan, evaluation: Evaluation
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
 ) -> dict[str, Any]:
     """Return an evaluator's verdict."""
     return {

@@ -13,6 +13,8 @@ from ilp_planner.units import parse_duration, parse_rate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.files import Document
+
 KEYS = ("name", "devices", "nodes", "links")
 DEVICE_KEYS = (
     "memory",
@@ -33,14 +35,14 @@ Pair = tuple[str, str]
 Matrix = tuple[tuple[Link, ...], ...]
 
 
-def read_cluster(path: Path | str) -> ClusterSpec:
+def read_cluster(source: Path | str | Document) -> ClusterSpec:
     """Read a cluster specification.
 
     Raises
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    root = read_toml(Path(path), KEYS)
+    root = read_toml(Path(source) if isinstance(source, str) else source, KEYS)
     devices = root.table("devices")
     types = {name: _read_device(devices, name) for name in devices.values}
     nodes = tuple(_read_nodes(table, types) for table in root.tables("nodes", NODE_KEYS))

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import SpecError
-from ilp_planner.files import write_text
+from ilp_planner.files import Document, read_document, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,23 +28,16 @@ class Host(NamedTuple):
     devices: int
 
 
-def read_hostfile(path: Path) -> tuple[Host, ...]:
+def read_hostfile(source: Path | Document) -> tuple[Host, ...]:
     """Read the nodes, in the order of the lines.
 
     Raises
     ------
     SpecError: one line with the file, the line, what was found and what was expected.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file") from None
-    except OSError as problem:
-        raise SpecError(f"{path}: cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    path, text = source if isinstance(source, Document) else read_document(source, SpecError)
     hosts = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         content = line.partition("#")[0].strip()
         if content:
             hosts.append(_read_line(path, number, content))
@@ -53,7 +46,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     return tuple(hosts)
 
 
-def _read_line(path: Path, number: int, content: str) -> Host:
+def _read_line(path: str, number: int, content: str) -> Host:
     match = LINE.fullmatch(content)
     if match is None:
         raise SpecError(

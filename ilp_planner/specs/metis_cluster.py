@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import SpecError
-from ilp_planner.files import read_json, to_json, write_text
+from ilp_planner.files import Document, read_json, to_json, write_text
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.hostfile import Host, read_hostfile, write_hostfile
 
@@ -88,15 +88,17 @@ class MetisCluster:
         }
 
 
-def read_metis_cluster(hostfile: Path, clusterfile: Path) -> MetisCluster:
+def read_metis_cluster(hosts_of: Path | Document, entries_of: Path | Document) -> MetisCluster:
     """Read both files.
 
     Raises
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    hosts = read_hostfile(hostfile)
-    content = read_json(clusterfile, SpecError)
+    hosts, content = read_hostfile(hosts_of), read_json(entries_of, SpecError)
+    hostfile, clusterfile = (
+        f.name if isinstance(f, Document) else str(f) for f in (hosts_of, entries_of)
+    )
     if not isinstance(content, dict):
         raise SpecError(
             f"{clusterfile}: must be an object with an entry per node, found {content!r:.40}"
@@ -201,7 +203,7 @@ def bytes_per_second(figure: float) -> float:
     return figure if figure > MOST_GB_PER_S else figure * GB
 
 
-def _read_entry(path: Path, host: str, entry: Any) -> MetisNode:
+def _read_entry(path: str, host: str, entry: Any) -> MetisNode:
     if not isinstance(entry, dict):
         raise SpecError(
             f"{path}: {host!r} must be an object with {', '.join(KEYS)}, found {entry!r:.40}"
@@ -232,7 +234,7 @@ def _read_entry(path: Path, host: str, entry: Any) -> MetisNode:
     )
 
 
-def _remarks(path: Path, nodes: Iterable[MetisNode]) -> Iterable[str]:
+def _remarks(path: str, nodes: Iterable[MetisNode]) -> Iterable[str]:
     """Yield one line per suspicious thing, in an order that the lines of the files do not
     change."""
     nodes = sorted(nodes)

@@ -13,6 +13,7 @@ from ilp_planner.specs.toml_reader import Table, read_toml
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.files import Document
     from ilp_planner.specs.architecture import Architecture
 
 TABLES = {"latent": LatentAttention, "experts": Experts}  # of a decoder's architecture
@@ -20,14 +21,14 @@ MAY_BE_ZERO = ("dense_first", "query_rank", "shared_ffn", "prediction_layers")
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export")
 
 
-def read_model(path: Path | str) -> ModelSpec:
+def read_model(source: Path | str | Document) -> ModelSpec:
     """Read a model specification.
 
     Raises
     ------
     SpecError: one line with the file, the key, what was found and what was expected.
     """
-    root = read_toml(Path(path), KEYS)
+    root = read_toml(Path(source) if isinstance(source, str) else source, KEYS)
     family = root.choice(
         "family",
         tuple(ARCHITECTURES),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.files import Document, read_document
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class Table:
             return parse(value if bare else _shown(value), what=key)
 
 
-def read_toml(path: Path, keys: Sequence[str]) -> Table:
+def read_toml(source: Path | Document, keys: Sequence[str]) -> Table:
     """Read a file's root table.
 
     Parameters
@@ -259,21 +260,17 @@ def read_toml(path: Path, keys: Sequence[str]) -> Table:
     ------
     SpecError: no such file, not readable, not TOML (with the line), or an unknown key.
     """
+    document = source if isinstance(source, Document) else read_document(source, SpecError)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file") from None
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+        values = tomllib.loads(document.text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
-        refuse_other_kind(path, FileKind.SPEC, SpecError)
+        if not isinstance(source, Document):
+            refuse_other_kind(source, FileKind.SPEC, SpecError)
         match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
         problem, place = match.groups() if match else (str(error), "")
         where = f"{place}: " if place else ""
-        raise SpecError(f"{path}: {where}not valid TOML: {problem}") from None
-    return Table(values, file=str(path), keys=keys)
+        raise SpecError(f"{document.name}: {where}not valid TOML: {problem}") from None
+    return Table(values, file=document.name, keys=keys)
 
 
 def _shown(value: object) -> str:

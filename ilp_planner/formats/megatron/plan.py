@@ -32,9 +32,9 @@ from ilp_planner.specs.training import ORDERS, Recompute, TrainingJob
 from ilp_planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from ilp_planner.plan import AnyPlan
     from collections.abc import Sequence
 
+    from ilp_planner.plan import AnyPlan
     from ilp_planner.spaces.megatron.nearest import Wish
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.inputs.profiles import layer_source
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.device_names import for_cluster
-from ilp_planner.spaces.build import checked_limits, micro_batch_counts
+from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp, megatron_space
 from ilp_planner.spaces.megatron.job import base_settings
@@ -15,51 +16,46 @@ from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from ilp_planner.inputs.files import InputFiles
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
 
+PROFILES = ("analytic", "metis", "table")
 
-def build_megatron_problem(
-    cluster: ClusterSpec,
-    model: ModelSpec,
-    *,
-    global_batch: int,
-    micro_batch_sizes: Sequence[int] = (),
-    memory_limit: float | None = None,
-    max_stages: int | None = None,
-    max_tp: int | None = None,
-    max_cp: int | None = None,
-    profile: LayerProfile | None = None,
-) -> Problem[MegatronCosts]:
-    """Check the inputs against each other and freeze them.
 
-    Parameters
-    ----------
-    micro_batch_sizes: samples over all replicas to try; empty: every divisor of the global batch.
-    memory_limit: bytes per device, at most the device's own memory; None: all of it.
-    profile: measured times of the layers, of no context and expert parallelism; None: estimated.
-    max_cp: None: 1, and more only for long samples (`default_max_cp`).
+def build(files: InputFiles) -> Problem[MegatronCosts]:
+    """Read all inputs and build the problem.
 
     Raises
     ------
-    SpecError, UsageError: what cannot be planned, and why.
+    SpecError, ProfileError, UsageError: what cannot be planned, and why.
     InfeasibleError: no choice of degrees is possible.
     """
-    decoder = decoder_of(model)
+    asked = files.request
+    if files.kind not in PROFILES:
+        _refuse("profile", files.kind)
+    if asked.name("hostfile"):
+        _refuse("hostfile", asked.files["hostfile"].name)
+    model = files.need_model("the model that was profiled: `space=megatron` needs its dimensions")
+    cluster, decoder, max_cp = files.cluster_file(), decoder_of(model), asked.max_cp
     check_cluster(cluster)
-    limits = checked_limits(cluster, global_batch, memory_limit)
-    for name, value in (("max_stages", max_stages), ("max_tp", max_tp), ("max_cp", max_cp)):
+    limits = memory_limits(cluster, asked)
+    for name in ("max_stages", "max_tp", "max_cp"):
+        value = getattr(asked, name)
         if value is not None and value < 1:
             raise UsageError(f"{name}: must be at least 1, found {value}")
     cluster.check_figures(model.precision, model.name)
-    if profile is not None:
+    profile = None
+    if files.kind != "analytic" or "profile" in files.objects:
+        # Measured times of the layers, of no context and expert parallelism.
+        profile = layer_source(files, cluster).profile
         profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
         max_cp = 1
-    batches, notes = micro_batch_counts(global_batch, micro_batch_sizes)
+    else:
+        files.keep("profile", "")
+    batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     notes += () if profile is None else profile.notes
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
@@ -73,11 +69,11 @@ def build_megatron_problem(
         model=model.name,
         cluster=cluster,
         costs=costs,
-        global_batch=global_batch,
+        global_batch=files.global_batch,
         micro_batches=batches,
         memory_limits=limits,
-        max_stages=min(max_stages or cluster.device_count, decoder.layers + 2),
-        max_tp=max_tp or cluster.nodes[0].devices,
+        max_stages=min(asked.max_stages or cluster.device_count, decoder.layers + 2),
+        max_tp=asked.max_tp or cluster.nodes[0].devices,
         space=MegatronSpace(),
         profile_source="analytic" if profile is None else profile.source,
         notes=tuple(notes),
@@ -85,7 +81,7 @@ def build_megatron_problem(
     megatron_space(
         decoder,
         cluster,
-        global_batch,
+        files.global_batch,
         micro_batches=batches,
         max_tp=problem.max_tp,
         max_cp=costs.max_cp,
@@ -93,6 +89,13 @@ def build_megatron_problem(
         profiled=costs.profiled(cluster),
     )
     return problem
+
+
+def _refuse(option: str, found: str) -> NoReturn:
+    raise UsageError(
+        f"{option}: found {found} with `space=megatron`, whose times and memory are its own, "
+        "expected none"
+    )
 
 
 def _checked_profile(

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlannerError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.spaces.megatron.build import build_megatron_problem
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.partition import best_cut
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.variants import FULL, NOTHING, SELECTIVE, Variant
@@ -82,7 +84,9 @@ def nearest_plan(
     """Return the nearest plan; None where Megatron-LM has none for this cluster, or none was found
     among the nearest degrees."""
     try:
-        problem = build_megatron_problem(cluster, model, global_batch=global_batch)
+        request = Request(files={}, space="megatron", global_batch=global_batch)
+        objects = {"model": model, "cluster": cluster}
+        problem = build(InputFiles(request, objects=objects))
         parts = megatron_parts(problem, problem.costs)
     except PlannerError:
         return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
 
@@ -13,9 +14,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.inputs.files import InputFiles
     from ilp_planner.profiles.table import Profile
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
+
+
+def build(files: InputFiles) -> Problem[OperatorTables]:
+    """Read all inputs and build the problem.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    """
+    asked = files.request
+    model, cluster = files.model_or_default(), files.cluster_file()
+    exact = COST_MODELS[asked.cost_model].exact_sizes
+    return build_problem(
+        model,
+        cluster,
+        operator_source(files, model, cluster, exact=exact),
+        cost_model=asked.cost_model,
+        global_batch=files.global_batch,
+        micro_batches=asked.micro_batch_sizes,
+        memory_limit=asked.memory_limit,
+        max_stages=asked.max_stages,
+    )
 
 
 def build_problem(

@@ -1,4 +1,4 @@
-"""From `--profile FILE.csv` to a native table: which files, with which content, and what they are
+"""From `FILE.csv` to a native table: which files, with which content, and what they are
 of."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ilp_planner.files import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.formats.saved_plan import Reference
+    from ilp_planner.inputs.request import Reference
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.table_rows import Wanted
@@ -37,7 +37,7 @@ def find_tables(
     """
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise UsageError(f"--profile: found {text!r}, expected FILE.csv,FILE.csv")
+        raise UsageError(f"profile: found {text!r}, expected FILE.csv,FILE.csv")
     tries = [[start / Path(name).expanduser() for name in names] for start in (Path(), *folders)]
     there = [paths for paths in tries if all(path.exists() for path in paths)]
     if not there:

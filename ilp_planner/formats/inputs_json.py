@@ -1,0 +1,136 @@
+"""What a plan was asked for, as JSON: the inputs by name, hash and, but for profiles, content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.files import Document
+from ilp_planner.inputs.request import FILES, HELD, Reference, Request
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.json_fields import Fields
+
+REFERENCE_KEYS = ("name", "sha256", "text")
+TEXTS = ("cost_model", "space", "memory_rule", "placement", "experiment")
+LIMITS = ("max_stages", "max_tp", "max_cp")
+SIZES = ("hidden", "sequence", "vocabulary")
+KEYS = (
+    *FILES,
+    *TEXTS,
+    "global_batch",
+    "micro_batch_sizes",
+    "memory_limit_bytes",
+    "memory_limits_bytes",
+    *LIMITS,
+    *SIZES,
+)
+# Up to version 2, of plans of operators.
+OPERATOR_KEYS = (
+    "model",
+    "cluster",
+    "profile",
+    "cost_model",
+    "global_batch",
+    "memory_limit_bytes",
+    "micro_batches",
+    "max_stages",
+)
+
+
+def encode_inputs(inputs: Request) -> dict[str, Any]:
+    """Return the inputs as JSON-ready objects; what was not given is left out."""
+    limits = {name: _bytes(limit) for name, limit in (inputs.memory_limits or {}).items()}
+    values: dict[str, Any] = {
+        **{kind: _encode_reference(inputs.files[kind]) for kind in FILES if kind in inputs.files},
+        **{key: getattr(inputs, key) or None for key in TEXTS},
+        "global_batch": inputs.global_batch,
+        "micro_batch_sizes": list(inputs.micro_batch_sizes) or None,
+        "memory_limit_bytes": None if inputs.memory_limit is None else _bytes(inputs.memory_limit),
+        "memory_limits_bytes": limits or None,
+        **{key: getattr(inputs, key) for key in (*LIMITS, *SIZES)},
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def decode_inputs(fields: Fields) -> Request:
+    """Read the inputs.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    fields.only(KEYS)
+    files = {kind: _decode_reference(fields, kind) for kind in FILES if _given(fields, kind)}
+    if "profile" not in files:
+        raise fields.error("profile", "a profile")
+    limits = fields.inside("memory_limits_bytes") if _given(fields, "memory_limits_bytes") else None
+    said: dict[str, Any] = {key: fields.text(key) for key in TEXTS if _given(fields, key)}
+    said |= {key: fields.whole(key, least=1) for key in LIMITS if _given(fields, key)}
+    least = dict.fromkeys(SIZES, 1) | {"vocabulary": 0}
+    said |= {key: fields.whole(key, least=least[key]) for key in SIZES if _given(fields, key)}
+    return Request(
+        files=files,
+        global_batch=fields.whole("global_batch", least=1),
+        micro_batch_sizes=(
+            tuple(fields.wholes("micro_batch_sizes", least=1))
+            if _given(fields, "micro_batch_sizes")
+            else ()
+        ),
+        memory_limit=(
+            fields.number("memory_limit_bytes", least=1.0)
+            if _given(fields, "memory_limit_bytes")
+            else None
+        ),
+        memory_limits=(
+            None if limits is None else {n: limits.number(n, least=1.0) for n in limits.values}
+        ),
+        **said,
+    )
+
+
+def decode_operator_inputs(fields: Fields) -> Request:
+    """Read the inputs of a plan of operators, as files had them up to version 2.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    fields.only(OPERATOR_KEYS)
+    return Request(
+        files={kind: _decode_reference(fields, kind) for kind in ("model", "cluster", "profile")},
+        space="operators",
+        cost_model=fields.text("cost_model"),
+        global_batch=fields.whole("global_batch", least=1),
+        memory_limit=fields.number("memory_limit_bytes", least=1.0),
+        micro_batch_sizes=tuple(fields.wholes("micro_batches", least=1)),
+        max_stages=fields.whole("max_stages", least=1),
+    )
+
+
+def _given(fields: Fields, key: str) -> bool:
+    """Tell whether a key is there, and not null."""
+    return key in fields.values and fields.optional(key)
+
+
+def _bytes(limit: float) -> float:
+    """Return a number of bytes, whole where it is."""
+    return limit if limit % 1 else int(limit)
+
+
+def _encode_reference(reference: Reference) -> dict[str, Any]:
+    held = {} if reference.text is None else {"text": reference.text}
+    return {"name": reference.name, "sha256": reference.sha256 or None, **held}
+
+
+def _decode_reference(root: Fields, kind: str) -> Reference:
+    fields = root.inside(kind)
+    fields.only(REFERENCE_KEYS if kind in HELD else REFERENCE_KEYS[:2])
+    name = fields.text("name")
+    if not name:
+        raise fields.error("name", "a name or a path")
+    digest = fields.text("sha256") if fields.optional("sha256") else ""
+    text = fields.text("text") if "text" in fields.values else None
+    if text is not None and Document(name, text).sha256 != digest:
+        found = Document(name, text).sha256
+        raise fields.error("sha256", f"{found}, as text has it", digest or "null")
+    return Reference(name=name, sha256=digest, text=text)

@@ -1,0 +1,57 @@
+"""From a saved plan to the problem that it was solved for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlanError
+from ilp_planner.inputs.files import InputFiles, plan_folders
+from ilp_planner.spaces.registry import SPACES, build_problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.inputs.request import Reference
+    from ilp_planner.problem import Problem
+
+
+def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) -> Problem[Any]:
+    """Build the problem of a saved plan again: from the model and the cluster that the file holds,
+    and its profile.
+
+    Parameters
+    ----------
+    accept_changed: judge by all inputs as they are now.
+
+    Raises
+    ------
+    PlanError: an unknown space, or an input that the file does not hold is not what it was.
+    SpecError, ProfileError: an input is not there or cannot be used.
+    """
+    space = saved.inputs.space
+    if space and space not in SPACES:
+        raise PlanError(
+            f"{file}: inputs.space: found {space!r}, expected one of {', '.join(SPACES)}"
+        )
+    problem = build_problem(InputFiles(saved.inputs, plan_folders(file), anew=accept_changed))
+    if not accept_changed and problem.request is not None:
+        for kind, then in saved.inputs.files.items():
+            if then.text is None:
+                check_unchanged(file, kind, then, problem.request.files[kind])
+    return problem
+
+
+def check_unchanged(file: Path, key: str, then: Reference, now: Reference) -> None:
+    """Compare an input with what it was when the plan was saved.
+
+    Raises
+    ------
+    PlanError: it has changed.
+    """
+    if then.sha256 != now.sha256:
+        raise PlanError(
+            f"{file}: inputs.{key}: found sha256 {now.sha256[:12] or 'null'} of {now.name}, "
+            f"expected {then.sha256[:12] or 'null'}: it has changed since the plan was saved "
+            "(`accept_changed` judges by what it is now)"
+        )

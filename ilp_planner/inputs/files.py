@@ -1,0 +1,355 @@
+"""The files that a problem is read from, and what they held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlannerError, SpecError, UsageError
+from ilp_planner.file_kinds import FileKind, file_kind
+from ilp_planner.files import Document, read_document, sha256_of
+from ilp_planner.inputs.request import HELD, Reference, Request
+from ilp_planner.library import find_specs, known_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ilp_planner.profiles.amp import AmpExperiment
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.metis_cluster import MetisCluster
+    from ilp_planner.specs.model import ModelSpec
+
+DEFAULT_MODEL = "gpt3-1.3b"
+DEFAULT_CLUSTER = "v100-32gb-1x4"
+DEFAULT_GLOBAL_BATCH = 1024
+# What follows the colon of `FORMAT:PATH`; empty: nothing does.
+PROFILE_FORMATS = {
+    "analytic": "",
+    "table": "FILE.csv",
+    "aceso": "FOLDER",
+    "metis": "FOLDER",
+    "amp": "FILE",
+}
+FORMS = {"analytic": "analytic", "table": "FILE.csv"}  # how these formats are written
+TABLE = ".csv"  # how the name of a native table ends, which needs no `table:` before it
+
+
+class InputFiles:
+    """Finds and reads the inputs of one request, each once.
+
+    held: what was read, with hashes. notes: what differs today from what the request recorded.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        folders: tuple[Path, ...] = (),
+        *,
+        objects: Mapping[str, Any] | None = None,
+        anew: bool = False,
+    ) -> None:
+        """Take a request.
+
+        Parameters
+        ----------
+        folders: where relative paths may begin, besides the current folder.
+        objects: inputs that are given instead of read, by the names of `FILES`.
+        anew: read the files that are there now, also where the request holds their text.
+        """
+        self.request = replace(request, memory_limits=None) if anew else request
+        self.folders = folders
+        self.objects = dict(objects or {})
+        self.anew = anew
+        self.kind, self.path = split_profile(request.profile)
+        self.held: dict[str, Reference] = {}
+        self.notes: list[str] = []
+        self._models: list[ModelSpec | None] = []
+        self._clusters: list[tuple[ClusterSpec, MetisCluster | None]] = []
+        self._experiments: list[AmpExperiment] = []
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per iteration."""
+        asked = self.request.global_batch
+        if not asked and self.kind == "amp" and "profile" not in self.objects:
+            return self.experiment().global_batch
+        return asked or DEFAULT_GLOBAL_BATCH
+
+    @property
+    def model_name(self) -> str:
+        """Return the name of the model where one is known; else empty."""
+        model = self.model()
+        return str(self.objects.get("model_name", "")) if model is None else model.name
+
+    # ---- what was read --------------------------------------------------------------------------
+
+    def keep(self, kind: str, digest: str) -> None:
+        """Take note of the hash of what an input held."""
+        self.held[kind] = Reference(name=self.request.name(kind) or "analytic", sha256=digest)
+
+    def recorded(self, kind: str) -> Reference | None:
+        """Return what the request says that an input held."""
+        reference = self.request.files.get(kind)
+        return reference if reference is not None and reference.sha256 else None
+
+    def find(self, kind: str, path: str, wanted: Callable[[str], bool] = lambda name: True) -> Path:
+        """Return where a file or folder is."""
+        tries = [start / Path(path).expanduser() for start in (Path(), *self.folders)]
+        there = [place for place in tries if place.exists()] or tries[:1]
+        place, digest = choose(there, self.recorded(kind), wanted)
+        self.keep(kind, digest)
+        return place
+
+    def document(self, reference: Reference, kind: str, places: Sequence[Path]) -> Document:
+        """Return what an input says: as the request holds it, else as its file does.
+
+        Parameters
+        ----------
+        places: where the file may be, best first; only asked where they are needed.
+        """
+        if reference.text is not None and not self.anew:
+            self.held[kind] = reference
+            return Document(reference.name, reference.text)
+        place, _ = choose(places, self.recorded(kind))
+        document = read_document(place, SpecError)
+        self.held[kind] = Reference(name=reference.name, sha256=document.sha256, text=document.text)
+        return document
+
+    def compare_with_today(self) -> None:
+        """Note which files differ today from what the request holds of them."""
+        for kind in HELD:
+            reference = self.request.files.get(kind)
+            if reference is None or reference.text is None or self.anew:
+                continue
+            try:
+                places = self._places(kind, reference.name)
+                _, digest = choose(places, reference)
+            except PlannerError:
+                continue
+            if digest and digest != reference.sha256:
+                self.notes.append(
+                    f"{kind} {reference.name}: differs today from what the plan was saved with, "
+                    "which it is judged by"
+                )
+
+    def _places(self, kind: str, name: str) -> list[Path]:
+        if kind == "model":
+            return find_specs(name, "models", self.folders)
+        if kind == "cluster":
+            return find_specs(name, "clusters", self.folders)
+        tries = [start / Path(name).expanduser() for start in (Path(), *self.folders)]
+        return [place for place in tries if place.exists()] or tries[:1]
+
+    # ---- the model ------------------------------------------------------------------------------
+
+    def model(self) -> ModelSpec | None:
+        """Return the model that was named; the default one where an analytic profile needs one."""
+        if not self._models:
+            self._models.append(self._model())
+        return self._models[0]
+
+    def model_or_default(self) -> ModelSpec:
+        """Return the model that was named, else the default one."""
+        model = self.model()
+        if model is None:
+            model = self._models[0] = self._read_model(Reference(name=DEFAULT_MODEL))
+        return model
+
+    def need_model(self, why: str) -> ModelSpec:
+        """Return the model.
+
+        Raises
+        ------
+        UsageError: none was named. why: what it is needed for.
+        """
+        model = self.model()
+        if model is None:
+            raise UsageError(f"model: found none, expected {why}")
+        return model
+
+    def _model(self) -> ModelSpec | None:
+        if "model" in self.objects:
+            given: ModelSpec = self.objects["model"]
+            return given
+        reference = self.request.files.get("model")
+        if reference is None:
+            if self.kind not in ("analytic", "aceso") or "profile" in self.objects:
+                return None
+            if "hostfile" in self.request.files:
+                raise UsageError("model: found none, expected a model to estimate")
+            reference = Reference(name=DEFAULT_MODEL)
+        return self._read_model(reference)
+
+    def _read_model(self, reference: Reference) -> ModelSpec:
+        from ilp_planner.specs.model_reader import read_model
+
+        places: list[Path] = []
+        if reference.text is None or self.anew:
+            places = self._places("model", reference.name)
+            refuse_hugging_face(places[0])
+        return read_model(self.document(reference, "model", places))
+
+    # ---- the cluster ----------------------------------------------------------------------------
+
+    def cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
+        """Return the cluster, and what Metis's files say of it where they describe it."""
+        if not self._clusters:
+            self._clusters.append(self._cluster())
+        return self._clusters[0]
+
+    def _cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
+        files = self.request.files
+        if "cluster" in self.objects:
+            return self.objects["cluster"], self.objects.get("metis_cluster")
+        if self.kind == "amp":
+            return self.experiment().cluster, None
+        if "hostfile" in files:
+            from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
+
+            hosts, entries = (
+                self.document(files[kind], kind, self._places(kind, files[kind].name))
+                for kind in ("hostfile", "clusterfile")
+            )
+            metis = read_metis_cluster(hosts, entries)
+            return metis_cluster_spec(metis, Path(files["hostfile"].name).name), metis
+        if "cluster" not in files and self.kind not in ("analytic", "aceso", "table"):
+            raise UsageError(
+                "cluster: found none, expected a cluster whose devices are in the profile (or a "
+                "`hostfile` and a `clusterfile`)"
+            )
+        return self.cluster_file(), None
+
+    def hostfile(self) -> Document:
+        """Return the hostfile that was named."""
+        reference = self.request.files["hostfile"]
+        held = reference.text is not None and not self.anew
+        places = [] if held else self._places("hostfile", reference.name)
+        return self.document(reference, "hostfile", places)
+
+    def cluster_file(self) -> ClusterSpec:
+        """Return the cluster that was named; the default one where none was."""
+        from ilp_planner.specs.cluster_reader import read_cluster
+
+        if "cluster" in self.objects:
+            given: ClusterSpec = self.objects["cluster"]
+            return given
+        reference = self.request.files.get("cluster", Reference(name=DEFAULT_CLUSTER))
+        held = reference.text is not None and not self.anew
+        places = [] if held else self._places("cluster", reference.name)
+        return read_cluster(self.document(reference, "cluster", places))
+
+    # ---- AMP's experiment ------------------------------------------------------------------------
+
+    def experiment(self) -> AmpExperiment:
+        """Return the experiment of an `amp:FILE`, on the devices of a cluster or a hostfile where
+        one is named.
+
+        Raises
+        ------
+        UsageError: a model is named beside it.
+        """
+        if not self._experiments:
+            self._experiments.append(self._experiment())
+        return self._experiments[0]
+
+    def _experiment(self) -> AmpExperiment:
+        from ilp_planner.profiles.amp import read_amp, read_amp_profile
+        from ilp_planner.specs.hostfile import read_hostfile
+
+        asked = self.request
+        if "model" in asked.files:
+            raise UsageError(
+                f"model: found {asked.name('model')}, expected none: the experiment of an amp:FILE "
+                "says its model"
+            )
+        file = self.find("profile", self.path)
+        if "hostfile" in asked.files:
+            document = self.hostfile()
+            hosts = read_hostfile(document)
+            return read_amp(file, asked.experiment, hosts=hosts, hostfile=document.name)
+        experiment = read_amp(file, asked.experiment)
+        if "cluster" not in asked.files and "cluster" not in self.objects:
+            return experiment
+        cluster = self.cluster_file()
+        names = [cluster.device_types[name].profile for name in cluster.type_names]
+        profile = read_amp_profile(file, experiment.profile.model.name, names)
+        return replace(experiment, cluster=cluster, profile=profile)
+
+
+def split_profile(text: str) -> tuple[str, str]:
+    """Return format and path of `FORMAT:PATH`; of `FILE.csv`, `table` and the file.
+
+    Raises
+    ------
+    UsageError: no such format, or a path is missing or too many.
+    """
+    kind, _, path = text.partition(":")
+    if kind not in PROFILE_FORMATS and text.casefold().endswith(TABLE):
+        return "table", text
+    forms = [FORMS.get(name, f"{name}:{rest}") for name, rest in PROFILE_FORMATS.items()]
+    if kind not in PROFILE_FORMATS:
+        raise UsageError(f"profile: found {text!r}, expected one of {', '.join(forms)}")
+    rest = PROFILE_FORMATS[kind]
+    if rest and not path:
+        place = "folder" if rest == "FOLDER" else "file"
+        form = FORMS.get(kind, f"{kind}:{rest}")
+        raise UsageError(f"profile: found {text!r} without a {place}, expected {form}")
+    if path and not rest:
+        raise UsageError(f"profile: found {text!r}, but an analytic profile reads no file")
+    return kind, path
+
+
+def refuse_hugging_face(file: Path) -> None:
+    """Refuse a model that is described for another library.
+
+    Raises
+    ------
+    SpecError: it is.
+    """
+    if file_kind(file) is FileKind.HUGGING_FACE:
+        raise SpecError(
+            f"{file}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or the name "
+            f"of one that is here: {', '.join(known_names('models'))}"
+        )
+
+
+def find_model(name: str, folders: tuple[Path, ...] = ()) -> ModelSpec:
+    """Return the model of a name or path.
+
+    Raises
+    ------
+    SpecError: not there, or malformed.
+    """
+    from ilp_planner.specs.model_reader import read_model
+
+    file = find_specs(name, "models", folders)[0]
+    refuse_hugging_face(file)
+    return read_model(file)
+
+
+def choose(
+    paths: Sequence[Path],
+    recorded: Reference | None,
+    wanted: Callable[[str], bool] = lambda name: True,
+) -> tuple[Path, str]:
+    """Return the first path with the recorded content, else the first, and its SHA-256.
+
+    Parameters
+    ----------
+    wanted: which files of a folder count, by name.
+    """
+    try:
+        digests = [sha256_of(path, wanted) if path.exists() else "" for path in paths]
+    except OSError as error:
+        raise SpecError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    place = 0
+    if recorded is not None and recorded.sha256 in digests:
+        place = digests.index(recorded.sha256)
+    return paths[place], digests[place]
+
+
+def plan_folders(file: Path) -> tuple[Path, ...]:
+    """Return where the relative paths in a plan may begin: its folder, and the one above."""
+    folder = file.resolve().parent
+    return folder, folder.parent

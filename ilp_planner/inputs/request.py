@@ -1,0 +1,66 @@
+"""What a user asks for, or a saved plan recorded: enough to build the problem again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
+HELD = ("model", "cluster", "hostfile", "clusterfile")  # a saved plan holds what these say
+ANALYTIC = "analytic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """An input: the name or path that the user gave, and its content's SHA-256 (empty: none).
+
+    text: the content itself, where it is held.
+    """
+
+    name: str
+    sha256: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for.
+
+    files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
+    `FORMAT` where the format needs no files. space: empty: by the other inputs.
+    memory_rule, placement, experiment: as the space has them; empty: its default.
+    global_batch: samples; 0: the experiment's own, or the usual one. micro_batch_sizes: samples
+    over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
+    max_cp: at most. All None: not limited further. memory_limits: device type -> bytes, as they
+    came out; empty before a problem is built.
+    hidden, sequence, vocabulary: sizes of the model that its profile does not say.
+    """
+
+    files: Mapping[str, Reference]
+    cost_model: str = "native"
+    space: str = ""
+    memory_rule: str = ""
+    placement: str = ""
+    experiment: str = ""
+    global_batch: int = 0
+    micro_batch_sizes: tuple[int, ...] = ()
+    memory_limit: float | None = None
+    memory_limits: Mapping[str, float] | None = None
+    max_stages: int | None = None
+    max_tp: int | None = None
+    max_cp: int | None = None
+    hidden: int | None = None
+    sequence: int | None = None
+    vocabulary: int | None = None
+
+    def name(self, kind: str) -> str | None:
+        """Return what the user called an input; None when it was not given."""
+        return self.files[kind].name if kind in self.files else None
+
+    @property
+    def profile(self) -> str:
+        """What the user called the profile."""
+        return self.name("profile") or ANALYTIC

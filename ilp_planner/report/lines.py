@@ -1,0 +1,128 @@
+"""What there is to say of problems, plans and results, as lines of a name and a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.evaluate import time_shares
+from ilp_planner.report.devices import describe_cluster, describe_types, number_ranges
+from ilp_planner.report.shares import share_lines
+from ilp_planner.report.stages import describe_training
+from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
+from ilp_planner.result import Status
+from ilp_planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
+
+HOUR = 3600  # seconds
+NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
+
+
+def problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
+    """Say what was planned."""
+    limits, space = problem.memory_limits, problem.space
+    memory = ", ".join(f"{name} {format_bytes(limits[name])}" for name in limits)
+    chosen = "".join(f", {name.replace('_', ' ')} {it}" for name, it in space.options().items())
+    return [
+        ("model", f"{problem.model}, {len(problem.costs.chain)} {space.unit}s"),
+        ("cluster", f"{problem.cluster.name}, {describe_cluster(problem.cluster)} ({memory})"),
+        ("costs", f"{problem.costs.name}, profile {describe_source(problem.profile_source)}"),
+        ("plans", f"space {space.name}{chosen}"),
+    ]
+
+
+def describe_source(source: str) -> str:
+    """Name a profile; an analytic one is said to be no measurement."""
+    return f"{source} (estimated, not measured)" if source.startswith("analytic") else source
+
+
+def plan_lines(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation, *, proved: bool = False
+) -> list[tuple[str, str]]:
+    """Say what the plan takes, where the time goes, what it costs and what it leaves idle.
+
+    Parameters
+    ----------
+    proved: no plan is faster.
+    """
+    count = f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''}"
+    batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
+    time = exact_seconds(evaluation.iteration_time)
+    lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch_size}")]
+    if plan.settings is not None:
+        lines.insert(0, ("training", describe_training(plan)))
+    if evaluation.cost is not None and evaluation.cost.terms:
+        terms = evaluation.cost.terms.items()
+        each = [f"{name} {exact_seconds(value)}" for name, value in terms if value >= NANOSECOND]
+        lines.append(("of which", " + ".join(each)))
+    if evaluation.idle:
+        lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
+    lines += share_lines(time_shares(problem, plan, evaluation))
+    lines += _price_lines(problem, plan, evaluation)
+    lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
+    return lines
+
+
+def _price_lines(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
+) -> list[tuple[str, str]]:
+    """Say the price; nothing of a plan that takes no time, or where a price is not known."""
+    price = None if evaluation.cost is None else hourly_price(problem, plan)
+    if price is None:
+        return []
+    once = price * evaluation.iteration_time / HOUR
+    text = f"{price:.2f} per hour for {plan.devices} devices, {once:.4g} per iteration"
+    return [("price", text)]
+
+
+def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -> str:
+    """Return `2 x T4 (devices 12-13): using them is not faster`."""
+    text = f"{describe_types(problem.cluster, idle)} (device{'s' if len(idle) > 1 else ''} "
+    text += f"{number_ranges(idle)})"
+    return f"{text}: using them is not faster" if proved else text
+
+
+def hourly_price(problem: Problem[Any], plan: AnyPlan) -> float | None:
+    """Return what the devices in use cost per hour; None where a price is not known."""
+    total = 0.0
+    for number, stage in enumerate(plan.stages):
+        for device in stage.devices if number < plan.ranks else ():
+            price = problem.cluster.device_types[problem.cluster.type_of[device]].price
+            if price is None:
+                return None
+            total += price
+    return total
+
+
+def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
+    """Return all that there is to say below the table of a result."""
+    lines = []
+    if result.plan is not None and result.evaluation is not None:
+        proved = result.status is Status.OPTIMAL
+        lines += plan_lines(problem, result.plan, result.evaluation, proved=proved)
+    elif result.status is Status.INFEASIBLE:
+        lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
+    else:
+        lines.append(("no plan", "none found"))
+    lines += proof_lines(result)
+    notes = (*problem.notes, *result.notes)
+    return [*problem_lines(problem), *lines, *note_lines(notes)]
+
+
+def evaluation_lines(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
+) -> list[tuple[str, str]]:
+    """Say what the evaluator found."""
+    verdict = "legal" if evaluation.legal else f"breaks {len(evaluation.violations)} rules"
+    return [
+        *problem_lines(problem),
+        ("plan", verdict),
+        *plan_lines(problem, plan, evaluation),
+        *note_lines(problem.notes),
+    ]

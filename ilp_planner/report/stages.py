@@ -1,0 +1,225 @@
+"""Tables of plans: a row per stage, and a row per plan of a ranking."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ilp_planner.coverage import proved_gap
+from ilp_planner.plan import is_of_groups, is_of_operators
+from ilp_planner.report.devices import describe_devices, describe_stage, number_ranges
+from ilp_planner.report.layers import describe_layers
+from ilp_planner.report.tables import memory_used, new_table, span
+from ilp_planner.specs.chain_layers import find_layers
+from ilp_planner.specs.training import ORDERS
+from ilp_planner.units import format_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from ilp_planner.costs.base import StageCost
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan, GroupPlan, OperatorPlan, OperatorStage, Stage
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Ranked
+
+MOST_SHARES = 8  # replicas whose samples are listed one by one
+MOST_RANGES = 5  # ranges of layers that are listed
+
+
+def stage_table(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Table:
+    """Return a row per stage; times and memory as the evaluator finds them."""
+    if is_of_groups(plan):
+        return _group_table(problem, plan, evaluation)
+    assert is_of_operators(plan)
+    return _operator_table(problem, plan, evaluation)
+
+
+def _operator_table(problem: Problem[Any], plan: OperatorPlan, evaluation: Evaluation) -> Table:
+    """Return a row per stage of operators."""
+    layers = find_layers(problem.costs.chain)
+    mixed_split = any(x.split for stage in plan.stages for x in stage.strategies)
+    columns = ["stage", "operators", "layers", "devices", "tp", "dp"]
+    columns += ["split"] if mixed_split else []
+    columns += ["operators\nrecomputed", "time per\nmicro-batch (ms)", "memory per\ndevice (GiB)"]
+    table = new_table(*columns, left=("operators", "layers", "devices"))
+    for s, stage in enumerate(plan.stages):
+        cost = evaluation.stages[s] if s < len(evaluation.stages) else None
+        cells = [
+            str(s),
+            f"{stage.start}-{stage.stop - 1}",
+            describe_layers(layers, stage.start, stage.stop),
+            _devices_in_a_row(problem, stage),
+            span(x.tp for x in stage.strategies),
+            span(x.dp for x in stage.strategies),
+        ]
+        cells += [span(x.split for x in stage.strategies)] if mixed_split else []
+        cells += [
+            f"{sum(x.recompute for x in stage.strategies)} of {len(stage.strategies)}",
+            "-" if cost is None else f"{1e3 * cost.time:.3f}",
+            "-" if cost is None else memory_used(*fullest_device(problem, stage, cost)),
+        ]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _devices_in_a_row(problem: Problem[Any], stage: OperatorStage) -> str:
+    """Return `0-3`, with the node where there are several."""
+    last = stage.first_device + stage.device_count - 1
+    text = f"{stage.first_device}-{last}" if stage.device_count > 1 else str(last)
+    if problem.cluster.node_count == 1:
+        return text
+    return f"{text} (node {stage.first_device // problem.cluster.devices_per_node})"
+
+
+def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:
+    """Return a row per pipeline rank with all its virtual stages."""
+    table = new_table(
+        "stage" if plan.virtual == 1 else "rank",
+        "layers",
+        "devices",
+        "tp",
+        "dp",
+        "samples per\nreplica",
+        "time per\nmicro-batch (ms)",
+        "memory per\ndevice (GiB)",
+        left=("layers", "devices", "samples per\nreplica"),
+    )
+    costs = evaluation.stages
+    for rank, stage in enumerate(plan.stages[: plan.ranks]):
+        own = costs[rank :: plan.ranks]
+        cells = (
+            str(rank),
+            _layers_of(problem, plan, rank),
+            describe_devices(problem.cluster, stage.devices),
+            str(stage.tp),
+            str(stage.dp),
+            describe_samples([replica.samples for replica in stage.replicas]),
+            f"{1e3 * sum(cost.time for cost in own):.3f}" if own else "-",
+            _tightest(problem, stage, own[0]) if own else "-",
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
+    """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
+    layers, own = problem.costs.chain, plan.stages[rank :: plan.ranks]
+    if len(own) == 1:
+        return describe_range(layers, own[0].start, own[0].stop)
+    ranges = [number_ranges(range(stage.start, stage.stop)) for stage in own]
+    if len(ranges) > MOST_RANGES:
+        ranges = [*ranges[: MOST_RANGES - 1], "...", ranges[-1]]
+    count = sum(stage.stop - stage.start for stage in own)
+    return f"{count} in {len(own)} virtual stages: {', '.join(ranges)}"
+
+
+def describe_range(layers: Sequence[str], start: int, stop: int) -> str:
+    """Return `0-3: embedding to layer 3`."""
+    if stop - start == 1:
+        return f"{start}: {layers[start]}"
+    return f"{start}-{stop - 1}: {layers[start]} to {layers[stop - 1]}"
+
+
+def describe_samples(samples: Sequence[int]) -> str:
+    """Return `4,4,4,1`; `8 x 4, 8 x 1` for many replicas."""
+    if len(samples) <= MOST_SHARES:
+        return ",".join(map(str, samples))
+    runs = [(value, len(list(run))) for value, run in groupby(samples)]
+    return ", ".join(f"{count} x {value}" for value, count in runs)
+
+
+def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, float]:
+    """Return (bytes used, bytes allowed) of the stage's device with the largest share in use."""
+    type_of, each = problem.cluster.type_of, len(stage.devices) // len(cost.memory)
+    limits = [problem.memory_limits[type_of[device]] for device in stage.devices]
+    return max(
+        ((used, min(limits[r * each : (r + 1) * each])) for r, used in enumerate(cost.memory)),
+        key=lambda pair: pair[0] / pair[1],
+    )
+
+
+def fullest_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> tuple[float, float]:
+    """Return (bytes used, bytes allowed) of the device of a priced plan with the largest share in
+    use."""
+    pairs = zip(plan.stages, evaluation.stages, strict=True)
+    return max(
+        (fullest_device(problem, stage, cost) for stage, cost in pairs),
+        key=lambda pair: pair[0] / pair[1],
+    )
+
+
+def _tightest(problem: Problem[Any], stage: Stage, cost: StageCost) -> str:
+    if not cost.memory_terms and not any(cost.memory):
+        return "not modelled"
+    return memory_used(*fullest_device(problem, stage, cost))
+
+
+def ranking_table(problem: Problem[Any], ranking: Sequence[Ranked]) -> Table:
+    """Return a row per plan, best first; the gap of each is to its own bound."""
+    trained = any(entry.plan.settings is not None for entry in ranking)
+    more = ("training",) if trained else ()
+    table = new_table(
+        "rank",
+        "iteration (s)",
+        "gap",
+        "micro-batches",
+        "stages",
+        *more,
+        "layers",
+        left=("stages", *more, "layers"),
+    )
+    for rank, entry in enumerate(ranking, 1):
+        time = entry.evaluation.iteration_time
+        gap = proved_gap(time, entry.bound)
+        cells = (
+            str(rank),
+            f"{time:.6f}",
+            "0 % (proved)" if gap == 0 else format_percent(gap),
+            str(entry.plan.micro_batches),
+            describe_stages(problem, entry.plan),
+            *([describe_training(entry.plan)] if trained else []),
+            " ".join(str(stage.stop - stage.start) for stage in entry.plan.stages),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def describe_training(plan: AnyPlan) -> str:
+    """Return `sequence parallel, recompute full block 2, 4 virtual stages per rank`."""
+    settings = plan.settings
+    if settings is None:
+        return ""
+    again, found = settings.recompute, []
+    if settings.cp > 1:
+        found.append(f"cp {settings.cp}")
+    if settings.ep > 1 or settings.etp:
+        found.append(f"ep {settings.ep}")
+    if settings.etp:
+        found.append(f"etp {settings.etp}")
+    if settings.sequence_parallel:
+        found.append("sequence parallel")
+    if again.granularity == "none":
+        found.append("no recomputation")
+    elif again.granularity == "selective":
+        found.append(f"recompute {', '.join(again.modules)}")
+    else:
+        found.append(f"recompute full {again.method} {again.layers}")
+    if plan.virtual > 1:
+        found.append(f"{plan.virtual} virtual stages per rank")
+    if settings.order != ORDERS[0]:
+        found.append(f"rank order {settings.order}")
+    if settings.optimizer.sharding != "none":
+        found.append(f"{settings.optimizer.sharding} sharded")
+    return ", ".join(found)
+
+
+def describe_stages(problem: Problem[Any], plan: GroupPlan) -> str:
+    """Return `4 x T4 tp1 dp4 | 2 of (8 x A100 tp4 dp2)`: equal stages in a row are told once."""
+    each = [describe_stage(problem.cluster, stage) for stage in plan.stages[: plan.ranks]]
+    runs = [(text, len(list(run))) for text, run in groupby(each)]
+    return " | ".join(text if count == 1 else f"{count} of ({text})" for text, count in runs)

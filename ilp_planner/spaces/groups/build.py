@@ -1,0 +1,25 @@
+"""From what was asked for to the problem of planning any groups of devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.spaces.groups.cost_models import COST_MODELS
+from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.spaces.layers import layer_problem
+
+if TYPE_CHECKING:
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.problem import Problem
+
+
+def build(files: InputFiles) -> Problem[Any]:
+    """Read all inputs and build the problem.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    """
+    cluster, _ = files.cluster()
+    costing = COST_MODELS[files.request.cost_model](files)
+    return layer_problem(files, GroupSpace(), cluster, costing, costing.costs.degrees())

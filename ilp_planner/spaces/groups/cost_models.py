@@ -1,0 +1,61 @@
+"""The cost models of layers on any groups of devices (`GroupTables`), by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.inputs.profiles import layer_source, metis_name, metis_source
+from ilp_planner.spaces.layers import Costing, memory_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.inputs.files import InputFiles
+
+
+def native_costing(files: InputFiles) -> Costing:
+    """Return the planner's own costs, on any profile of layers."""
+    from ilp_planner.costs.layers import layer_costs
+    from ilp_planner.profiles.device_names import for_cluster
+
+    cluster, metis = files.cluster()
+    source = layer_source(files, cluster)
+    rows = for_cluster(source.profile, cluster)
+    notes = () if metis is None else metis.notes
+    if rows.links is not None:
+        # Every placement of a group has to be bounded, measured or not.
+        notes += (
+            f"{rows.source}: measured links count in tensor-parallel messages; gradient rings and "
+            "sends between stages rest on the cluster's links",
+        )
+    costs = layer_costs(rows, cluster, memory_limits(cluster, files.request))
+    return Costing(costs, source.model, source.named, (*notes, *rows.notes))
+
+
+def metis_costing(files: InputFiles) -> Costing:
+    """Return Metis's costs, on its profile."""
+    from ilp_planner.spaces.metis.costs import MetisCosts
+    from ilp_planner.spaces.metis.formulas import MetisFormulas
+    from ilp_planner.specs.metis_cluster import metis_cluster_of
+
+    cluster, metis = files.cluster()
+    profile, model, sizes = metis_source(files)
+    costs = MetisCosts(
+        formulas=MetisFormulas(
+            profile=profile,
+            cluster=metis_cluster_of(cluster) if metis is None else metis,
+            hidden=sizes.need("hidden"),
+            sequence=sizes.need("sequence"),
+            vocabulary=sizes.need("vocabulary"),
+            row_names={name: cluster.device_types[name].profile for name in cluster.type_names},
+        ),
+        max_tp=files.request.max_tp,
+        limits=memory_limits(cluster, files.request),
+    )
+    return Costing(costs, model, metis_name(profile), costs.notes, says_degrees=True)
+
+
+COST_MODELS: dict[str, Callable[[InputFiles], Costing]] = {
+    "native": native_costing,
+    "metis": metis_costing,
+}

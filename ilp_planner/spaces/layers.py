@@ -1,0 +1,127 @@
+"""What builders of problems of whole layers share: limits, batches and the problem itself."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.errors import ProfileError, SpecError, UsageError
+from ilp_planner.problem import AnyCosts, Problem
+from ilp_planner.specs.degrees import divisors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.spaces.base import Space
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+class Costing(NamedTuple):
+    """A cost model of layers that was built. model: its name. source: what the profile is called.
+
+    notes: on what it is made of. max_tp: the largest tensor degree that there are costs for; None:
+    the notes say what was left out.
+    """
+
+    costs: Any
+    model: str
+    source: str
+    notes: tuple[str, ...]
+    says_degrees: bool = False
+
+
+def layer_problem(
+    files: InputFiles,
+    space: Space[AnyCosts, Any],
+    cluster: ClusterSpec,
+    costing: Costing,
+    degrees: Mapping[str, tuple[int, ...]],
+) -> Problem[AnyCosts]:
+    """Return the problem of costs that are there.
+
+    Parameters
+    ----------
+    degrees: the tensor-parallel degrees that each device type is profiled for.
+
+    Raises
+    ------
+    SpecError, ProfileError: what cannot be planned, and why.
+    """
+    asked, costs = files.request, costing.costs
+    batches, remarks = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
+    top = max((tp for each in degrees.values() for tp in each), default=0)
+    if top < 1 or (asked.max_tp is not None and asked.max_tp < 1):
+        raise ProfileError(f"{costing.source}: no rows of tp up to {asked.max_tp}")
+    if asked.max_tp is not None and asked.max_tp > top and not costing.says_degrees:
+        remarks.append(f"tp above {top}: not profiled, left out")
+    stages = min(cluster.device_count, len(costs.chain))
+    return Problem(
+        model=costing.model,
+        cluster=cluster,
+        space=space,
+        costs=costs,
+        global_batch=files.global_batch,
+        micro_batches=batches,
+        memory_limits=memory_limits(cluster, asked),
+        max_stages=stages if asked.max_stages is None else min(stages, asked.max_stages),
+        max_tp=top if asked.max_tp is None else min(top, asked.max_tp),
+        profile_source=costing.source,
+        notes=tuple(dict.fromkeys((*costing.notes, *remarks))),
+    )
+
+
+def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
+    """Return the bytes that each device type may use: as recorded, or what was asked for, at most
+    the device's own memory.
+
+    Raises
+    ------
+    SpecError: not positive.
+    """
+    limit, recorded = asked.memory_limit, asked.memory_limits or {}
+    if limit is not None and not limit > 0:
+        raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
+    return {
+        name: recorded.get(name, min(float(cluster.device_types[name].memory), limit or math.inf))
+        for name in cluster.type_names
+    }
+
+
+def micro_batch_counts(
+    global_batch: int, sizes: Sequence[int]
+) -> tuple[tuple[int, ...], list[str]]:
+    """Return the numbers of micro-batches to try, ascending, and what was left out.
+
+    Raises
+    ------
+    SpecError: a size below 1, or none that divides the batch.
+    """
+    if global_batch < 1:
+        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
+    if not sizes:
+        return divisors(global_batch), []
+    if min(sizes) < 1:
+        raise SpecError(f"micro-batch size: must be at least 1, found {min(sizes)}")
+    usable = sorted({global_batch // size for size in sizes if global_batch % size == 0})
+    left = [str(size) for size in dict.fromkeys(sizes) if global_batch % size]
+    if not usable:
+        nearest = sizes[0] * max(1, round(global_batch / sizes[0]))
+        raise SpecError(
+            f"global batch size: {global_batch} is not divisible by micro-batch "
+            f"{', '.join(left)}; {nearest} would be"
+        )
+    notes = [f"micro-batch {', '.join(left)}: does not divide {global_batch}, left out"]
+    return tuple(usable), notes if left else []
+
+
+def refuse_stages(files: InputFiles, space: str) -> None:
+    """Refuse a largest number of stages where a space has pipelines of any length.
+
+    Raises
+    ------
+    UsageError: there is one.
+    """
+    if files.request.max_stages is not None:
+        raise UsageError(f"max_stages: `space={space}` has pipelines of any length, found it set")

@@ -1,0 +1,29 @@
+"""From what was asked for to the problem of planning what Metis can choose from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.groups.cost_models import metis_costing
+from ilp_planner.spaces.layers import layer_problem, refuse_stages
+from ilp_planner.spaces.metis.space import MetisSpace
+
+if TYPE_CHECKING:
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.metis.costs import MetisCosts
+
+SUMMED = {"": False, "device": False, "metis": True}  # rules of memory
+
+
+def build(files: InputFiles) -> Problem[MetisCosts]:
+    """Read all inputs and build the problem.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    """
+    refuse_stages(files, MetisSpace.name)
+    costing, (cluster, _) = metis_costing(files), files.cluster()
+    space = MetisSpace(summed=SUMMED[files.request.memory_rule])
+    return layer_problem(files, space, cluster, costing, costing.costs.degrees())

@@ -1,0 +1,193 @@
+"""The plan spaces by name, and the one that a request is for."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.errors import UsageError
+from ilp_planner.inputs.tables import find_tables, records_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.problem import Problem
+
+# Parameters of a request that only some spaces have, and their values; the first is the default.
+MEMORY_RULES = ("device", "metis")
+PLACEMENTS = ("default", "free")
+
+
+class SpaceEntry(NamedTuple):
+    """What is known of a space before it is imported.
+
+    build: `module:function`, or the function itself, from `InputFiles` to a problem.
+    cost_models: those that have costs for its plans. options: parameters of a request that it has,
+    beside the common ones. layers: its plans are of whole layers.
+    """
+
+    build: str | Callable[[InputFiles], Problem[Any]]
+    cost_models: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    layers: bool = True
+
+
+SPACES: dict[str, SpaceEntry] = {
+    "operators": SpaceEntry(
+        "ilp_planner.spaces.operators.build:build", ("native", "aceso"), layers=False
+    ),
+    "planner": SpaceEntry("ilp_planner.spaces.groups.build:build", ("native", "metis")),
+    "metis": SpaceEntry("ilp_planner.spaces.metis.build:build", ("metis",), ("memory_rule",)),
+    "amp": SpaceEntry("ilp_planner.spaces.amp.build:build", ("amp",), ("placement",)),
+    "megatron": SpaceEntry("ilp_planner.spaces.megatron.build:build", ("native",), ("max_cp",)),
+}
+# Of a parameter: its values but the default, and the space that has them.
+CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}
+OPTIONS = ("memory_rule", "placement", "max_cp")
+LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
+LAYER_PROFILES = ("metis", "amp")
+
+
+def register(name: str, entry: SpaceEntry) -> None:
+    """Add a space, so that requests can name it."""
+    SPACES[name] = entry
+
+
+def build_problem(files: InputFiles) -> Problem[Any]:
+    """Read all inputs of a request and build its problem.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: what cannot be planned, and why.
+    """
+    space = space_of(files)
+    build = SPACES[space].build
+    if isinstance(build, str):
+        module, _, function = build.partition(":")
+        build = getattr(importlib.import_module(module), function)
+    problem: Problem[Any] = build(files)
+    files.compare_with_today()
+    request = replace(
+        files.request,
+        files=files.held,
+        space=space,
+        global_batch=problem.global_batch,
+        memory_limits=problem.memory_limits,
+    )
+    return replace(
+        problem,
+        spec=files.model(),
+        request=None if files.objects else request,
+        notes=(*problem.notes, *files.notes),
+    )
+
+
+def space_of(files: InputFiles) -> str:
+    """Return the name of the space that a request is for, checked against what it says besides.
+
+    Raises
+    ------
+    UsageError: there is no such space, or what is asked for does not go together.
+    """
+    asked = files.request
+    models = tuple(dict.fromkeys(m for entry in SPACES.values() for m in entry.cost_models))
+    for name, said, known in (
+        ("space", asked.space, tuple(SPACES)),
+        ("cost_model", asked.cost_model, models),
+        ("memory_rule", asked.memory_rule, MEMORY_RULES),
+        ("placement", asked.placement, PLACEMENTS),
+    ):
+        if said and said not in known:
+            raise UsageError(f"{name}: expected one of {', '.join(known)}, found {said!r}")
+    space = asked.space or default_space(files)
+    check_together(files, space)
+    return space
+
+
+def default_space(files: InputFiles) -> str:
+    """Return the space of a request that names none: of operators where all devices are equal and
+    costs and profile are of operators, of whole layers elsewhere.
+
+    Raises
+    ------
+    SpecError, ProfileError, UsageError: a file that cannot be used.
+    """
+    asked = files.request
+    able = [name for name, entry in SPACES.items() if asked.cost_model in entry.cost_models]
+    layers = [name for name in able if SPACES[name].layers]
+    if "operators" in able and not (layers and _is_of_layers(files)):
+        return "operators"
+    return layers[0]
+
+
+def _is_of_layers(files: InputFiles) -> bool:
+    """Tell whether what is there is of whole layers: the profile, devices that differ, or a model
+    whose operators have no estimates (`family = "decoder"`)."""
+    from ilp_planner.profiles.table import Profile
+
+    given = files.objects.get("profile")
+    if given is not None:
+        return not isinstance(given, Profile)
+    named = files.request.files
+    if files.kind in LAYER_PROFILES or "hostfile" in named or "clusterfile" in named:
+        return True
+    if len(files.cluster()[0].type_names) > 1:
+        return True
+    if files.kind == "table":
+        rows = records_in(find_tables(files.path, files.recorded("profile"), files.folders)[0])
+        if "operator" not in rows or "layer" not in rows:
+            return "layer" in rows
+    model = files.model()
+    return model is not None and files.kind != "aceso" and model.family == "decoder"
+
+
+def check_together(files: InputFiles, space: str) -> None:
+    """Refuse what does not go together.
+
+    Raises
+    ------
+    UsageError: names it, and what would.
+    """
+    asked, entry, named = files.request, SPACES[space], files.request.files
+    if asked.cost_model not in entry.cost_models:
+        own = next(n for n, other in SPACES.items() if asked.cost_model in other.cost_models)
+        expected = " or ".join(f"`cost_model={name}`" for name in entry.cost_models)
+        raise UsageError(
+            f"`space={space}`: expected {expected}, which has costs for its plans, found "
+            f"{asked.cost_model}, which has them for `space={own}`"
+        )
+    layered = [name for name in LAYER_PARAMETERS if getattr(asked, name)]
+    if layered and not entry.layers:
+        raise UsageError(
+            f"{layered[0]}: found operators to plan, as all devices are equal, expected layers: "
+            "`space=planner` plans these"
+        )
+    for option in OPTIONS:
+        value = getattr(asked, option)
+        if value and value != CHOICES.get(option, ("",))[0] and option not in entry.options:
+            own = next(name for name, other in SPACES.items() if option in other.options)
+            raise UsageError(f"`{option}={value}`: expected `space={own}`, found {space}")
+    if "cluster" in named and ("hostfile" in named or "clusterfile" in named):
+        other = "hostfile" if "hostfile" in named else "clusterfile"
+        raise UsageError(f"{other}: found `cluster` too, expected one description of a cluster")
+    if files.kind == "amp" and "clusterfile" in named:
+        raise UsageError(
+            "clusterfile: found an amp:FILE, which says what its nodes are, expected only a "
+            "`hostfile`"
+        )
+    if files.kind != "amp" and ("hostfile" in named) != ("clusterfile" in named):
+        given, missing = "hostfile", "clusterfile"
+        if "clusterfile" in named:
+            given, missing = missing, given
+        raise UsageError(f"{given}: expected a `{missing}` beside it, found none")
+    if asked.experiment and files.kind != "amp":
+        raise UsageError(f"experiment: expected `profile=amp:FILE`, found {asked.profile}")
+    for name in ("hidden", "sequence", "vocabulary"):
+        sized = files.kind in ("metis", "table") or "profile" in files.objects
+        if getattr(asked, name) is not None and not sized:
+            raise UsageError(
+                f"{name}: expected `profile=metis:FOLDER` or FILE.csv of whole layers, which may "
+                f"not say it, found {asked.profile}"
+            )
