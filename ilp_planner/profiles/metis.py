@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.errors import ProfileError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -111,20 +109,6 @@ def total(values: Iterable[float]) -> float:
 def file_name(key: LayerKey) -> str:
     """Return how Metis names the file of a row."""
     return f"DeviceType.{key.device}_tp{key.tp}_bs{key.samples}.json"
-
-
-def check_layer_count(profile: MetisProfile, asked: int) -> None:
-    """Refuse a model with another number of layers than was profiled.
-
-    Raises
-    ------
-    ProfileError: with the number that would do.
-    """
-    if asked != profile.layers:
-        raise ProfileError(
-            f"{profile.source}: profiled with {profile.layers} layers, found {asked} asked: "
-            f"`num_layers={profile.layers}` would do"
-        )
 
 
 def layer_names(layers: int) -> tuple[str, ...]:
