@@ -34,13 +34,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 FAMILIES = ("tensor", "context", "expert", "pipeline", "data")
-FAMILY = {
-    "tp": "tensor",
-    "cp": "context",
-    "ep": "expert",
-    "etp": "expert",
-    "etp-ep": "expert",
-}
+FAMILY = {"tp": "tensor", "cp": "context", "ep": "expert", "etp": "expert", "etp-ep": "expert"}
 EMBEDDING = "embedding"  # the kind of group of first and last stage
 FORWARD, BACKWARD, AGAIN = "forward", "backward", "recomputed forward"
 

@@ -201,8 +201,7 @@ def prediction_module(job: TrainingJob) -> Module:
             replace(layer, name="transformer_layer"),
             norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),
             Module(
-                name="loss",
-                kept=(product_input(job, sizes.narrow, "of the output layer"), *logits),
+                name="loss", kept=(product_input(job, sizes.narrow, "of the output layer"), *logits)
             ),
         ),
     )

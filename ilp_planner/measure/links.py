@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.journal import Journal
 from ilp_planner.measure.links_ops import make_operation
-from ilp_planner.measure.links_plan import (
-    POINT_TO_POINT,
-    Case,
-    Series,
-    cases_of,
-    series_of,
-)
+from ilp_planner.measure.links_plan import POINT_TO_POINT, Case, Series, cases_of, series_of
 from ilp_planner.measure.links_world import first_line, join_world
 from ilp_planner.measure.machine import describe_machine
 from ilp_planner.measure.progress import MeasuringBar

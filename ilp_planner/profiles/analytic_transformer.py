@@ -12,13 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.profiles.work import (
-    Exchange,
-    Work,
-    product,
-    product_backward,
-    streaming,
-)
+from ilp_planner.profiles.work import Exchange, Work, product, product_backward, streaming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

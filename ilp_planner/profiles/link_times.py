@@ -73,8 +73,7 @@ class LinkTimes:
         self._known = {
             (device.casefold(), name, int(size), int(hosts), int(stride) if hosts == 1 else 0)
             for device, name, size, hosts, stride in zip(
-                *(rows[c] for c in ("device", "name", "group_size", "hosts", "stride")),
-                strict=True,
+                *(rows[c] for c in ("device", "name", "group_size", "hosts", "stride")), strict=True
             )
         }
         self._devices = {device for device, *_ in self._known}

@@ -102,12 +102,7 @@ def links_inside(cluster: ClusterSpec, device: str) -> list[Link]:
     return [cluster.within.get(name, cluster.intra_node) for name in names or cluster.type_names]
 
 
-TRUST = (
-    Provenance.MEASURED,
-    Provenance.INTERPOLATED,
-    Provenance.EXTRAPOLATED,
-    Provenance.ANALYTIC,
-)
+TRUST = (Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.EXTRAPOLATED, Provenance.ANALYTIC)
 
 
 def worst(origins: list[Origin]) -> Origin:

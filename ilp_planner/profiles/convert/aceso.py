@@ -66,10 +66,7 @@ def aceso_table(profile: Profile, key: str, sizes: Mapping[str, Any] | None = No
     rows += _collectives(profile)
     rows += _messages(profile)
     return measurements_of(
-        rows,
-        profile.source,
-        machine={"format": "aceso", "model": key},
-        notes=profile.notes,
+        rows, profile.source, machine={"format": "aceso", "model": key}, notes=profile.notes
     )
 
 

@@ -27,12 +27,7 @@ SOURCE = "predicted"
 PARTS = ("forward_s", "backward_s")
 SUM_AGREES = 0.02  # relative: medians of parts do not quite add up to the median of the whole
 # A table's predictions agree less than its rows do: the worse provenance is what counts.
-WORSE = (
-    Provenance.MEASURED,
-    Provenance.INTERPOLATED,
-    Provenance.EXTRAPOLATED,
-    Provenance.ANALYTIC,
-)
+WORSE = (Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.EXTRAPOLATED, Provenance.ANALYTIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +49,7 @@ class Want:
 
 
 def complete(
-    table: Measurements,
-    wants: Iterable[Want],
-    *,
-    predictor: LayerPredictor | None = None,
+    table: Measurements, wants: Iterable[Want], *, predictor: LayerPredictor | None = None
 ) -> Measurements:
     """Return the table with the rows that are missing added, all columns that can be predicted.
 

@@ -144,10 +144,7 @@ def _chosen(
     law: Law, rows: NDArray[np.intp], predicted: NDArray[np.float64], protocol: Protocol
 ) -> LeftOut:
     return LeftOut(
-        points=law.points[rows],
-        measured=law.values[rows],
-        predicted=predicted,
-        protocol=protocol,
+        points=law.points[rows], measured=law.values[rows], predicted=predicted, protocol=protocol
     )
 
 

@@ -50,10 +50,7 @@ class Curve:
 
 
 def curve_of(
-    sizes: ArrayLike,
-    times: ArrayLike,
-    siblings: Iterable[Curve] = (),
-    alike: Sequence[Curve] = (),
+    sizes: ArrayLike, times: ArrayLike, siblings: Iterable[Curve] = (), alike: Sequence[Curve] = ()
 ) -> Curve:
     """Return the curve through rows, of any order, noisy or repeated.
 
