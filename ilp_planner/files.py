@@ -125,6 +125,37 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder to write in, unless it is there.
+
+    Raises
+    ------
+    OutputError: the system refuses.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"{folder}: cannot be made: {problem.strerror}") from None
+
+
+def read_text(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> str:
+    """Return what a text file holds.
+
+    Parameters
+    ----------
+    error: what to raise: one line with the file. encoding: `utf-8-sig` where spreadsheets and
+        editors may have marked the text as UTF-8.
+    """
+    try:
+        return path.read_text(encoding=encoding)
+    except FileNotFoundError:
+        raise error(f"{path}: no such file") from None
+    except OSError as problem:
+        raise error(f"{path}: cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
+
+
 def read_json(path: Path, error: type[PlannerError]) -> Any:
     """Return what a JSON file holds.
 
@@ -132,14 +163,9 @@ def read_json(path: Path, error: type[PlannerError]) -> Any:
     ----------
     error: what to raise: one line with the file and, where it applies, line and column.
     """
+    text = read_text(path, error)
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except FileNotFoundError:
-        raise error(f"{path}: no such file") from None
-    except OSError as problem:
-        raise error(f"{path}: cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError:
-        raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
         raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None

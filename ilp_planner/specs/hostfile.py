@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import SpecError
+from ilp_planner.files import read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,16 +34,8 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     ------
     SpecError: one line with the file, the line, what was found and what was expected.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file") from None
-    except OSError as problem:
-        raise SpecError(f"{path}: cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
     hosts = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_text(path, SpecError, "utf-8-sig").splitlines(), 1):
         content = line.partition("#")[0].strip()
         if content:
             hosts.append(_read_line(path, number, content))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.files import read_text
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Table:
 
     def flags(self, key: str, default: tuple[bool, ...] | None = None) -> tuple[bool, ...]:
         """Return a list of true and false, not empty."""
-        return self._read(key, default, "a list of true and false", _flags)
+        return self._read(key, default, "a list of true and false", _list_of(_flag))
 
     def share(self, key: str, default: float | None = None) -> float:
         """Return a number of at least 0 and below 1."""
@@ -103,7 +104,7 @@ class Table:
 
     def wholes(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Return a list of whole numbers of at least 1, not empty."""
-        return self._read(key, default, "a list of whole numbers of at least 1", _wholes)
+        return self._read(key, default, "a list of whole numbers of at least 1", _list_of(_whole))
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a positive, finite number."""
@@ -162,7 +163,7 @@ class Table:
 
     def texts_of(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, not empty."""
-        return self._read(key, None, "a list of texts", _texts)
+        return self._read(key, None, "a list of texts", _list_of(_text))
 
     def scalars(self, key: str) -> dict[str, Scalar]:
         """Return a table of texts, numbers and booleans as it is; empty when missing."""
@@ -259,14 +260,9 @@ def read_toml(path: Path, keys: Sequence[str]) -> Table:
     ------
     SpecError: no such file, not readable, not TOML (with the line), or an unknown key.
     """
+    text = read_text(path, SpecError)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file") from None
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         refuse_other_kind(path, FileKind.SPEC, SpecError)
         match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
@@ -300,28 +296,23 @@ def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _flags(value: object) -> tuple[bool, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    return tuple(value) if all(isinstance(v, bool) for v in value) else None
-
-
 def _share(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value < 1 else None
 
 
-def _wholes(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    return tuple(value) if all(_whole(v) is not None for v in value) else None
+def _list_of(
+    convert: Callable[[object], Value | None],
+) -> Callable[[object], tuple[Value, ...] | None]:
+    """Return what makes a tuple of a list, not empty, of values of a kind."""
 
+    def converted(value: object) -> tuple[Value, ...] | None:
+        if not isinstance(value, list) or not value:
+            return None
+        return tuple(value) if all(convert(v) is not None for v in value) else None
 
-def _texts(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    return tuple(value) if all(_text(v) is not None for v in value) else None
+    return converted
 
 
 def _number(value: object) -> float | None:
