@@ -16,8 +16,9 @@ from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
     from ilp_planner.profiles.predict.prediction import Prediction
@@ -126,7 +127,7 @@ class LinkTimes:
     def _at(self, name: str, size: float, group: LinkGroup) -> Prediction:
         return self._predictor.predict(name, size, **_query(group))
 
-    def _curve(self, name: str, sizes: ArrayLike, group: LinkGroup) -> NDArray[np.float64]:
+    def _curve(self, name: str, sizes: ArrayLike, group: LinkGroup) -> Floats:
         return self._predictor.seconds(name, sizes, **_query(group))
 
 
@@ -147,7 +148,7 @@ def link_times(table: Measurements) -> LinkTimes | None:
     return found if found._known else None
 
 
-def relative_line(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, float]:
+def relative_line(sizes: Floats, seconds: Floats) -> tuple[float, float]:
     """Return (seconds, seconds per byte), neither negative, of the line whose relative errors have
     the least sum of squares. Arguments: positive, float64 [n]."""
     rows = np.stack((1 / seconds, sizes / seconds))

@@ -17,8 +17,8 @@ from ilp_planner.profiles.work import Exchange, exchange_time
 
 if TYPE_CHECKING:
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
     from ilp_planner.specs.cluster import ClusterSpec, Link
@@ -41,9 +41,7 @@ class MessageTimes:
         rows = table.of(Record.COLLECTIVE)
         self.measured = bool((rows["name"] == ALL_REDUCE).any())
 
-    def added(
-        self, frame: pandas.DataFrame, device: str, tp: int
-    ) -> tuple[NDArray[np.float64], Origin]:
+    def added(self, frame: pandas.DataFrame, device: str, tp: int) -> tuple[Floats, Origin]:
         """Return the seconds of one pass that each row leaves out, float64 [rows], and where they
         come from: of several, the least trustworthy.
 

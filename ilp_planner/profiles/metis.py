@@ -17,8 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.layers import LayerKey
 
 MIB = 2**20
@@ -35,12 +34,12 @@ class MetisRow:
     likewise.
     """
 
-    compute: NDArray[np.float64]
-    memory: NDArray[np.float64]
+    compute: Floats
+    memory: Floats
     forward_backward: float | None = None
     optimizer: float | None = None
     batch_generator: float | None = None
-    parameters: NDArray[np.float64] | None = None
+    parameters: Floats | None = None
 
     @property
     def sync(self) -> float:
@@ -84,7 +83,7 @@ class MetisProfile:
         return self.rows[self.constants].batch_generator or 0.0
 
     @property
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Floats:
         """Parameters per layer as the file has them, float64 [L]."""
         found = self.rows[self.constants].parameters
         return np.zeros(self.layers) if found is None else found

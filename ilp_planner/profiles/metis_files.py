@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from ilp_planner.numerics import Floats
 
 FILE_NAME = re.compile(r"DeviceType\.(\S+?)_tp([0-9]{1,6})_bs([0-9]{1,6})\.json", re.ASCII)
 PATTERN = "DeviceType.TYPE_tpN_bsN.json"
@@ -177,9 +177,7 @@ def _table(path: Path, content: dict[str, Any], key: str, where: str = "") -> di
     return dict(content[key])
 
 
-def _numbers(
-    path: Path, table: dict[str, Any], name: str, entries: int | None = None
-) -> NDArray[np.float64]:
+def _numbers(path: Path, table: dict[str, Any], name: str, entries: int | None = None) -> Floats:
     key = name.rpartition(".")[2]
     if key not in table:
         raise ProfileError(f"{path}: {name} is missing, found {', '.join(table) or 'nothing'}")
@@ -199,7 +197,7 @@ def _numbers(
     return np.array(values, dtype=np.float64)
 
 
-def _refuse_negative(path: Path, name: str, values: NDArray[np.float64]) -> None:
+def _refuse_negative(path: Path, name: str, values: Floats) -> None:
     if (values < 0).any():
         layer = int(np.argmax(values < 0))
         raise ProfileError(f"{path}: {name}[{layer}] must not be negative, found {values[layer]:g}")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.layers import LayerPredictor
     from ilp_planner.profiles.predict.series import Series
@@ -52,11 +52,11 @@ class Judged:
     column: str
     protocol: Protocol
     rows: tuple[str, ...]
-    measured: NDArray[np.float64]
-    predicted: NDArray[np.float64]
+    measured: Floats
+    predicted: Floats
 
     @property
-    def errors(self) -> NDArray[np.float64]:
+    def errors(self) -> Floats:
         """Relative errors with their sign, float64 [n]; NaN where 0 was measured."""
         known = self.measured > 0
         off = self.predicted - self.measured
@@ -74,7 +74,7 @@ class Score:
     high: float
 
 
-def score(errors: NDArray[np.float64]) -> Score:
+def score(errors: Floats) -> Score:
     """Return what relative errors come to; those that are NaN do not count."""
     known = np.abs(errors[np.isfinite(errors)])
     if not known.size:
@@ -89,7 +89,7 @@ def score(errors: NDArray[np.float64]) -> Score:
 
 def errors_of(
     judged: Iterable[Judged], protocol: Protocol, columns: Iterable[str] | None = None
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the relative errors of all rows of a kind, float64."""
     wanted = None if columns is None else set(columns)
     parts = [
@@ -139,7 +139,7 @@ def _judge_series(predictor: LayerPredictor, series: Series, column: str) -> Ite
             )
 
 
-def describe_point(series: Series, point: NDArray[np.float64]) -> str:
+def describe_point(series: Series, point: Floats) -> str:
     """Return `tp 4, micro-batch 2`; sequence and width only where the rows have several."""
     said = []
     for place, name in enumerate(DIMENSIONS):
@@ -163,9 +163,7 @@ def judge_products(table: Measurements) -> tuple[Judged, ...]:
     return tuple(_judge_curves(rows, ("device", "dtype"), Record.MATMUL, "flop", _product_label))
 
 
-def _collective_seconds(
-    sizes: NDArray[np.float64], times: NDArray[np.float64], asked: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _collective_seconds(sizes: Floats, times: Floats, asked: Floats) -> Floats:
     return curve_of(sizes, times)(asked)
 
 

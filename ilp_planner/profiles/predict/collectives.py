@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import ArrayLike, NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
-
-    Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +34,8 @@ class _Series:
     """Rows of one collective in one setting. sizes: bytes. times: seconds. own: which are measured,
     not themselves predicted."""
 
-    sizes: Numbers
-    times: Numbers
+    sizes: Floats
+    times: Floats
     own: NDArray[np.bool_]
 
 
@@ -127,7 +126,7 @@ class CollectivePredictor:
         sharing: int | None = None,
         device: str = "",
         dtype: str = "",
-    ) -> Numbers:
+    ) -> Floats:
         """Return the times of many sizes at once: float64, seconds, of the shape of sizes (bytes).
 
         Otherwise as `predict`.
@@ -182,7 +181,7 @@ class _OfDevice:
         for place, parts in merged.items():
             self._series[place] = _series(parts)
             self._dtypes[place[:2]].append(place[2])
-        self._curves: dict[tuple[str, Setting, str], Callable[[ArrayLike], Numbers]] = {}
+        self._curves: dict[tuple[str, Setting, str], Callable[[ArrayLike], Floats]] = {}
         self._group_errors: dict[tuple[str, bool], float | None] = {}
         self._size_errors: dict[tuple[tuple[str, Setting, str], int], float | None] = {}
 
@@ -218,7 +217,7 @@ class _OfDevice:
             return name, setting, dtype
         return (name, setting, "") if (name, setting, "") in self._series else None
 
-    def curve(self, name: str, setting: Setting, dtype: str) -> Callable[[ArrayLike], Numbers]:
+    def curve(self, name: str, setting: Setting, dtype: str) -> Callable[[ArrayLike], Floats]:
         """Return seconds by bytes."""
         wanted = (name, setting, dtype)
         if wanted not in self._curves:

@@ -17,8 +17,7 @@ from ilp_planner.profiles.table import Provenance
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.prediction import Prediction
     from ilp_planner.profiles.predict.series import Series
@@ -81,9 +80,7 @@ def complete(
     return join([table, added], table.source)
 
 
-def wanted_points(
-    predictor: LayerPredictor, want: Want
-) -> Iterator[tuple[Series, NDArray[np.float64]]]:
+def wanted_points(predictor: LayerPredictor, want: Want) -> Iterator[tuple[Series, Floats]]:
     """Yield every series and point [4] that a want names.
 
     Raises
@@ -98,9 +95,7 @@ def wanted_points(
             yield series, point
 
 
-def predicted_row(
-    predictor: LayerPredictor, series: Series, point: NDArray[np.float64]
-) -> dict[str, Any]:
+def predicted_row(predictor: LayerPredictor, series: Series, point: Floats) -> dict[str, Any]:
     """Return a row of the native table, every column of the series predicted."""
     key = series.key
     row: dict[str, Any] = {
@@ -136,9 +131,7 @@ def predicted_row(
     return row | found
 
 
-def row_prediction(
-    predictor: LayerPredictor, series: Series, point: NDArray[np.float64]
-) -> Prediction:
+def row_prediction(predictor: LayerPredictor, series: Series, point: Floats) -> Prediction:
     """Return the time of a row: its forward and backward pass, and how far to trust it.
 
     Raises
@@ -176,13 +169,13 @@ def series_adds_up(series: Series) -> bool:
     return bool((off <= SUM_AGREES * time[known]).all())
 
 
-def is_in_table(series: Series, point: NDArray[np.float64]) -> bool:
+def is_in_table(series: Series, point: Floats) -> bool:
     """Tell whether the table has the row, predicted or out of memory as it may be."""
     known = (series.points, series.out_of_memory, series.predicted)
     return any(row_at(rows, point) is not None for rows in known)
 
 
-def _points(predictor: LayerPredictor, series: Series, want: Want) -> Iterator[NDArray[np.float64]]:
+def _points(predictor: LayerPredictor, series: Series, want: Want) -> Iterator[Floats]:
     """Yield the points of one series: each value that is not asked for runs over the rows'."""
     degrees = [want.tp] if want.tp else np.unique(series.points[:, 0]).astype(int)
     sizes = [want.micro_batch] if want.micro_batch else np.unique(series.points[:, 1]).astype(int)
