@@ -81,17 +81,10 @@ def layer_profile(
                 f"'time_s': found {seconds.min():g}, expected more than 0: what takes no time was "
                 "not measured (`ilp-plan profile check` finds such rows)"
             )
-    return LayerProfile(
+    return replace(
+        profile,
         source=table.source,
-        layers=profile.layers,
         time=time,
-        state=profile.state,
-        activation=profile.activation,
-        workspace=profile.workspace,
-        workspace_per_sample=profile.workspace_per_sample,
-        gradients=profile.gradients,
-        boundary=profile.boundary,
-        optimizer=profile.optimizer,
         measured=frozenset(key for key in time if found.measured(key)),
         origins={key: found.origins(key, time[key]) for key in time if not found.measured(key)},
         errors={key: error for key in time if (error := found.error(key)) is not None},

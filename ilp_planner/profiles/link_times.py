@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,16 +41,6 @@ class LinkGroup(NamedTuple):
     stride: int
     device: str | None
     sharing: int | None = None
-
-
-class Query(TypedDict):
-    """The same, as the predictor of collectives is asked."""
-
-    group_size: int
-    hosts: int
-    stride: int
-    sharing: int | None
-    device: str
 
 
 class LinkTimes:
@@ -131,15 +121,10 @@ class LinkTimes:
         return self._predictor.seconds(name, sizes, **_query(group))
 
 
-def _query(group: LinkGroup) -> Query:
+def _query(group: LinkGroup) -> dict[str, Any]:
     """Return what the predictor calls a group."""
-    return {
-        "group_size": group.size,
-        "hosts": group.hosts,
-        "stride": group.stride,
-        "sharing": group.sharing,
-        "device": group.device or "",
-    }
+    said = group._asdict()
+    return said | {"group_size": said.pop("size"), "device": group.device or ""}
 
 
 def link_times(table: Measurements) -> LinkTimes | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.predict.collectives import collective_rows
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 from ilp_planner.profiles.predict.curve import curve_of
 from ilp_planner.profiles.predict.features import DIMENSIONS
@@ -151,9 +152,7 @@ def describe_point(series: Series, point: Floats) -> str:
 
 def judge_collectives(table: Measurements) -> tuple[Judged, ...]:
     """Judge the sizes of every collective: each from the other sizes of the same group."""
-    rows = table.of(Record.COLLECTIVE)
-    rows = rows[(rows["group_size"] > 1) & (rows["bytes"] > 0) & (rows["time_s"] > 0)]
-    rows = rows[(rows["provenance"] == Provenance.MEASURED) | rows["error"].isna()]
+    rows = collective_rows(table)
     return tuple(_judge_curves(rows, GROUP, Record.COLLECTIVE, "bytes", _group_label))
 
 

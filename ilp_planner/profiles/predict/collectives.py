@@ -57,9 +57,7 @@ class CollectivePredictor:
         ------
         ProfileError: the table has none.
         """
-        rows = table.of(Record.COLLECTIVE)
-        rows = rows[(rows["group_size"] > 1) & (rows["bytes"] > 0) & (rows["time_s"] > 0)]
-        rows = rows[(rows["provenance"] == Provenance.MEASURED) | rows["error"].isna()]
+        rows = collective_rows(table)
         if rows.empty:
             raise ProfileError(
                 f"{table.source}: has no measured collectives among two or more devices, expected "
@@ -153,6 +151,13 @@ class CollectivePredictor:
             own = device.casefold() in {name.casefold() for name in named}
             return "" if own else f"another device: {', '.join(named)}"
         return f"several devices: {', '.join(named)}" if not device and len(named) > 1 else ""
+
+
+def collective_rows(table: Measurements) -> pandas.DataFrame:
+    """Return the rows of collectives among several devices that are no predictions."""
+    rows = table.of(Record.COLLECTIVE)
+    rows = rows[(rows["group_size"] > 1) & (rows["bytes"] > 0) & (rows["time_s"] > 0)]
+    return rows[(rows["provenance"] == Provenance.MEASURED) | rows["error"].isna()]
 
 
 def _checked(size: float) -> float:

@@ -12,7 +12,7 @@ from ilp_planner.profiles.measurements import Record, RowStatus, join, measureme
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
 from ilp_planner.profiles.predict.layers import LayerPredictor, runs_out_of_memory
 from ilp_planner.profiles.predict.region import row_at
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 SOURCE = "predicted"
 PARTS = ("forward_s", "backward_s")
 SUM_AGREES = 0.02  # relative: medians of parts do not quite add up to the median of the whole
-# A table's predictions agree less than its rows do: the worse provenance is what counts.
-WORSE = (Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.EXTRAPOLATED, Provenance.ANALYTIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +153,7 @@ def joined(parts: list[Prediction]) -> Prediction:
     error = None
     if len(known) == len(parts):
         error = sum(e * p.value for e, p in zip(known, parts, strict=True)) / total
-    worst = max(parts, key=lambda part: WORSE.index(part.provenance))
+    worst = max(parts, key=lambda part: TRUST.index(part.provenance))
     return Prediction(value=total, provenance=worst.provenance, error=error, basis=worst.basis)
 
 
