@@ -137,21 +137,40 @@ class Document(NamedTuple):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def read_document(path: Path, error: type[PlannerError]) -> Document:
-    """Return what a text file holds.
+def make_folder(folder: Path) -> None:
+    """Make a folder to write in, unless it is there.
 
     Raises
     ------
-    error: it is not there, or cannot be read.
+    OutputError: the system refuses.
     """
     try:
-        return Document(str(path), path.read_bytes().decode())
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputError(f"{folder}: cannot be made: {problem.strerror}") from None
+
+
+def read_document(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> Document:
+    """Return what a text file holds, to the byte.
+
+    Parameters
+    ----------
+    error: what to raise: one line with the file. encoding: `utf-8-sig` where spreadsheets and
+        editors may have marked the text as UTF-8.
+    """
+    try:
+        return Document(str(path), path.read_bytes().decode(encoding))
     except FileNotFoundError:
         raise error(f"{path}: no such file") from None
     except OSError as problem:
         raise error(f"{path}: cannot be read: {problem.strerror}") from None
     except UnicodeDecodeError:
         raise error(f"{path}: must be a UTF-8 text, found other bytes") from None
+
+
+def read_text(path: Path, error: type[PlannerError], encoding: str = "utf-8") -> str:
+    """Return what a text file holds, its lines ended by line feeds alone; see `read_document`."""
+    return read_document(path, error, encoding).text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(source: Path | Document, error: type[PlannerError]) -> Any:

@@ -28,6 +28,22 @@ needs_data = pytest.mark.skipif(
 )
 
 
+def write_metis_cluster(cluster: MetisCluster, hostfile: Path, clusterfile: Path) -> None:
+    """Write both files of a cluster whose nodes of one name are equal."""
+    lines = [f"{node.host} slots={node.devices}\n" for node in cluster.nodes]
+    hostfile.write_text("".join(lines))
+    entries = {
+        node.host: {
+            "instance_type": node.device,
+            "inter_bandwidth": node.inter,
+            "intra_bandwidth": node.intra,
+            "memory": node.memory,
+        }
+        for node in cluster.nodes
+    }
+    clusterfile.write_text(json.dumps(entries))
+
+
 def scaled_samples(folder: Path, factor: float) -> Path:
     """Write the published A100 profiles, and the same as T4 with all times multiplied."""
     folder.mkdir(parents=True, exist_ok=True)

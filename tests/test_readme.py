@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.specs.metis_cluster import write_metis_cluster
-from tests.metis_cases import SAMPLES, published_cluster, scaled_samples
+from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_metis_cluster
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

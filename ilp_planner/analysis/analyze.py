@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.recomputation import Saving, rank_memories, savings
 from ilp_planner.analysis.stages import StageView, stage_views
-from ilp_planner.anatomy.communication import (
-    EMBEDDING,
-    shares_embedding,
-    stage_traffic,
-    traffic,
-)
+from ilp_planner.anatomy.communication import EMBEDDING, shares_embedding, stage_traffic, traffic
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import group_count, group_size, kind_link, stage_link
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank

@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.norms import STATISTIC, norm_kept, norm_weights
-from ilp_planner.anatomy.products import (
-    normed_product,
-    product,
-    product_input,
-    with_kept,
-)
+from ilp_planner.anatomy.products import normed_product, product, product_input, with_kept
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 
@@ -66,8 +61,7 @@ def _grouped(job: TrainingJob) -> tuple[Module, ...]:
     seen = query if job.settings.kernels.attention == "unfused" else key
     core = _core(job, shapes=(query, seen, seen), copied=not strided, output=query)
     inner = Module(
-        name="self_attention",
-        children=(qkv, *norms, core, _projection(job, part(q, job.tp))),
+        name="self_attention", children=(qkv, *norms, core, _projection(job, part(q, job.tp)))
     )
     return (*before, inner)
 
@@ -106,9 +100,7 @@ def _head_norms(job: TrainingJob, leading: tuple[int, int]) -> tuple[Module, ...
             name=f"{letter}_layernorm",
             weights=norm_weights(job, model.head),
             kept=norm_kept(
-                job,
-                (*leading, heads, model.head),
-                "the slice of the product's output, copied",
+                job, (*leading, heads, model.head), "the slice of the product's output, copied"
             ),
         )
         for letter, heads in (("q", sizes.heads), ("k", sizes.kv_heads))
@@ -116,11 +108,7 @@ def _head_norms(job: TrainingJob, leading: tuple[int, int]) -> tuple[Module, ...
 
 
 def _core(
-    job: TrainingJob,
-    *,
-    shapes: tuple[tuple[int, ...], ...],
-    copied: bool,
-    output: tuple[int, ...],
+    job: TrainingJob, *, shapes: tuple[tuple[int, ...], ...], copied: bool, output: tuple[int, ...]
 ) -> Module:
     """Return the product of scores and values.
 

@@ -34,14 +34,12 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 FAMILIES = ("tensor", "context", "expert", "pipeline", "data")
-FAMILY = {
-    "tp": "tensor",
-    "cp": "context",
-    "ep": "expert",
-    "etp": "expert",
-    "etp-ep": "expert",
-}
 EMBEDDING = "embedding"  # the kind of group of first and last stage
+FAMILY = {
+    **{"tp": "tensor", "cp": "context", "dp-cp": "data", "edp": "data"},
+    **dict.fromkeys(("ep", "etp", "etp-ep"), "expert"),
+    **dict.fromkeys(("pp", EMBEDDING), "pipeline"),
+}
 FORWARD, BACKWARD, AGAIN = "forward", "backward", "recomputed forward"
 
 
@@ -196,42 +194,40 @@ def _within_layers(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
             both("logits and loss", output_messages(job), 1)
     for (what, phase, message), times in counts.items():
         if times:
-            yield _row(
-                job,
-                pp_rank,
-                FAMILY[message.group],
-                f"{what}, {phase}",
-                message.collective,
-                message.group,
-                message.size,
-                times,
-                job.micro_batches * times,
-            )
+            sent = (message.collective, message.group, message.size)
+            each = (times, job.micro_batches * times)
+            yield _row(job, pp_rank, f"{what}, {phase}", *sent, each)
 
 
 def _row(
     job: TrainingJob,
     pp_rank: int,
-    family: str,
     what: str,
     collective: str,
     group: str,
     size: float,
-    per_micro_batch: int,
-    per_iteration: int,
+    times: tuple[int, int],
+    *,
+    link: str = "",
+    received: bool = False,
 ) -> Traffic:
+    """Return one kind of message of a stage.
+
+    times: per micro-batch and per iteration. link: of the pairs of two stages.
+    """
     return Traffic(
-        family=family,
+        family=FAMILY[group],
         what=what,
         collective=collective,
         group=group,
         stages=(pp_rank,),
         gpus=job.world // job.pp,
         size=size,
-        members=group_size(job, group),
-        per_micro_batch=per_micro_batch,
-        per_iteration=per_iteration,
-        link=kind_link(job, group, pp_rank),
+        members=2 if link else group_size(job, group),
+        per_micro_batch=times[0],
+        per_iteration=times[1],
+        link=link or kind_link(job, group, pp_rank),
+        received=received,
     )
 
 
@@ -263,20 +259,9 @@ def _pipeline(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         ("gradients from the next stage", outward, after, True),
     ):
         if times:
-            yield Traffic(
-                family="pipeline",
-                what=what,
-                collective="send_recv",
-                group="pp",
-                stages=(pp_rank,),
-                gpus=job.world // job.pp,
-                size=boundary_size(job),
-                members=2,
-                per_micro_batch=times,
-                per_iteration=times * job.micro_batches,
-                link=boundary_link(job, boundary),
-                received=received,
-            )
+            each, link = (times, times * job.micro_batches), boundary_link(job, boundary)
+            sent = ("send_recv", "pp", boundary_size(job))
+            yield _row(job, pp_rank, what, *sent, each, link=link, received=received)
 
 
 # ---- gradients and parameters -------------------------------------------------------------------
@@ -308,20 +293,8 @@ def _reduced(
     optimizer, each = job.settings.optimizer, job.micro_batches
     gradient, parameter = count * optimizer.gradient, count * job.settings.width
 
-    def row(
-        name: str, collective: str, size: float, per_micro_batch: int, per_iteration: int
-    ) -> Traffic:
-        return _row(
-            job,
-            pp_rank,
-            "data",
-            name + what,
-            collective,
-            group,
-            size,
-            per_micro_batch,
-            per_iteration,
-        )
+    def row(name: str, collective: str, size: float, *times: int) -> Traffic:
+        return _row(job, pp_rank, name + what, collective, group, size, (times[0], times[1]))
 
     if optimizer.sharding == "none":
         yield row("gradients", "all_reduce", gradient, 0, 1)
@@ -377,32 +350,13 @@ def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         count += norm * any(stage.loss for stage in stages)
         count += predicted * (unsplit_parameters(job, last) + 3 * norm)
     if count:
-        yield _row(
-            job,
-            pp_rank,
-            "tensor",
-            "gradients of undivided parameters",
-            "all_reduce",
-            "tp",
-            count * gradient,
-            0,
-            1,
-        )
+        what = "gradients of undivided parameters"
+        yield _row(job, pp_rank, what, "all_reduce", "tp", count * gradient, (0, 1))
     if (
         job.pp > 1
         and shares_embedding(job)
         and any(stage.embedding or stage.loss for stage in stages)
     ):
-        yield Traffic(
-            family="pipeline",
-            what="gradients of the shared word embedding",
-            collective="all_reduce",
-            group=EMBEDDING,
-            stages=(pp_rank,),
-            gpus=job.world // job.pp,
-            size=job.padded_vocab // job.tp * job.model.hidden * gradient,
-            members=2,
-            per_micro_batch=0,
-            per_iteration=1,
-            link=stage_link(job, 0, job.pp - 1),
-        )
+        size = job.padded_vocab // job.tp * job.model.hidden * gradient
+        what, link = "gradients of the shared word embedding", stage_link(job, 0, job.pp - 1)
+        yield _row(job, pp_rank, what, "all_reduce", EMBEDDING, size, (0, 1), link=link)

@@ -20,11 +20,8 @@ from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_la
 from ilp_planner.anatomy.shard import part, shard_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ilp_planner.specs.training import TrainingJob
 
-SINGLE = 4  # bytes of a number in fp32
 IDENTIFIER = 8  # bytes of a token's number
 
 
@@ -204,8 +201,7 @@ def prediction_module(job: TrainingJob) -> Module:
             replace(layer, name="transformer_layer"),
             norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),
             Module(
-                name="loss",
-                kept=(product_input(job, sizes.narrow, "of the output layer"), *logits),
+                name="loss", kept=(product_input(job, sizes.narrow, "of the output layer"), *logits)
             ),
         ),
     )
@@ -243,36 +239,3 @@ def stage_modules(job: TrainingJob, number: int) -> tuple[Module, ...]:
     if stage.loss:
         found.append(output_module(job))
     return tuple(found)
-
-
-def parameter_names(job: TrainingJob, pp_rank: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield Megatron's name and shape of every parameter of a rank, layer by layer.
-
-    With virtual stages each has its own numbers from 0, as in Megatron.
-    """
-    for number in job.stages_of(pp_rank):
-        layer = 0
-        for module in stage_modules(job, number):
-            if module.name == "decoder.layers":
-                for _ in range(module.repeat):
-                    yield from _names(replace(module, repeat=1), f"decoder.layers.{layer}")
-                    layer += 1
-            elif module.name == "mtp.layers":
-                for i in range(module.repeat):
-                    yield from _names(replace(module, repeat=1), f"mtp.layers.{i}")
-            elif module.name == "output":
-                yield from _names(module, "")
-            else:
-                yield from _names(module, module.name)
-
-
-def _names(module: Module, prefix: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for weight in module.weights:
-        yield f"{prefix}.{weight.name}", weight.shape
-    for child in module.children:
-        name = f"{prefix}.{child.name}" if prefix else child.name
-        if child.repeat == 1 and child.name != "local_experts":  # numbered even when alone
-            yield from _names(child, name)
-        else:
-            for i in range(child.repeat):
-                yield from _names(replace(child, repeat=1), f"{name}.{i}")

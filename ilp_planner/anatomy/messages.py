@@ -64,10 +64,7 @@ def output_messages(job: TrainingJob) -> Messages:
         Message(group="tp", collective="all_reduce", shape=row, width=LOSS_WIDTH),
         Message(group="tp", collective="all_reduce", shape=sums, width=LOSS_WIDTH, times=parts),
     )
-    return {
-        "output_layer": _column(job, job.model.hidden),
-        "loss": (loss, ()),
-    }
+    return {"output_layer": _column(job, job.model.hidden), "loss": (loss, ())}
 
 
 def layer_messages(job: TrainingJob, experts: bool) -> Messages:

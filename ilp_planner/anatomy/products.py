@@ -28,10 +28,7 @@ def with_kept(module: Module, *kept: Kept) -> Module:
 def product_input(job: TrainingJob, shape: tuple[int, ...], why: str = "") -> Kept:
     """Return a product's input, kept for the gradient of its weight."""
     return Kept(
-        name="input",
-        shape=shape,
-        width=job.settings.width,
-        why=why or "for the weight's gradient",
+        name="input", shape=shape, width=job.settings.width, why=why or "for the weight's gradient"
     )
 
 

@@ -39,10 +39,7 @@ def checkpoint(job: TrainingJob) -> Kept:
     if job.settings.recompute.distribute:
         shape = (part(shape[0], job.tp), *shape[1:])
     return Kept(
-        name="input",
-        shape=shape,
-        width=sizes.width,
-        why="the layer is computed again from it",
+        name="input", shape=shape, width=sizes.width, why="the layer is computed again from it"
     )
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from ilp_planner.numerics import Floats
+
 
 SIZED = (Record.COLLECTIVE, Record.POINT_TO_POINT)
 MODEL = (Record.LAYER, Record.OPERATOR, Record.STEP)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from ilp_planner.check.finding import Floats
+    from ilp_planner.numerics import Floats
+
 
 WHAT = ["record", "device", "name", "layers", "dtype", "timing", "split", "sequence", "hidden"]
 NOISE = 0.05  # of a time that says nothing of its spread

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.check.finding import (
-    SIZED,
-    Finding,
-    Severity,
-    Suspect,
-    gather,
-    numbers,
-    places,
-)
+from ilp_planner.check.finding import SIZED, Finding, Severity, Suspect, gather, numbers, places
 from ilp_planner.check.units import OFF, SERIES
 from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.table import Provenance

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import NDArray
 
-    from ilp_planner.check.finding import Floats
+    from ilp_planner.numerics import Floats
+
 
 OFF = 100.0  # times off what is beside it: more than scaling or noise, less than any two units
 TIMES = ("time_s", "forward_s", "backward_s", "optimizer_s")

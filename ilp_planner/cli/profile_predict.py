@@ -107,13 +107,13 @@ def find_answers(
 def judge_all(predictor: "LayerPredictor") -> "tuple[Judged, ...]":
     """Judge every row of the table; a bar says how far it is where somebody looks."""
     from ilp_planner.profiles.predict import assessment as s
-    from ilp_planner.report.measuring import ShareBar
+    from ilp_planner.report.measuring import share_bar
 
-    with ShareBar() as bar:
+    with share_bar() as show:
         layers = s.judge_layers(
             predictor,
             columns=(*s.TIME_COLUMNS, *s.MEMORY_COLUMNS),
-            progress=lambda share: bar(share, "leaving out each row"),
+            progress=lambda share: show(share, "leaving out each row"),
         )
     table = predictor.table
     return (*layers, *s.judge_collectives(table), *s.judge_products(table))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import TRUST, Provenance
 
 if TYPE_CHECKING:
     from ilp_planner.profiles.measurements import Measurements
 
 ALL_REDUCE = "all_reduce"
-ORDER = list(Provenance)  # from the most trustworthy on
 
 
 class MessageAdder:
@@ -45,7 +44,7 @@ class MessageAdder:
                 values["time_s"] += found.value
                 off += found.value * (found.error or 0.0)
                 told = told and found.error is not None
-                worst = max(worst, found.provenance, key=ORDER.index)
+                worst = max(worst, found.provenance, key=TRUST.index)
         if worst is not Provenance.MEASURED:
             values["provenance"] = worst
             if told:

@@ -119,12 +119,13 @@ def _turned_heads(states: Any) -> Any:
     return turned(states.transpose(1, 2)).transpose(1, 2)
 
 
-def attended(query: Any, key: Any, value: Any, *, dropout: float) -> Any:
-    """Return causal attention, [batch, heads, tokens, channels of a value].
+def attended(query: Any, key: Any, value: Any, *, dropout: float, causal: bool = True) -> Any:
+    """Return attention, [batch, heads, tokens, channels of a value].
 
     Parameters
     ----------
-    query, key, value: likewise; of the latter two, heads may be fewer.
+    query, key, value: likewise; of the latter two, heads may be fewer. causal: tokens see those
+        before them only; always so where values are of another width than keys.
     """
     if not query.is_cuda and query.shape[-1] != value.shape[-1]:
         return UnequalWidths.apply(query, key, value)
@@ -134,7 +135,7 @@ def attended(query: Any, key: Any, value: Any, *, dropout: float) -> Any:
         value,
         # A CPU's fused attention cannot drop out; a GPU's keeps no mask of it.
         dropout_p=dropout if query.is_cuda else 0.0,
-        is_causal=True,
+        is_causal=causal,
         enable_gqa=query.shape[1] != key.shape[1],
     )
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ilp_planner.measure.attention import kernel_of
+from ilp_planner.measure.attention import attended, kernel_of
 from ilp_planner.measure.modules import Embedding, Mlp, Sum, WordLoss
 from ilp_planner.measure.shard import BETWEEN, EMBEDDING, ENCODER, HEAD
 
@@ -63,14 +63,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         else:
             parts = (self.query(hidden), *self.memory(memory).chunk(2, dim=-1))
         query, key, value = (one.unflatten(-1, self.shape).transpose(1, 2) for one in parts)
-        found = functional.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            # A CPU's fused attention cannot drop out; a GPU's keeps no mask of it.
-            dropout_p=self.dropout if hidden.is_cuda else 0.0,
-            is_causal=self.causal,
-        )
+        found = attended(query, key, value, dropout=self.dropout, causal=self.causal)
         return self.dense(found.transpose(1, 2).flatten(2))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.overheads import handles, workspace
-from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.chain_job import SAFETY, SINGLE, ChainJob
 from ilp_planner.measure.shard import EMBEDDING, HEAD, runs_of
 from ilp_planner.profiles.analytic_decoder import decoder_rows
 
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.measure.chain_stack import Job
-
-# Unfused kernels keep more than those that the estimate is of, and an allocator needs room.
-SAFETY = 1.5
-SINGLE = 4  # bytes of an accumulated gradient
 
 
 def layers_need(kinds: Sequence[str], job: Job, copies: int, *, stepped: bool = False) -> float:

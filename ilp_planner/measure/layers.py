@@ -15,7 +15,7 @@ import statistics
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.anatomy.messages import (
     embedding_messages,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 WARM_UP = 2  # passes before those that count
 WARM = 5.0  # seconds after which one of them is enough
-LEAD = 1  # passes before those that count of every chain: the host gets ahead of a GPU
 CHAIN = 3  # passes that count, from one waiting to the next
 ALL_REDUCES = {"all_reduce": 1.0, "all_gather": 0.5}  # bytes moved, of an all-reduce's
 
@@ -56,8 +55,7 @@ class PartTimes:
         return [f + b for f, b in zip(self.forward, self.backward, strict=True)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartMemory:
+class PartMemory(NamedTuple):
     """Bytes of one part for one micro-batch."""
 
     activation: float
@@ -92,25 +90,13 @@ class LayerBench:
 
     def sample(self, passes: int) -> None:
         """Measure so many passes more."""
-        target, count = self.target, len(self.chain)
-        lead = LEAD if target.kind == "cuda" else 0
-        while passes > 0:
-            now = min(passes, CHAIN)
-            all_marks: list[list[Any]] = []
-            for number in range(lead + now):
-                marks: list[Any] = []
-                self.stack.run(self.batch, partial(_append, marks, target))
-                if number >= lead:
-                    all_marks.append(marks)
-            target.wait()
-            for marks in all_marks:
-                spans = target.between(marks)
-                backward = spans[count:][::-1]
-                for kind, f, b in zip(self.chain, spans, backward, strict=False):
-                    self.times[kind].forward.append(f)
-                    self.times[kind].backward.append(b)
-            passes -= now
-            self.passes += now
+        run = partial(self.stack.run, self.batch)
+        for spans in self.target.passes(run, passes, CHAIN):
+            backward = spans[len(self.chain) :][::-1]
+            for kind, f, b in zip(self.chain, spans, backward, strict=False):
+                self.times[kind].forward.append(f)
+                self.times[kind].backward.append(b)
+            self.passes += 1
 
     def release(self) -> None:
         """Let the memory go."""
@@ -142,12 +128,7 @@ class LayerBench:
                 forward_workspace=max(levels[place + 1].peak + above, 0.0),
                 backward_workspace=max(levels[2 * count - place].peak + above, 0.0),
             )
-            other = found.get(kind, memory)
-            found[kind] = PartMemory(
-                activation=max(memory.activation, other.activation),
-                forward_workspace=max(memory.forward_workspace, other.forward_workspace),
-                backward_workspace=max(memory.backward_workspace, other.backward_workspace),
-            )
+            found[kind] = PartMemory(*map(max, memory, found.get(kind, memory)))
         return found
 
     def _allocated(self, size: float) -> float:
@@ -163,19 +144,7 @@ class LayerBench:
 
     def load_seconds(self, repeats: int) -> list[float]:
         """Measure how long a micro-batch takes to get to the device."""
-        found = []
-        for _ in range(repeats):
-            self.target.wait()
-            marks = [self.target.mark()]
-            self.stack.load()
-            marks.append(self.target.mark())
-            self.target.wait()
-            found += self.target.between(marks)
-        return found
-
-
-def _append(marks: list[Any], target: Target) -> None:
-    marks.append(target.mark())
+        return self.target.seconds_of(self.stack.load, repeats)
 
 
 def optimizer_seconds(
@@ -207,37 +176,24 @@ def optimizer_seconds(
 def _step_seconds(optimizer: Any, target: Target, repeats: int) -> float:
     for _ in range(WARM_UP):
         optimizer.step()
-    found = []
-    for _ in range(repeats):
-        target.wait()
-        marks = [target.mark()]
-        optimizer.step()
-        marks.append(target.mark())
-        target.wait()
-        found += target.between(marks)
-    return statistics.median(found)
+    return statistics.median(target.seconds_of(optimizer.step, repeats))
 
 
 def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[str, dict[str, Any]]:
     """Return the measured columns of every kind."""
-    from ilp_planner.measure.training import state_bytes
+    from ilp_planner.measure.training import learnt_bytes
 
     rows = {}
     for kind, times in bench.times.items():
         forward, backward = statistics.median(times.forward), statistics.median(times.backward)
-        count = bench.parameters(kind)
         rows[kind] = {
             "time_s": forward + backward,
             "forward_s": forward,
             "backward_s": backward,
             "spread": median_spread(times.both),
             "repeats": bench.passes,
-            "weight_bytes": count * bench.job.settings.width,
-            "gradient_bytes": 4 * count,
-            "state_bytes": state_bytes(count, bench.target.dtype),
-            "activation_bytes": memory[kind].activation,
-            "forward_workspace_bytes": memory[kind].forward_workspace,
-            "backward_workspace_bytes": memory[kind].backward_workspace,
+            **learnt_bytes(bench.parameters(kind), bench.job.settings.width, bench.target.dtype),
+            **{f"{name}_bytes": size for name, size in memory[kind]._asdict().items()},
         }
     return rows
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,16 +18,11 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.journal import Journal
 from ilp_planner.measure.links_ops import make_operation
-from ilp_planner.measure.links_plan import (
-    POINT_TO_POINT,
-    Case,
-    Series,
-    cases_of,
-    series_of,
-)
+from ilp_planner.measure.links_plan import POINT_TO_POINT, Case, Series, cases_of, series_of
 from ilp_planner.measure.links_world import first_line, join_world
 from ilp_planner.measure.machine import describe_machine
-from ilp_planner.measure.progress import MeasuringBar
+from ilp_planner.measure.progress import measuring_bar
+from ilp_planner.measure.spread import median_spread
 from ilp_planner.profiles.measurements import RowStatus
 
 if TYPE_CHECKING:
@@ -112,13 +108,13 @@ def _measure(world: World, settings: LinkSettings) -> None:
     journal = Journal(Path(settings.output), machine)
     deadline = time.monotonic() + settings.seconds
     done = 0
-    with MeasuringBar(rows, shown=world.rank == 0) as bar:
+    with measuring_bar(rows, shown=world.rank == 0) as show:
         for case in cases:
             groups = world.open_groups(case)
             for series in (s for s in plan if s.case == case):
                 known: list[tuple[int, float]] = []  # sizes before, and their seconds
                 for size in series.sizes:
-                    bar.show(done, str(series))
+                    show(done, str(series))
                     left = (deadline - time.monotonic()) / (rows - done)
                     budget = -world.slowest([-left])[0]  # the least: all decide alike
                     done += 1
@@ -201,9 +197,8 @@ def _row(
     count = max(LEAST_REPEATS, min(repeats, int(room / (runs * once))))
     mine = [_timed(world, operation, runs) / runs for _ in range(count)]
     times = world.slowest(mine)
-    median, spread = _summary(times)
-    messages = 2 if series.operation == POINT_TO_POINT else 1
-    return {**row, "time_s": median / messages, "spread": spread, "repeats": count}
+    seconds = statistics.median(times) / (2 if series.operation == POINT_TO_POINT else 1)
+    return {**row, "time_s": seconds, "spread": median_spread(times), "repeats": count}
 
 
 def _prepare(
@@ -262,11 +257,3 @@ def _timed(world: World, operation: Operation | None, runs: int) -> float:
         operation.run()
     world.synchronize()
     return time.perf_counter() - begun
-
-
-def _summary(times: list[float]) -> tuple[float, float]:
-    """Return the median, and the quartile distance over it."""
-    import numpy as np
-
-    low, median, high = (float(q) for q in np.percentile(times, (25, 50, 75)))
-    return median, (high - low) / median if median > 0 else 0.0

@@ -6,18 +6,17 @@ import os
 import platform
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.machine import device_name
+from ilp_planner.measure.target import memory_of_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.measure.links_plan import Case
 
-MEMORY_INFO = Path("/proc/meminfo")
 SHARE_OF_MEMORY = 0.5  # of what the host has free, for the buffers of its ranks
 
 
@@ -104,9 +103,8 @@ class World:
         """
         if self.kind == "cuda":
             return True
-        free = _free_memory()
         ranks = self.host_of.count(self.host_of[self.rank])
-        return free is None or size * ranks <= SHARE_OF_MEMORY * free
+        return size * ranks <= SHARE_OF_MEMORY * memory_of_host()
 
 
 def join_world(backend: str, timeout: float, name: str = "") -> World:
@@ -171,14 +169,3 @@ def first_line(error: BaseException) -> str:
     """Return what an error says, without the stack that PyTorch adds."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-def _free_memory() -> int | None:
-    """Return bytes that the host can still give, where it says so."""
-    try:
-        for line in MEMORY_INFO.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return None

@@ -94,6 +94,5 @@ def causal(tokens: int, device: Any) -> Any:
 def random_words(shape: Shape, vocab: int, device: Any) -> Any:
     """Return random words, int64 [batch, tokens]."""
     return once(
-        ("tokens", shape, vocab, str(device)),
-        lambda: torch.randint(vocab, shape, device=device),
+        ("tokens", shape, vocab, str(device)), lambda: torch.randint(vocab, shape, device=device)
     )

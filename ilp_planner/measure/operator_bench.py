@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.modules import DEVIATION
 from ilp_planner.measure.spread import median_spread
-from ilp_planner.measure.training import MixedAdam, state_bytes
+from ilp_planner.measure.training import MixedAdam, learnt_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from ilp_planner.measure.target import Target
 
 WARM_UP = 2
-LEAD = 1  # passes that the host is ahead of a GPU before those that count
 CHAIN = 10  # passes that count, from one waiting to the next
 
 
@@ -59,21 +57,9 @@ class OperatorBench:
 
     def sample(self, passes: int) -> None:
         """Measure so many passes more."""
-        lead = LEAD if self.target.kind == "cuda" else 0
-        while passes > 0:
-            now = min(passes, CHAIN)
-            every: list[list[Any]] = []
-            for number in range(lead + now):
-                marks: list[Any] = []
-                self._run(partial(_append, marks, self.target))
-                if number >= lead:
-                    every.append(marks)
-            self.target.wait()
-            for marks in every:
-                forward, backward = self.target.between(marks)
-                self.forward.append(forward)
-                self.backward.append(backward)
-            passes -= now
+        for forward, backward in self.target.passes(self._run, passes, CHAIN):
+            self.forward.append(forward)
+            self.backward.append(backward)
 
     def values(self) -> dict[str, Any]:
         """Return the measured columns."""
@@ -82,8 +68,7 @@ class OperatorBench:
         before, after, back = trace.levels[:3]
         kept = max(after.held - before.held, 0.0)
         forward, backward = statistics.median(self.forward), statistics.median(self.backward)
-        operator, width = self.operator, self.job.settings.width
-        count = sum(w.numel() for w in self.weights) + operator.bias
+        count = sum(w.numel() for w in self.weights) + self.operator.bias
         both = [f + b for f, b in zip(self.forward, self.backward, strict=True)]
         return {
             "time_s": forward + backward,
@@ -91,14 +76,8 @@ class OperatorBench:
             "backward_s": backward,
             "spread": median_spread(both),
             "repeats": len(both),
-            "weight_bytes": count * width,
-            "gradient_bytes": 4 * count,
-            "state_bytes": state_bytes(count, self.target.dtype),
+            **learnt_bytes(count, self.job.settings.width, self.target.dtype),
             "activation_bytes": kept,
             "forward_workspace_bytes": max(after.peak - before.held - kept, 0.0),
             "backward_workspace_bytes": max(back.peak - before.held - kept, 0.0),
         }
-
-
-def _append(marks: list[Any], target: Target) -> None:
-    marks.append(target.mark())

@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rich.progress import Progress
+    from collections.abc import Callable, Iterator
 
 
-class MeasuringBar:
-    """Context manager that shows a bar on stderr; silent when that is no terminal.
+@contextmanager
+def measuring_bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar on stderr, none where that is no terminal; yield what to tell how many rows are
+    done, and which is next.
 
     Parameters
     ----------
     total: how many rows there will be. shown: whether this process is the one to show it.
     """
+    if not (shown and sys.stderr.isatty()):
+        yield lambda done, what: None
+        return
+    from rich import progress
+    from rich.console import Console
 
-    def __init__(self, total: int, *, shown: bool = True) -> None:
-        self.total = total
-        self.shown = shown
-        self.bar: Progress | None = None
-
-    def __enter__(self) -> MeasuringBar:
-        if self.shown and sys.stderr.isatty():
-            from rich import progress
-            from rich.console import Console
-
-            self.bar = progress.Progress(
-                progress.TextColumn("{task.description}", markup=False),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self.bar.add_task("measuring", total=self.total)
-            self.bar.start()
-        return self
-
-    def show(self, done: int, what: str) -> None:
-        """Say how many rows are done, and which is next."""
-        if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=done, description=what)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("measuring", total=total)
+        yield lambda done, what: bar.update(task, completed=done, description=what)

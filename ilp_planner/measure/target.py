@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,10 @@ from ilp_planner.errors import MeasureError
 from ilp_planner.measure.machine import describe_machine, device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+LEAD = 1  # passes of every chain that do not count: the host gets ahead of a GPU
 MEMORY_INFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 # What a device that ran out says, where it is not an exception of its own: the allocator of the
@@ -76,6 +78,38 @@ class Target:
         if self.kind == "cpu":
             return [after - before for before, after in pairwise(marks)]
         return [1e-3 * before.elapsed_time(after) for before, after in pairwise(marks)]
+
+    def passes(
+        self, run: Callable[[Callable[[], None]], None], count: int, chain: int
+    ) -> Iterator[list[float]]:
+        """Yield the seconds between the marks of so many passes, one after the other.
+
+        Parameters
+        ----------
+        run: does a pass, and calls what it is given at every mark. chain: passes from one waiting
+            to the next; of each chain on a GPU, so many first ones do not count.
+        """
+        lead = LEAD if self.kind == "cuda" else 0
+        for done in range(0, count, chain):
+            every: list[list[Any]] = []
+            for _ in range(lead + min(chain, count - done)):
+                every.append([])
+                run(partial(_append, every[-1], self))
+            self.wait()
+            for marks in every[lead:]:
+                yield self.between(marks)
+
+    def seconds_of(self, run: Callable[[], object], repeats: int) -> list[float]:
+        """Return how long something takes by itself, each time."""
+        found = []
+        for _ in range(repeats):
+            self.wait()
+            marks = [self.mark()]
+            run()
+            marks.append(self.mark())
+            self.wait()
+            found += self.between(marks)
+        return found
 
     def tidy(self) -> None:
         """Give back what is not used any more, after something large."""
@@ -153,13 +187,7 @@ def is_lost(error: BaseException) -> bool:
 
 def free_memory() -> float:
     """Return the bytes of the machine, or of this process's control group, that are free."""
-    free = float("inf")
-    try:
-        for line in MEMORY_INFO.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                free = 1024.0 * int(line.split()[1])
-    except (OSError, ValueError, IndexError):
-        pass
+    free = memory_of_host()
     try:
         limit = int((CGROUP / "memory.max").read_text(encoding="ascii"))
         used = int((CGROUP / "memory.current").read_text(encoding="ascii"))
@@ -167,6 +195,21 @@ def free_memory() -> float:
     except (OSError, ValueError):  # no control group of the second version, or no limit: "max"
         pass
     return free
+
+
+def memory_of_host() -> float:
+    """Return the bytes that the machine can still give; infinity where it does not say so."""
+    try:
+        for line in MEMORY_INFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return float("inf")
+
+
+def _append(marks: list[Any], target: Target) -> None:
+    marks.append(target.mark())
 
 
 def _driver() -> str:

@@ -73,6 +73,15 @@ def state_bytes(parameters: int, dtype: str) -> int:
     return parameters * (16 if dtype == "fp32" else 18)
 
 
+def learnt_bytes(parameters: int, width: int, dtype: str) -> dict[str, int]:
+    """Return the columns of what so many parameters, of so many bytes each, hold."""
+    return {
+        "weight_bytes": parameters * width,
+        "gradient_bytes": 4 * parameters,
+        "state_bytes": state_bytes(parameters, dtype),
+    }
+
+
 def _add_up(gradient: Any, parameter: Any) -> None:
     gradient.add_(parameter.grad)
     parameter.grad = None

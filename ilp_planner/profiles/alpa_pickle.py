@@ -24,7 +24,11 @@ PLAIN = (
     "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
     "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES",
 )  # fmt: skip
-CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+MADE: dict[str, Callable[[], Any]] = {  # values that an opcode makes of nothing
+    "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False,
+    "EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple,
+}  # fmt: skip
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class Result:
@@ -146,8 +150,10 @@ class _Machine:
                 return value
             if name in PLAIN:
                 self.stack.append(argument)
-            elif name in CONSTANTS:
-                self.stack.append(CONSTANTS[name])
+            elif name in MADE:
+                self.stack.append(MADE[name]())
+            elif name in TUPLES:
+                self.push_tuple(self.take(TUPLES[name]))
             else:
                 action = getattr(self, f"do_{name.lower()}", None)
                 if action is None:
@@ -199,24 +205,6 @@ class _Machine:
 
     def do_pop(self, _: Any) -> None:
         self.stack.pop()
-
-    def do_empty_dict(self, _: Any) -> None:
-        self.stack.append({})
-
-    def do_empty_list(self, _: Any) -> None:
-        self.stack.append([])
-
-    def do_empty_tuple(self, _: Any) -> None:
-        self.stack.append(())
-
-    def do_tuple1(self, _: Any) -> None:
-        self.push_tuple(self.take(1))
-
-    def do_tuple2(self, _: Any) -> None:
-        self.push_tuple(self.take(2))
-
-    def do_tuple3(self, _: Any) -> None:
-        self.push_tuple(self.take(3))
 
     def do_tuple(self, _: Any) -> None:
         self.push_tuple(self.since_mark())

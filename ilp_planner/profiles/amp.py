@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.specs.cluster import ClusterSpec
 
 PASSES = 3  # AMP: forward and backward take three times the forward pass
@@ -54,9 +55,9 @@ class AmpModel:
 
     name: str
     layers: tuple[str, ...]
-    sent: NDArray[np.float64]
+    sent: Floats
     split: NDArray[np.bool_]
-    parameters: NDArray[np.float64]
+    parameters: Floats
     tied: NDArray[np.bool_]
     tied_parameters: float
     rows: tuple[int, ...]
@@ -74,7 +75,7 @@ class AmpProfile:
 
     source: str
     model: AmpModel
-    forward: Mapping[tuple[str, int], NDArray[np.float64]]
+    forward: Mapping[tuple[str, int], Floats]
     notes: tuple[str, ...] = ()
 
     def degrees(self, device: str) -> tuple[int, ...]:
@@ -268,7 +269,7 @@ def _is_count(value: object) -> bool:
 def _profile(root: Table, model: str, instances: Mapping[str, str], source: str) -> AmpProfile:
     shape = _model(root, model)
     profiles = _child(root, "profiles")
-    rows: dict[tuple[str, int], tuple[str, NDArray[np.float64]]] = {}
+    rows: dict[tuple[str, int], tuple[str, Floats]] = {}
     for key in sorted(profiles.values):
         entry = _child(profiles, key)
         if entry.text("model") != model:
@@ -281,7 +282,7 @@ def _profile(root: Table, model: str, instances: Mapping[str, str], source: str)
         if entry.whole("mbs", 1) != 1:
             raise entry.error(f"mbs must be 1: AMP scales one sample, found {entry.whole('mbs')}")
         rows[found] = key, _forward(entry, shape)
-    forward: dict[tuple[str, int], NDArray[np.float64]] = {}
+    forward: dict[tuple[str, int], Floats] = {}
     for device, instance in instances.items():
         known = {tp: row for (name, tp), (_, row) in rows.items() if name == instance}
         if not known:
@@ -294,7 +295,7 @@ def _profile(root: Table, model: str, instances: Mapping[str, str], source: str)
     return AmpProfile(source=f"amp:{source}", model=shape, forward=forward)
 
 
-def _forward(entry: Table, model: AmpModel) -> NDArray[np.float64]:
+def _forward(entry: Table, model: AmpModel) -> Floats:
     """Return the seconds of the layers that can be cut between."""
     values = entry.values.get("forward_s")
     if not isinstance(values, list):

@@ -150,6 +150,13 @@ def link_collectives(
     """Return tables at the sizes that cost models look up: inputs in whole MiB, and one less."""
     whole = {round(row.input / MIB) for row in rows}
     sizes = sorted(whole | {s - 1 for s in whole if s > 0})
+    return ring_tables(sizes, groups, link)
+
+
+def ring_tables(
+    sizes: Iterable[int], groups: Iterable[int], link: Link
+) -> dict[tuple[str, int], dict[int, float]]:
+    """Return seconds of every collective in groups of so many devices, by whole MiB."""
     return {
         (primitive, devices): {
             # Size 0 stands for everything that rounds to it.

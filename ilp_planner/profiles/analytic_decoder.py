@@ -37,11 +37,10 @@ from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, Tra
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
     from ilp_planner.anatomy.messages import Messages
     from ilp_planner.anatomy.modules import Message
     from ilp_planner.anatomy.work import ModuleWork
+    from ilp_planner.numerics import Floats
     from ilp_planner.specs.cluster import Device, Link
     from ilp_planner.specs.decoder import Decoder
 
@@ -63,13 +62,13 @@ class DecoderRows:
     """
 
     job: TrainingJob
-    state: NDArray[np.float64]
-    activation: NDArray[np.float64]
-    workspace: NDArray[np.float64]
-    step: NDArray[np.float64]
-    gradients: NDArray[np.float64]
+    state: Floats
+    activation: Floats
+    workspace: Floats
+    step: Floats
+    gradients: Floats
 
-    def seconds(self, device: Device, link: Link) -> NDArray[np.float64]:
+    def seconds(self, device: Device, link: Link) -> Floats:
         """Return forward and backward of every layer. link: to the tensor-parallel peers."""
         job = self.job
         kinds = {
@@ -141,7 +140,7 @@ def _layer(experts: bool) -> str:
     return "layer with experts" if experts else "layer"
 
 
-def _along(decoder: Decoder, kinds: Mapping[str, float]) -> NDArray[np.float64]:
+def _along(decoder: Decoder, kinds: Mapping[str, float]) -> Floats:
     """Return figures along the chain."""
     layers = (kinds[_layer(experts)] for experts in decoder.expert_layers)
     return np.array([kinds["embedding"], *layers, kinds["head"]], np.float64)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.profiles.analytic_transformer import (
     Share,
-    attention,
+    Side,
     embedding,
+    encoder_layer,
     final_layernorm,
-    layernorm,
-    mlp,
     post_process,
 )
 
@@ -29,35 +28,10 @@ def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work
     share = Share(
         samples=samples, degree=degree, number=number, flops=gpt.flops, parameters=gpt.parameters
     )
-    tokens, width = gpt.sequence, gpt.hidden
-    hidden, inner = share.tensor(tokens, width), share.split(tokens, width)
-    norm = layernorm(share, tokens, 0.0, hidden)
+    side = Side(share=share, name="enc", model=gpt, tokens=gpt.sequence, inner=gpt.hidden)
     return {
-        "encoder-embedding": embedding(share, "encoder-embedding", tokens, 0.0, hidden),
-        "enc-1st-layernorm": norm,
-        **attention(
-            share,
-            "enc",
-            "",
-            past=0.0,
-            hidden=hidden,
-            inner=inner,
-            keys=inner,
-            memory=0.0,
-            scores=share.split(tokens * gpt.heads, tokens),
-            width=width,
-            causal=True,
-        ),
-        "enc-2nd-layernorm": norm,
-        **mlp(
-            share,
-            "enc",
-            past=0.0,
-            hidden=hidden,
-            ffn=share.split(tokens, gpt.ffn),
-            width=width,
-            ffn_width=gpt.ffn,
-        ),
-        "final-layernorm": final_layernorm(share, tokens, 0.0, hidden),
-        "gpt-post-process": post_process(share, "gpt-post-process", tokens, hidden, gpt.vocab),
+        "encoder-embedding": embedding(side, "encoder-embedding"),
+        **encoder_layer(side, causal=True),
+        "final-layernorm": final_layernorm(side),
+        "gpt-post-process": post_process(side, "gpt-post-process"),
     }

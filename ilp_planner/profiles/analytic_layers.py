@@ -28,8 +28,7 @@ from ilp_planner.specs.decoder import as_decoder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.analytic_decoder import DecoderRows
     from ilp_planner.profiles.work import Work
     from ilp_planner.specs.cluster import ClusterSpec, Device, Link
@@ -66,12 +65,12 @@ def analytic_layers(
     room = {name: max(cluster.node_sizes(name)) for name in cluster.type_names}
     possible = [t for t in TENSOR_DEGREES if t <= max(room.values())]
     degrees = [t for t in possible if model.architecture.tensor_parts % t == 0]
-    time: dict[LayerKey, NDArray[np.float64]] = {}
-    state: dict[tuple[str, int], NDArray[np.float64]] = {}
-    activation: dict[tuple[str, int], NDArray[np.float64]] = {}
-    fixed: dict[tuple[str, int], NDArray[np.float64]] = {}
-    growing: dict[tuple[str, int], NDArray[np.float64]] = {}
-    optimizer: dict[tuple[str, int], NDArray[np.float64]] = {}
+    time: dict[LayerKey, Floats] = {}
+    state: dict[tuple[str, int], Floats] = {}
+    activation: dict[tuple[str, int], Floats] = {}
+    fixed: dict[tuple[str, int], Floats] = {}
+    growing: dict[tuple[str, int], Floats] = {}
+    optimizer: dict[tuple[str, int], Floats] = {}
     boundary = np.zeros(len(chain.names) + 1)
     for degree in degrees:
         works = {size: chain.work(size, degree) for size in sizes}
@@ -114,10 +113,10 @@ class _LayerWork:
     """What every layer does for one micro-batch on one rank, in bytes; seconds: on a device with a
     link to the tensor-parallel peers."""
 
-    activations: NDArray[np.float64]
-    workspace: NDArray[np.float64]
-    inputs: NDArray[np.float64]
-    seconds: Callable[[Device, Link], NDArray[np.float64]]
+    activations: Floats
+    workspace: Floats
+    inputs: Floats
+    seconds: Callable[[Device, Link], Floats]
 
 
 class _DecoderChain:
@@ -142,15 +141,15 @@ class _DecoderChain:
             seconds=rows.seconds,
         )
 
-    def states(self, degree: int) -> NDArray[np.float64]:
+    def states(self, degree: int) -> Floats:
         """Return bytes of parameters, gradients and optimiser states."""
         return self.rows(1, degree).state
 
-    def step(self, degree: int) -> NDArray[np.float64]:
+    def step(self, degree: int) -> Floats:
         """Return the bytes that an optimiser step reads and writes."""
         return self.rows(1, degree).step
 
-    def gradients(self) -> NDArray[np.float64]:
+    def gradients(self) -> Floats:
         """Return the bytes of gradients, of all tensor-parallel ranks together."""
         return self.rows(1, 1).gradients
 
@@ -167,11 +166,11 @@ class _Chain:
         self.order = np.array([kinds[name] for name in model.operators], dtype=np.int64)
         self.starts = np.array([part.start for part in parts], dtype=np.int64)
 
-    def _along(self, values: Mapping[str, float]) -> NDArray[np.float64]:
+    def _along(self, values: Mapping[str, float]) -> Floats:
         """Return a figure of every operator along the chain; 0 for those without."""
         return np.array([values.get(name, 0.0) for name in self.kinds])[self.order]
 
-    def added(self, values: Mapping[str, float]) -> NDArray[np.float64]:
+    def added(self, values: Mapping[str, float]) -> Floats:
         """Return the sum over each layer."""
         return np.add.reduceat(self._along(values), self.starts)
 
@@ -179,7 +178,7 @@ class _Chain:
         """Return what a micro-batch does and keeps."""
         works = operator_work(self.model, size, degree)
 
-        def seconds(device: Device, link: Link) -> NDArray[np.float64]:
+        def seconds(device: Device, link: Link) -> Floats:
             precision = self.model.precision
             return self.added(
                 {
@@ -195,24 +194,24 @@ class _Chain:
             seconds=seconds,
         )
 
-    def step(self, degree: int) -> NDArray[np.float64]:
+    def step(self, degree: int) -> Floats:
         """Return the bytes that an optimiser step reads and writes."""
         return 2 * self.states(degree)
 
-    def gradients(self) -> NDArray[np.float64]:
+    def gradients(self) -> Floats:
         """Return the bytes of gradients, of all tensor-parallel ranks together."""
         return self.added(operator_weights(self.model, 1))
 
-    def states(self, degree: int) -> NDArray[np.float64]:
+    def states(self, degree: int) -> Floats:
         """Return bytes of parameters, gradients and optimiser states."""
         per_byte = STATE_BYTES / self.model.bytes_per_number
         return per_byte * self.added(operator_weights(self.model, degree))
 
-    def activations(self, work: Mapping[str, Work]) -> NDArray[np.float64]:
+    def activations(self, work: Mapping[str, Work]) -> Floats:
         """Return bytes that a micro-batch keeps."""
         return self.added({name: done.activations for name, done in work.items()})
 
-    def workspace(self, work: Mapping[str, Work]) -> NDArray[np.float64]:
+    def workspace(self, work: Mapping[str, Work]) -> Floats:
         """Return the bytes of the largest forward and the largest backward buffer together.
 
         An allocator that has grown for one keeps it beside the other.
@@ -223,14 +222,12 @@ class _Chain:
             backward, self.starts
         )
 
-    def inputs(self, work: Mapping[str, Work]) -> NDArray[np.float64]:
+    def inputs(self, work: Mapping[str, Work]) -> Floats:
         """Return bytes that a cut before each layer sends."""
         return self._along({name: done.input for name, done in work.items()})[self.starts]
 
 
-def _line(
-    sizes: Sequence[int], values: Sequence[NDArray[np.float64]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _line(sizes: Sequence[int], values: Sequence[Floats]) -> tuple[Floats, Floats]:
     """Return (fixed, per sample) of the line through the first and the last size.
 
     Buffers are the largest of lines, so this one is above them in between.

@@ -189,10 +189,7 @@ def _downsample(images: Images, block: Block, residual: float, output: float) ->
             backward_reserved=output,
         )
     projection = _convolution(
-        images,
-        block.convolutions[f"{block.name}-downsample"],
-        past=output,
-        edge=block.input_size,
+        images, block.convolutions[f"{block.name}-downsample"], past=output, edge=block.input_size
     )
     normalisation = _normalisation(output, past=0.0)
     return Work(

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.profiles.analytic_transformer import (
     Share,
+    Side,
     attention,
     embedding,
+    encoder_layer,
     final_layernorm,
     layernorm,
     mlp,
@@ -29,88 +31,28 @@ def t5_work(t5: T5, samples: int, degree: int, number: int) -> dict[str, Work]:
     share = Share(
         samples=samples, degree=degree, number=number, flops=t5.flops, parameters=t5.parameters
     )
-    return {**_encoder(t5, share), **_decoder(t5, share)}
-
-
-def _encoder(t5: T5, share: Share) -> dict[str, Work]:
-    tokens, width = t5.encoder_sequence, t5.hidden
-    hidden, inner = share.tensor(tokens, width), share.split(tokens, t5.inner)
-    norm = layernorm(share, tokens, 0.0, hidden)
+    memory = t5.encoder_sequence
+    first = Side(share=share, name="enc", model=t5, tokens=memory, inner=t5.inner)
+    second = Side(
+        share=share,
+        name="dec",
+        model=t5,
+        tokens=t5.decoder_sequence,
+        inner=t5.inner,
+        past=share.tensor(memory, t5.hidden),
+    )
+    norm = layernorm(second)
     return {
-        "encoder-embedding": embedding(share, "encoder-embedding", tokens, 0.0, hidden),
-        "enc-1st-layernorm": norm,
-        **attention(
-            share,
-            "enc",
-            "",
-            past=0.0,
-            hidden=hidden,
-            inner=inner,
-            keys=inner,
-            memory=0.0,
-            scores=share.split(tokens * t5.heads, tokens),
-            width=width,
-            causal=False,
-        ),
-        "enc-2nd-layernorm": norm,
-        **mlp(
-            share,
-            "enc",
-            past=0.0,
-            hidden=hidden,
-            ffn=share.split(tokens, t5.ffn),
-            width=width,
-            ffn_width=t5.ffn,
-        ),
-        "enc-final-layernorm": final_layernorm(share, tokens, 0.0, hidden),
-    }
-
-
-def _decoder(t5: T5, share: Share) -> dict[str, Work]:
-    tokens, width = t5.decoder_sequence, t5.hidden
-    hidden, inner = share.tensor(tokens, width), share.split(tokens, t5.inner)
-    encoded = share.tensor(t5.encoder_sequence, width)
-    norm = layernorm(share, tokens, encoded, hidden)
-    return {
-        "decoder-embedding": embedding(share, "decoder-embedding", tokens, encoded, hidden),
+        "encoder-embedding": embedding(first, "encoder-embedding"),
+        **encoder_layer(first, causal=False),
+        "enc-final-layernorm": final_layernorm(first),
+        "decoder-embedding": embedding(second, "decoder-embedding"),
         "dec-1st-layernorm": norm,
-        **attention(
-            share,
-            "dec",
-            "-1",
-            past=encoded,
-            hidden=hidden,
-            inner=inner,
-            keys=inner,
-            memory=0.0,
-            scores=share.split(tokens * t5.heads, tokens),
-            width=width,
-            causal=True,
-        ),
+        **attention(second, "-1", causal=True),
         "dec-2nd-layernorm": norm,
-        **attention(
-            share,
-            "dec",
-            "-2",
-            past=encoded,
-            hidden=hidden,
-            inner=inner,
-            keys=share.split(t5.encoder_sequence, t5.inner),
-            memory=encoded,
-            scores=share.split(tokens * t5.heads, t5.encoder_sequence),
-            width=width,
-            causal=False,
-        ),
+        **attention(second, "-2", causal=False, across=memory),
         "dec-3rd-layernorm": norm,
-        **mlp(
-            share,
-            "dec",
-            past=encoded,
-            hidden=hidden,
-            ffn=share.split(tokens, t5.ffn),
-            width=width,
-            ffn_width=t5.ffn,
-        ),
-        "dec-final-layernorm": final_layernorm(share, tokens, encoded, hidden),
-        "t5-post-process": post_process(share, "t5-post-process", tokens, hidden, t5.vocab),
+        **mlp(second),
+        "dec-final-layernorm": final_layernorm(second),
+        "t5-post-process": post_process(second, "t5-post-process"),
     }

@@ -10,20 +10,16 @@ gradient of its input and two buffers like its output, softmax and dropout three
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ilp_planner.profiles.work import (
-    Exchange,
-    Work,
-    product,
-    product_backward,
-    streaming,
-)
+from ilp_planner.profiles.work import Exchange, Work, product, product_backward, streaming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.specs.architecture import Parameters
+    from ilp_planner.specs.gpt import Gpt
+    from ilp_planner.specs.t5 import T5
 
 STATISTICS = 8  # bytes per token that a layer norm keeps: mean and deviation in single precision
 TOKEN_ID = 4  # bytes
@@ -68,56 +64,101 @@ class Share:
         """Return the bytes copied where batch and sequence change places; 0 for one sample."""
         return size if self.samples > 1 else 0.0
 
+    def product(
+        self, operator: str, left: float, right: float | None, result: float, **sizes: Any
+    ) -> Work:
+        """Return a product of two operands.
 
-def attention(
-    share: Share,
-    side: str,
-    number: str,
-    *,
-    past: float,
-    hidden: float,
-    inner: float,
-    keys: float,
-    memory: float,
-    scores: float,
-    width: int,
-    causal: bool,
-) -> dict[str, Work]:
+        Parameters
+        ----------
+        left, right, result: bytes; right None: the operator's weights. sizes: the other fields.
+        """
+        moved = (left, self.weights(operator) if right is None else right, result)
+        flops = self.arithmetic(operator)
+        return Work(
+            forward=product(flops, *moved), backward=product_backward(flops, *moved), **sizes
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The layers of one side of a model on one device.
+
+    name: `enc` or `dec`. tokens: of a sample. inner: width inside attention. past: bytes that
+    travel past the layers, beside the residual (an encoder's output).
+    """
+
+    share: Share
+    name: str
+    model: Gpt | T5
+    tokens: int
+    inner: int
+    past: float = 0.0
+
+    @property
+    def hidden(self) -> float:
+        """Return the bytes of the hidden state."""
+        return self.share.tensor(self.tokens, self.model.hidden)
+
+    @property
+    def live(self) -> float:
+        """Return the bytes that travel past what is inside attention or the MLP."""
+        return self.past + self.hidden
+
+    @property
+    def bias(self) -> float:
+        """Return the bytes of a bias that is added by what follows its product."""
+        return float(self.model.hidden * self.share.number)
+
+
+def encoder_layer(side: Side, *, causal: bool) -> dict[str, Work]:
+    """Return the operators of a layer without cross-attention."""
+    norm = layernorm(side)
+    return {
+        "enc-1st-layernorm": norm,
+        **attention(side, causal=causal),
+        "enc-2nd-layernorm": norm,
+        **mlp(side),
+    }
+
+
+def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) -> dict[str, Work]:
     """Return the operators from `qkv` to `post-attention-dropout`.
 
     Parameters
     ----------
-    past: bytes that travel past, beside the residual (an encoder's output).
-    inner, keys: bytes of the queries, and of the keys or the values.
-    memory: bytes that keys and values are made from, beyond `hidden`; 0 in self-attention.
-    scores: bytes of queries times keys. width: numbers of a token.
-    causal: the softmax skips the upper triangle.
+    number: how their names end. causal: the softmax skips the upper triangle. across: tokens that
+        keys and values are made of; 0: the side's own.
     """
 
     def name(step: str) -> str:
-        return f"{side}-attention-{step}{number}"
+        return f"{side.name}-attention-{step}{number}"
 
-    live = past + hidden
-    bias = float(width * share.number)
-    qkv, score, context, dense = (name(s) for s in ("qkv", "score", "context", "dense"))
+    share, hidden, live = side.share, side.hidden, side.live
+    inner = share.split(side.tokens, side.inner)
+    keys = share.split(across or side.tokens, side.inner)
+    scores = share.split(side.tokens * side.model.heads, across or side.tokens)
+    taken = hidden + share.tensor(across, side.model.hidden)
     projected = inner + 2 * keys
     triangle = 0.5 if causal else 1.0
-    qkv_sizes = (hidden + memory, share.weights(qkv), projected)
-    dense_sizes = (inner, share.weights(dense), hidden)
     return {
-        qkv: Work(
-            forward=product(share.arithmetic(qkv), *qkv_sizes),
-            backward=product_backward(share.arithmetic(qkv), *qkv_sizes),
-            backward_exchanges=(Exchange("all_reduce", hidden + memory),),
+        name("qkv"): share.product(
+            name("qkv"),
+            taken,
+            None,
+            projected,
+            backward_exchanges=(Exchange("all_reduce", taken),),
             input=live + hidden,
             output=live + projected,
             activations=projected,
             forward_reserved=projected,
-            backward_reserved=hidden + memory + 2 * projected,
+            backward_reserved=taken + 2 * projected,
         ),
-        score: Work(
-            forward=product(share.arithmetic(score), inner, keys, scores),
-            backward=product_backward(share.arithmetic(score), inner, keys, scores),
+        name("score"): share.product(
+            name("score"),
+            inner,
+            keys,
+            scores,
             input=live + projected,
             output=live + keys + scores,
             activations=scores,
@@ -140,118 +181,120 @@ def attention(
             activations=scores + share.mask(scores),
             backward_reserved=4 * scores,
         ),
-        context: Work(
-            forward=product(share.arithmetic(context), scores, keys, inner),
-            backward=product_backward(share.arithmetic(context), scores, keys, inner),
+        name("context"): share.product(
+            name("context"),
+            scores,
+            keys,
+            inner,
             input=live + keys + scores,
             output=live + inner,
             activations=inner,
             forward_reserved=inner,
             backward_reserved=scores + keys + 2 * inner,
         ),
-        dense: Work(
-            forward=product(share.arithmetic(dense), *dense_sizes),
-            backward=product_backward(share.arithmetic(dense), *dense_sizes),
-            forward_exchanges=(Exchange("all_reduce", hidden),),
-            input=live + inner,
-            output=live + hidden + bias,
-            activations=hidden,
-            backward_reserved=inner + 2 * hidden,
-        ),
-        f"{side}-post-attention-dropout{number}": residual_dropout(share, past, hidden, bias),
+        name("dense"): _back_to_hidden(side, name("dense"), inner),
+        f"{side.name}-post-attention-dropout{number}": residual_dropout(side),
     }
 
 
-def mlp(
-    share: Share, side: str, *, past: float, hidden: float, ffn: float, width: int, ffn_width: int
-) -> dict[str, Work]:
+def _back_to_hidden(side: Side, operator: str, inner: float) -> Work:
+    """Return the second product of attention or the MLP, whose results the ranks add up."""
+    hidden = side.hidden
+    return side.share.product(
+        operator,
+        inner,
+        None,
+        hidden,
+        forward_exchanges=(Exchange("all_reduce", hidden),),
+        input=side.live + inner,
+        output=side.live + hidden + side.bias,
+        activations=hidden,
+        backward_reserved=inner + 2 * hidden,
+    )
+
+
+def mlp(side: Side) -> dict[str, Work]:
     """Return the operators from `MLP-GEMM-1` to `post-MLP-dropout`."""
-    first, second = f"{side}-MLP-GEMM-1", f"{side}-MLP-GEMM-2"
-    live = past + hidden
-    bias = float(width * share.number)
-    ffn_bias = ffn_width * share.number / share.degree
-    first_sizes = (hidden, share.weights(first), ffn)
-    second_sizes = (ffn, share.weights(second), hidden)
+    share, hidden, live = side.share, side.hidden, side.live
+    ffn = share.split(side.tokens, side.model.ffn)
+    bias = side.model.ffn * share.number / share.degree
     return {
-        first: Work(
-            forward=product(share.arithmetic(first), *first_sizes),
-            backward=product_backward(share.arithmetic(first), *first_sizes),
+        f"{side.name}-MLP-GEMM-1": share.product(
+            f"{side.name}-MLP-GEMM-1",
+            hidden,
+            None,
+            ffn,
             backward_exchanges=(Exchange("all_reduce", hidden),),
             input=live + hidden,
-            output=live + ffn + ffn_bias,
+            output=live + ffn + bias,
             activations=ffn,
             backward_reserved=hidden + 2 * ffn,
         ),
-        f"{side}-MLP-gelu": Work(
+        f"{side.name}-MLP-gelu": Work(
             forward=streaming(2 * ffn),
             backward=streaming(4 * ffn),  # reads input and gradient, writes, sums for the bias
-            input=live + ffn + ffn_bias,
+            input=live + ffn + bias,
             output=live + ffn,
             activations=ffn,
             backward_reserved=3 * ffn,
         ),
-        second: Work(
-            forward=product(share.arithmetic(second), *second_sizes),
-            backward=product_backward(share.arithmetic(second), *second_sizes),
-            forward_exchanges=(Exchange("all_reduce", hidden),),
-            input=live + ffn,
-            output=live + hidden + bias,
-            activations=hidden,
-            backward_reserved=ffn + 2 * hidden,
-        ),
-        f"{side}-post-MLP-dropout": residual_dropout(share, past, hidden, bias),
+        f"{side.name}-MLP-GEMM-2": _back_to_hidden(side, f"{side.name}-MLP-GEMM-2", ffn),
+        f"{side.name}-post-MLP-dropout": residual_dropout(side),
     }
 
 
-def residual_dropout(share: Share, past: float, hidden: float, bias: float) -> Work:
+def residual_dropout(side: Side) -> Work:
     """Return bias, dropout and residual addition: three passes forward, two backward."""
+    hidden, mask = side.hidden, side.share.mask(side.hidden)
     return Work(
-        forward=streaming(7 * hidden + share.mask(hidden)),
-        backward=streaming(3 * hidden + share.mask(hidden)),
-        input=past + 2 * hidden + bias,
-        output=past + hidden,
-        activations=hidden + share.mask(hidden),
+        forward=streaming(7 * hidden + mask),
+        backward=streaming(3 * hidden + mask),
+        input=side.past + 2 * hidden + side.bias,
+        output=side.past + hidden,
+        activations=hidden + mask,
         forward_reserved=hidden,
         backward_reserved=6 * hidden,
     )
 
 
-def layernorm(share: Share, tokens: int, past: float, hidden: float) -> Work:
+def layernorm(side: Side) -> Work:
     """Return a layer norm that branches off the residual; backward adds the residual's gradient."""
+    hidden = side.hidden
     return Work(
         forward=streaming(2 * hidden),
         backward=streaming(8 * hidden),
-        input=past + hidden,
-        output=past + 2 * hidden,
-        activations=hidden + share.samples * tokens * STATISTICS,
+        input=side.past + hidden,
+        output=side.past + 2 * hidden,
+        activations=hidden + side.share.samples * side.tokens * STATISTICS,
         backward_reserved=8 * hidden,
     )
 
 
-def final_layernorm(share: Share, tokens: int, past: float, hidden: float) -> Work:
+def final_layernorm(side: Side) -> Work:
     """Return a layer norm that ends a chain of layers: no residual, batch and sequence swapped."""
-    copied = share.transposed(hidden)
+    hidden, copied = side.hidden, side.share.transposed(side.hidden)
     return Work(
         forward=streaming(2 * hidden + 2 * copied),
         backward=streaming(5 * hidden + 2 * copied),
-        input=past + hidden,
-        output=past + hidden,
-        activations=hidden + copied + share.samples * tokens * STATISTICS,
+        input=side.past + hidden,
+        output=side.past + hidden,
+        activations=hidden + copied + side.share.samples * side.tokens * STATISTICS,
         backward_reserved=4 * hidden,
     )
 
 
-def embedding(share: Share, operator: str, tokens: int, past: float, hidden: float) -> Work:
+def embedding(side: Side, operator: str) -> Work:
     """Return the embedding of tokens: look up, add positions, transpose, drop out.
 
     The gradient is dense: zeroed, scattered into, and added to the accumulated one.
     """
+    share, hidden, past = side.share, side.hidden, side.past
     copied = share.transposed(past)
     return Work(
         forward=streaming(9 * hidden + share.mask(hidden) + 2 * copied),
         backward=streaming(6 * hidden + 6 * share.weights(operator)),
         forward_exchanges=(Exchange("all_reduce", hidden),),
-        input=past or float(share.samples * tokens * TOKEN_ID),
+        input=past or float(share.samples * side.tokens * TOKEN_ID),
         output=past + hidden,
         activations=hidden + share.mask(hidden) + copied,
         forward_reserved=3 * hidden,
@@ -259,16 +302,17 @@ def embedding(share: Share, operator: str, tokens: int, past: float, hidden: flo
     )
 
 
-def post_process(share: Share, operator: str, tokens: int, hidden: float, vocab: int) -> Work:
+def post_process(side: Side, operator: str) -> Work:
     """Return logits and their loss, in single precision, over a vocabulary split among the ranks.
 
     Forward the logits are converted, searched for the maximum, shifted, exponentiated, summed and
     divided; backward scaled and converted. Three numbers per token cross the ranks.
     """
+    share, hidden = side.share, side.hidden
     flops = share.arithmetic(operator)
-    logits = share.split(tokens, vocab)
+    logits = share.split(side.tokens, side.model.vocab)
     single = 4 / share.number * logits
-    per_token = float(share.samples * tokens * 4)
+    per_token = float(share.samples * side.tokens * 4)
     sizes = (hidden, share.weights(operator), logits)
     return Work(
         forward=product(flops, *sizes) + streaming(logits + 9 * single),

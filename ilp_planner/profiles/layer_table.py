@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.metis import MetisProfile
     from ilp_planner.specs.cluster import ClusterSpec
@@ -81,17 +81,10 @@ def layer_profile(
                 f"'time_s': found {seconds.min():g}, expected more than 0: what takes no time was "
                 "not measured (`ilp-plan profile check` finds such rows)"
             )
-    return LayerProfile(
+    return replace(
+        profile,
         source=table.source,
-        layers=profile.layers,
         time=time,
-        state=profile.state,
-        activation=profile.activation,
-        workspace=profile.workspace,
-        workspace_per_sample=profile.workspace_per_sample,
-        gradients=profile.gradients,
-        boundary=profile.boundary,
-        optimizer=profile.optimizer,
         measured=frozenset(key for key in time if found.measured(key)),
         origins={key: found.origins(key, time[key]) for key in time if not found.measured(key)},
         errors={key: error for key in time if (error := found.error(key)) is not None},
@@ -108,13 +101,13 @@ class _Times:
 
     def __init__(self, rows: LayerRows, messages: MessageTimes) -> None:
         self.rows = rows
-        self.added: dict[LayerKey, NDArray[np.float64]] = {}
+        self.added: dict[LayerKey, Floats] = {}
         self.sent = {}
         for key, frame in rows.complete.items():
             once, origin = messages.added(frame, key.device, key.tp)
             self.added[key], self.sent[key] = 2 * once, origin  # forward and backward
 
-    def forward(self) -> dict[LayerKey, NDArray[np.float64]]:
+    def forward(self) -> dict[LayerKey, Floats]:
         """Return the seconds of the forward pass, of the keys that say it of every layer."""
         found = {}
         for key, frame in self.rows.complete.items():
@@ -128,9 +121,7 @@ class _Times:
         rows = self.rows.complete[key]["provenance"] == Provenance.MEASURED
         return bool(rows.all()) and self.sent[key].provenance is Provenance.MEASURED
 
-    def origins(
-        self, key: LayerKey, time: NDArray[np.float64]
-    ) -> dict[Provenance, NDArray[np.float64]]:
+    def origins(self, key: LayerKey, time: Floats) -> dict[Provenance, Floats]:
         """Return the seconds of each layer by where they come from."""
         frame, added = self.rows.complete[key], self.added[key]
         found = {}
@@ -235,7 +226,7 @@ def _of_parts(table: Measurements, rows: LayerRows, wanted: Wanted) -> LayerProf
     )
 
 
-def _optimizer_step(frames: Sequence[pandas.DataFrame]) -> NDArray[np.float64] | None:
+def _optimizer_step(frames: Sequence[pandas.DataFrame]) -> Floats | None:
     """Return the seconds of the optimiser step, float64 [L]: the same whatever the micro-batch, so
     the median of all that were measured, else predicted; None where nothing says it."""
     for measured in (True, False):
@@ -250,7 +241,7 @@ def _optimizer_step(frames: Sequence[pandas.DataFrame]) -> NDArray[np.float64] |
     return None
 
 
-def _column(table: Measurements, rows: LayerRows, key: LayerKey, name: str) -> NDArray[np.float64]:
+def _column(table: Measurements, rows: LayerRows, key: LayerKey, name: str) -> Floats:
     values = rows.complete[key][name].to_numpy(np.float64)
     if np.isnan(values).any():
         raise ProfileError(
@@ -260,15 +251,13 @@ def _column(table: Measurements, rows: LayerRows, key: LayerKey, name: str) -> N
     return values
 
 
-def _workspace(frame: pandas.DataFrame) -> NDArray[np.float64]:
+def _workspace(frame: pandas.DataFrame) -> Floats:
     """Return the bytes beside what is kept, in whichever pass needs more."""
     both = frame[["forward_workspace_bytes", "backward_workspace_bytes"]].max(axis=1)
     return both.fillna(0.0).to_numpy(np.float64)
 
 
-def covering_line(
-    sizes: NDArray[np.float64], values: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def covering_line(sizes: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Return (fixed, per sample), float64 [L], of lines that are nowhere below the values.
 
     Parameters
@@ -282,7 +271,7 @@ def covering_line(
     return fixed, slope
 
 
-def _gradients(table: Measurements, rows: LayerRows) -> NDArray[np.float64]:
+def _gradients(table: Measurements, rows: LayerRows) -> Floats:
     """Return the bytes of gradients of all tensor-parallel ranks together, by layer: said, or as
     wide as the states tell."""
     key = min(rows.complete, key=lambda key: (key.tp, key.samples, key.device))
@@ -297,7 +286,7 @@ def _gradients(table: Measurements, rows: LayerRows) -> NDArray[np.float64]:
     return weights * key.tp * (2.0 if wide else 1.0)
 
 
-def _boundary(table: Measurements, rows: LayerRows, wanted: Wanted) -> NDArray[np.float64]:
+def _boundary(table: Measurements, rows: LayerRows, wanted: Wanted) -> Floats:
     """Return the bytes per sample that cross a cut before each layer: said, or a sample's
     activations."""
     key = min(rows.complete, key=lambda key: (key.tp, key.samples, key.device))

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.link_times import LinkTimes
     from ilp_planner.profiles.table import Provenance
 
@@ -57,23 +55,19 @@ class LayerProfile:
 
     source: str
     layers: tuple[str, ...]
-    time: Mapping[LayerKey, NDArray[np.float64]]
-    state: Mapping[tuple[str, int], NDArray[np.float64]]
-    activation: Mapping[tuple[str, int], NDArray[np.float64]]
-    workspace: Mapping[tuple[str, int], NDArray[np.float64]]
-    gradients: NDArray[np.float64]
-    boundary: NDArray[np.float64]
-    optimizer: Mapping[tuple[str, int], NDArray[np.float64]] = field(default_factory=dict)
-    workspace_per_sample: Mapping[tuple[str, int], NDArray[np.float64]] = field(
-        default_factory=dict
-    )
+    time: Mapping[LayerKey, Floats]
+    state: Mapping[tuple[str, int], Floats]
+    activation: Mapping[tuple[str, int], Floats]
+    workspace: Mapping[tuple[str, int], Floats]
+    gradients: Floats
+    boundary: Floats
+    optimizer: Mapping[tuple[str, int], Floats] = field(default_factory=dict)
+    workspace_per_sample: Mapping[tuple[str, int], Floats] = field(default_factory=dict)
     measured: frozenset[LayerKey] = frozenset()
-    origins: Mapping[LayerKey, Mapping[Provenance, NDArray[np.float64]]] = field(
-        default_factory=dict
-    )
+    origins: Mapping[LayerKey, Mapping[Provenance, Floats]] = field(default_factory=dict)
     errors: Mapping[LayerKey, float] = field(default_factory=dict)
     most_samples: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    forward: Mapping[LayerKey, NDArray[np.float64]] = field(default_factory=dict)
+    forward: Mapping[LayerKey, Floats] = field(default_factory=dict)
     isolated: bool = False
     links: LinkTimes | None = None
     notes: tuple[str, ...] = ()

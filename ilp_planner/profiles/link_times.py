@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
     from ilp_planner.profiles.predict.prediction import Prediction
@@ -42,16 +43,6 @@ class LinkGroup(NamedTuple):
     sharing: int | None = None
 
 
-class Query(TypedDict):
-    """The same, as the predictor of collectives is asked."""
-
-    group_size: int
-    hosts: int
-    stride: int
-    sharing: int | None
-    device: str
-
-
 class LinkTimes:
     """Measured links.
 
@@ -73,8 +64,7 @@ class LinkTimes:
         self._known = {
             (device.casefold(), name, int(size), int(hosts), int(stride) if hosts == 1 else 0)
             for device, name, size, hosts, stride in zip(
-                *(rows[c] for c in ("device", "name", "group_size", "hosts", "stride")),
-                strict=True,
+                *(rows[c] for c in ("device", "name", "group_size", "hosts", "stride")), strict=True
             )
         }
         self._devices = {device for device, *_ in self._known}
@@ -127,19 +117,14 @@ class LinkTimes:
     def _at(self, name: str, size: float, group: LinkGroup) -> Prediction:
         return self._predictor.predict(name, size, **_query(group))
 
-    def _curve(self, name: str, sizes: ArrayLike, group: LinkGroup) -> NDArray[np.float64]:
+    def _curve(self, name: str, sizes: ArrayLike, group: LinkGroup) -> Floats:
         return self._predictor.seconds(name, sizes, **_query(group))
 
 
-def _query(group: LinkGroup) -> Query:
+def _query(group: LinkGroup) -> dict[str, Any]:
     """Return what the predictor calls a group."""
-    return {
-        "group_size": group.size,
-        "hosts": group.hosts,
-        "stride": group.stride,
-        "sharing": group.sharing,
-        "device": group.device or "",
-    }
+    said = group._asdict()
+    return said | {"group_size": said.pop("size"), "device": group.device or ""}
 
 
 def link_times(table: Measurements) -> LinkTimes | None:
@@ -148,7 +133,7 @@ def link_times(table: Measurements) -> LinkTimes | None:
     return found if found._known else None
 
 
-def relative_line(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> tuple[float, float]:
+def relative_line(sizes: Floats, seconds: Floats) -> tuple[float, float]:
     """Return (seconds, seconds per byte), neither negative, of the line whose relative errors have
     the least sum of squares. Arguments: positive, float64 [n]."""
     rows = np.stack((1 / seconds, sizes / seconds))

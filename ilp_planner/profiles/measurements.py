@@ -14,7 +14,8 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import write_text
@@ -23,7 +24,7 @@ from ilp_planner.profiles.table_text import COMMENT, TITLE, VERSION, read_table_
 from ilp_planner.units import DURATION_UNITS, SIZE_UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pandas
@@ -305,71 +306,82 @@ def _number(cell: Any) -> float:
         return math.nan
 
 
+class _Fault(NamedTuple):
+    """Rows that must not be. wrong: bool [rows]. expected: of the column, or of a cell's text.
+    found: the cells; None: nothing is there."""
+
+    column: str
+    wrong: pandas.Series[bool]
+    expected: str | Callable[[str], str]
+    found: pandas.Series | None
+
+
 def _checked(frame: pandas.DataFrame, source: str, unit: str) -> pandas.DataFrame:
     """Return the frame with numbers as numbers and texts on one line, every row checked.
 
     unit: what the index of the frame counts, `line` or `row`.
     """
+    frame = frame.copy()
+    for column, wrong, expected, cells in _faults(frame, unit):
+        if wrong.any():
+            place = frame.index[wrong][0]
+            found = "" if cells is None else str(cells[place])
+            wanted = expected if isinstance(expected, str) else expected(found)
+            raise ProfileError(
+                f"{source}: {unit} {int(place)}: {column!r}: found {found.strip()!r}, "
+                f"expected {wanted}"
+            )
+    return frame.reset_index(drop=True)
+
+
+def _faults(frame: pandas.DataFrame, unit: str) -> Iterator[_Fault]:
+    """Yield what each rule finds, and turn cells into texts and numbers on the way."""
     import numpy as np
 
-    def refuse(place: Any, column: str, found: Any, expected: str) -> None:
-        raise ProfileError(
-            f"{source}: {unit} {int(place)}: {column!r}: found "
-            f"{str(found).strip()!r}, expected {expected}"
-        )
-
-    frame = frame.copy()
     for name in (*TEXT_COLUMNS, "status", "provenance", "source"):
         texts = frame[name]
         frame[name] = texts.where(texts.notna(), "").astype(str).map(_plain)
     for name, kinds in (("record", Record), ("status", RowStatus), ("provenance", Provenance)):
-        known = {kind.value for kind in kinds}
-        wrong = frame.index[~frame[name].isin(known)]
-        if len(wrong):
-            refuse(wrong[0], name, frame.at[wrong[0], name], f"one of {', '.join(sorted(known))}")
-    wrong = frame.index[~frame["timing"].isin(("", ISOLATED))]
-    if len(wrong):
-        refuse(wrong[0], "timing", frame.at[wrong[0], "timing"], f"nothing or {ISOLATED!r}")
+        known = sorted(kind.value for kind in kinds)
+        wrong = ~frame[name].isin(known)
+        yield _Fault(name, wrong, f"one of {', '.join(known)}", frame[name])
+    timing = frame["timing"]
+    yield _Fault("timing", ~timing.isin(("", ISOLATED)), f"nothing or {ISOLATED!r}", timing)
     for name in NUMBERS:
         raw = frame[name]
-        empty = raw.isna() | (raw.astype(str).str.strip() == "")
-        values = raw.where(~empty).map(_number).astype(np.float64)
-        wrong = frame.index[~empty & ~(np.isfinite(values) & (values >= 0))]
-        if len(wrong):
-            refuse(wrong[0], name, raw[wrong[0]], _expected(name, str(raw[wrong[0]])))
+        said = raw.notna() & (raw.astype(str).str.strip() != "")
+        values = raw.where(said).map(_number).astype(np.float64)
+        right = np.isfinite(values) & (values >= 0)
+        yield _Fault(name, said & ~right, partial(_expected, name), raw)
         if name in WHOLE:
-            broken = frame.index[~empty & (values % 1 != 0)]
-            if len(broken):
-                refuse(broken[0], name, raw[broken[0]], "a whole number")
+            yield _Fault(name, said & (values % 1 != 0), "a whole number", raw)
         if unit == "line":
             floor, most = _range(name)
-            outside = frame.index[(values > most) | ((values > 0) & (values < floor))]
-            if len(outside):
-                ends = f"at most {most:g}" + (f", and 0 or at least {floor:g}" if floor else "")
-                refuse(outside[0], name, raw[outside[0]], ends)
+            ends = f"at most {most:g}" + (f", and 0 or at least {floor:g}" if floor else "")
+            yield _Fault(name, (values > most) | ((values > 0) & (values < floor)), ends, raw)
         frame[name] = values
     for kind in Record:
         of_kind = frame["record"] == kind.value
         done = of_kind & (frame["status"] == RowStatus.OK.value)
         for names, rows in ((KEYS[kind], of_kind), (VALUES[kind], done)):
             for name in names:
-                values = frame[name]
-                missing = (values == "") if name in TEXT_COLUMNS else values.isna()
-                wrong = frame.index[rows & missing]
-                if len(wrong):
-                    what = "a name" if name in TEXT_COLUMNS else _expected(name, "")
-                    refuse(wrong[0], name, "", f"{what}, which a row of {kind.value!r} needs")
-    for place, text in frame.loc[frame["layers"] != "", "layers"].items():
-        try:
-            layer_range(text)
-        except ValueError:
-            refuse(place, "layers", text, "a layer or a range of layers such as '1-24'")
-    least = {"tp": 1, "micro_batch": 1, "group_size": 1, "hosts": 1, "groups": 1, "stride": 1}
-    for name, bound in least.items():
-        wrong = frame.index[frame[name] < bound]
-        if len(wrong):
-            refuse(wrong[0], name, frame.at[wrong[0], name], f"at least {bound}")
-    return frame.reset_index(drop=True)
+                text = name in TEXT_COLUMNS
+                missing = frame[name] == "" if text else frame[name].isna()
+                what = "a name" if text else _expected(name, "")
+                expected = f"{what}, which a row of {kind.value!r} needs"
+                yield _Fault(name, rows & missing, expected, None)
+    layers = frame["layers"]
+    wrong = (layers != "") & ~layers.map(_is_range).astype(bool)
+    yield _Fault("layers", wrong, "a layer or a range of layers such as '1-24'", layers)
+    for name in ("tp", "micro_batch", "group_size", "hosts", "groups", "stride"):
+        yield _Fault(name, frame[name] < 1, "at least 1", frame[name])
+
+
+def _is_range(text: str) -> bool:
+    try:
+        return bool(layer_range(text))
+    except ValueError:
+        return False
 
 
 def _plain(text: str) -> str:

@@ -12,13 +12,13 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import Record
-from ilp_planner.profiles.table import Origin, Provenance
+from ilp_planner.profiles.table import TRUST, Origin, Provenance
 from ilp_planner.profiles.work import Exchange, exchange_time
 
 if TYPE_CHECKING:
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
     from ilp_planner.specs.cluster import ClusterSpec, Link
@@ -41,9 +41,7 @@ class MessageTimes:
         rows = table.of(Record.COLLECTIVE)
         self.measured = bool((rows["name"] == ALL_REDUCE).any())
 
-    def added(
-        self, frame: pandas.DataFrame, device: str, tp: int
-    ) -> tuple[NDArray[np.float64], Origin]:
+    def added(self, frame: pandas.DataFrame, device: str, tp: int) -> tuple[Floats, Origin]:
         """Return the seconds of one pass that each row leaves out, float64 [rows], and where they
         come from: of several, the least trustworthy.
 
@@ -102,18 +100,10 @@ def links_inside(cluster: ClusterSpec, device: str) -> list[Link]:
     return [cluster.within.get(name, cluster.intra_node) for name in names or cluster.type_names]
 
 
-TRUST = (
-    Provenance.MEASURED,
-    Provenance.INTERPOLATED,
-    Provenance.EXTRAPOLATED,
-    Provenance.ANALYTIC,
-)
-
-
 def worst(origins: list[Origin]) -> Origin:
     """Return the least trustworthy of several; measured where there is none."""
     if not origins:
         return Origin(Provenance.MEASURED, 0.0)
-    place = max(TRUST.index(origin.provenance) for origin in origins)
-    errors = [o.error for o in origins if o.provenance is TRUST[place] and o.error is not None]
-    return Origin(TRUST[place], max(errors) if errors else None)
+    least = max((origin.provenance for origin in origins), key=TRUST.index)
+    errors = [o.error for o in origins if o.provenance is least and o.error is not None]
+    return Origin(least, max(errors) if errors else None)

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.errors import ProfileError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.layers import LayerKey
 
 MIB = 2**20
@@ -37,12 +34,12 @@ class MetisRow:
     likewise.
     """
 
-    compute: NDArray[np.float64]
-    memory: NDArray[np.float64]
+    compute: Floats
+    memory: Floats
     forward_backward: float | None = None
     optimizer: float | None = None
     batch_generator: float | None = None
-    parameters: NDArray[np.float64] | None = None
+    parameters: Floats | None = None
 
     @property
     def sync(self) -> float:
@@ -86,7 +83,7 @@ class MetisProfile:
         return self.rows[self.constants].batch_generator or 0.0
 
     @property
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Floats:
         """Parameters per layer as the file has them, float64 [L]."""
         found = self.rows[self.constants].parameters
         return np.zeros(self.layers) if found is None else found
@@ -111,20 +108,6 @@ def total(values: Iterable[float]) -> float:
 def file_name(key: LayerKey) -> str:
     """Return how Metis names the file of a row."""
     return f"DeviceType.{key.device}_tp{key.tp}_bs{key.samples}.json"
-
-
-def check_layer_count(profile: MetisProfile, asked: int) -> None:
-    """Refuse a model with another number of layers than was profiled.
-
-    Raises
-    ------
-    ProfileError: with the number that would do.
-    """
-    if asked != profile.layers:
-        raise ProfileError(
-            f"{profile.source}: profiled with {profile.layers} layers, found {asked} asked: "
-            f"`num_layers={profile.layers}` would do"
-        )
 
 
 def layer_names(layers: int) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.errors import OutputError, ProfileError
-from ilp_planner.files import missing_folder, read_json, to_json, write_text
+from ilp_planner.errors import ProfileError
+from ilp_planner.files import make_folder, missing_folder, read_json, to_json, write_text
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import MetisProfile, MetisRow, file_name, total
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from ilp_planner.numerics import Floats
 
 FILE_NAME = re.compile(r"DeviceType\.(\S+?)_tp([0-9]{1,6})_bs([0-9]{1,6})\.json", re.ASCII)
 PATTERN = "DeviceType.TYPE_tpN_bsN.json"
+MODEL_WIDE = ("optimizer", "batch_generator", "parameters")  # of `MetisRow`
 
 
 def read_metis_profile(folder: Path, *, model_file: str | None = None) -> MetisProfile:
@@ -88,30 +89,23 @@ def write_metis_profile(profile: MetisProfile, folder: Path) -> None:
     ------
     OutputError: a file cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise OutputError(f"{folder}: cannot be made: {problem.strerror}") from None
+    make_folder(folder)
     shared = profile.rows[profile.constants]
     for key, row in profile.rows.items():
-        optimizer = row.optimizer if row.optimizer is not None else shared.optimizer
-        generator = row.batch_generator
-        if generator is None:
-            generator = shared.batch_generator
-        parameters = row.parameters if row.parameters is not None else shared.parameters
+        unsaid = [name for name in MODEL_WIDE if getattr(row, name) is None]
+        row = replace(row, **{name: getattr(shared, name) for name in unsaid})
         model: dict[str, Any] = {"model_name": profile.model_name, "num_layers": profile.layers}
-        if parameters is not None:
+        if row.parameters is not None:
             model["parameters"] = {
-                "total_parameters_bytes": _number(total(parameters)),
-                "parameters_per_layer_bytes": [_number(p) for p in parameters],
+                "total_parameters_bytes": _number(total(row.parameters)),
+                "parameters_per_layer_bytes": [_number(p) for p in row.parameters],
             }
-        times: dict[str, Any] = {}
-        if row.forward_backward is not None:
-            times["forward_backward_time_ms"] = row.forward_backward
-        if generator is not None:
-            times["batch_generator_time_ms"] = generator
-        if optimizer is not None:
-            times["optimizer_time_ms"] = optimizer
+        steps = {
+            "forward_backward_time_ms": row.forward_backward,
+            "batch_generator_time_ms": row.batch_generator,
+            "optimizer_time_ms": row.optimizer,
+        }
+        times: dict[str, Any] = {name: time for name, time in steps.items() if time is not None}
         times["layer_compute_total_ms"] = [float(t) for t in row.compute]
         memory = {
             "total_memory_mb": _number(total(row.memory)),
@@ -140,7 +134,7 @@ def _constants(folder: Path, files: Mapping[LayerKey, str], model_file: str | No
 def _open(path: Path) -> dict[str, Any]:
     content = read_json(path, ProfileError)
     if not isinstance(content, dict):
-        raise ProfileError(f"{path}: must be an object, found {json.dumps(content)[:40]}")
+        raise ProfileError(f"{path}: must be an object, found {_shown(content)}")
     return content
 
 
@@ -179,27 +173,21 @@ def _table(path: Path, content: dict[str, Any], key: str, where: str = "") -> di
         found = ", ".join(map(str, content)) or "nothing"
         raise ProfileError(f"{path}: {where}{key} is missing, found {found}")
     if not isinstance(content[key], dict):
-        raise ProfileError(
-            f"{path}: {where}{key} must be an object, found {json.dumps(content[key])[:40]}"
-        )
+        raise ProfileError(f"{path}: {where}{key} must be an object, found {_shown(content[key])}")
     return dict(content[key])
 
 
-def _numbers(
-    path: Path, table: dict[str, Any], name: str, entries: int | None = None
-) -> NDArray[np.float64]:
+def _numbers(path: Path, table: dict[str, Any], name: str, entries: int | None = None) -> Floats:
     key = name.rpartition(".")[2]
     if key not in table:
         raise ProfileError(f"{path}: {name} is missing, found {', '.join(table) or 'nothing'}")
     values = table[key]
     if not isinstance(values, list) or not values:
-        raise ProfileError(
-            f"{path}: {name} must be a list of numbers, found {json.dumps(values)[:40]}"
-        )
+        raise ProfileError(f"{path}: {name} must be a list of numbers, found {_shown(values)}")
     for index, value in enumerate(values):
         if not _is_number(value):
             raise ProfileError(
-                f"{path}: {name}[{index}] must be a finite number, found {json.dumps(value)[:40]}"
+                f"{path}: {name}[{index}] must be a finite number, found {_shown(value)}"
             )
     if entries is not None and len(values) != entries:
         raise ProfileError(
@@ -209,7 +197,7 @@ def _numbers(
     return np.array(values, dtype=np.float64)
 
 
-def _refuse_negative(path: Path, name: str, values: NDArray[np.float64]) -> None:
+def _refuse_negative(path: Path, name: str, values: Floats) -> None:
     if (values < 0).any():
         layer = int(np.argmax(values < 0))
         raise ProfileError(f"{path}: {name}[{layer}] must not be negative, found {values[layer]:g}")
@@ -224,9 +212,13 @@ def _number_of(path: Path, table: dict[str, Any], key: str, *, optional: bool) -
     if not _is_number(value) or value < 0:
         raise ProfileError(
             f"{path}: execution_time.{key} must be a finite number of at least 0, "
-            f"found {json.dumps(value)[:40]}"
+            f"found {_shown(value)}"
         )
     return float(value)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value)[:40]
 
 
 def _is_number(value: Any) -> bool:

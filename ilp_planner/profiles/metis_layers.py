@@ -15,8 +15,7 @@ from ilp_planner.profiles.metis import MIB, layer_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.metis import MetisProfile
 
 # Mixed-precision Adam, bytes per parameter: fp16 weight and gradient, fp32 weight and two moments,
@@ -51,10 +50,10 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
     meaning = _parameter_meaning(profile, hidden)
     parameters = profile.parameters * meaning.elements
     layers = profile.layers
-    time: dict[LayerKey, NDArray[np.float64]] = {}
-    state: dict[tuple[str, int], NDArray[np.float64]] = {}
-    activation: dict[tuple[str, int], NDArray[np.float64]] = {}
-    optimizer: dict[tuple[str, int], NDArray[np.float64]] = {}
+    time: dict[LayerKey, Floats] = {}
+    state: dict[tuple[str, int], Floats] = {}
+    activation: dict[tuple[str, int], Floats] = {}
+    optimizer: dict[tuple[str, int], Floats] = {}
     weight = parameters / parameters.sum() if parameters.sum() > 0 else np.full(layers, 1 / layers)
     for key, row in profile.rows.items():
         seconds = row.compute / 1e3
@@ -87,9 +86,7 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
     )
 
 
-def _split_memory(
-    sizes: Sequence[int], memory: NDArray[np.float64], known: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _split_memory(sizes: Sequence[int], memory: Floats, known: Floats) -> tuple[Floats, Floats]:
     """Return (state, activation per sample) in bytes, float64 [L], that cover every row.
 
     memory: float64 [sizes, L], bytes. known: float64 [L], state in bytes where one size must do.

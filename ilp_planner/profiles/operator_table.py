@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths
+from ilp_planner.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths, ring_tables
 from ilp_planner.profiles.convert.aceso import FIELDS, whole_tensor
 from ilp_planner.profiles.device_names import rows_of_device
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.profiles.message_times import MessageTimes, links_inside
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
 from ilp_planner.profiles.table_rows import ANY, Wanted, rows_of_model
-from ilp_planner.profiles.work import Exchange, exchange_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -255,15 +254,7 @@ def estimated_collectives(
     """Return what the cluster's links make of the collectives that operators may need."""
     (link, *_) = links_inside(cluster, cluster.device.profile)
     sizes = sorted({round(row.input / MIB) for row in rows.values()})
-    tables = {
-        (primitive, devices): {
-            size: exchange_time(Exchange(primitive, max(size, 0.5) * MIB), devices, link)
-            for size in sizes
-        }
-        for primitive in PRIMITIVES
-        for devices in degrees
-        if devices > 1
-    }
+    tables = ring_tables(sizes, [devices for devices in degrees if devices > 1], link)
     return tables, {key: dict.fromkeys(times, ESTIMATED) for key, times in tables.items()}
 
 

@@ -24,6 +24,9 @@ class Provenance(StrEnum):
     ANALYTIC = "analytic"
 
 
+TRUST = tuple(Provenance)  # from the most trustworthy on
+
+
 class Origin(NamedTuple):
     """How far to trust a number. error: expected relative error of a prediction; None: not known,
     0 where measured."""

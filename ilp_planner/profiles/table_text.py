@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
+from ilp_planner.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,14 +40,7 @@ def read_table_text(path: Path) -> TableText:
     ------
     ProfileError: not there, no CSV, no native table, or rows of another length than the header.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets mark their UTF-8
-    except FileNotFoundError:
-        raise ProfileError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ProfileError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    text = read_text(path, ProfileError, "utf-8-sig")  # spreadsheets mark their UTF-8
     refuse_other_kind(path, FileKind.PROFILE, ProfileError)
     lines = list(io.StringIO(text))
     head = 0

@@ -52,6 +52,16 @@ class Architecture(Protocol):
     def tensor_parts(self) -> int: ...  # noqa: D102
 
 
+def check_fields(owner: object, *names: str) -> None:
+    """Refuse everything but whole numbers of at least 1 in fields of a dataclass.
+
+    Raises
+    ------
+    ValueError: names the first that is not.
+    """
+    check_counts(**{name: getattr(owner, name) for name in names})
+
+
 def check_counts(**counts: int) -> None:
     """Refuse everything but whole numbers of at least 1.
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.specs.architecture import Parameters, check_counts
+from ilp_planner.specs.architecture import Parameters, check_counts, check_fields
 from ilp_planner.specs.gpt import Gpt
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class LatentAttention:
     query_rank: int = 0
 
     def __post_init__(self) -> None:
-        check_counts(
-            key_value_rank=self.key_value_rank, key=self.key, rotary=self.rotary, value=self.value
-        )
+        check_fields(self, "key_value_rank", "key", "rotary", "value")
         check_counts(query_rank=self.query_rank or 1)
 
 
@@ -59,7 +57,7 @@ class Experts:
     every: int = 1
 
     def __post_init__(self) -> None:
-        check_counts(count=self.count, top_k=self.top_k, ffn=self.ffn, every=self.every)
+        check_fields(self, "count", "top_k", "ffn", "every")
         check_counts(shared_ffn=self.shared_ffn or 1, dense_first=self.dense_first or 1)
         if self.top_k > self.count:
             raise ValueError(f"top_k must be at most count ({self.count}), found {self.top_k}")
@@ -106,13 +104,7 @@ class Decoder:
     micro_batches: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
-        check_counts(
-            layers=self.layers,
-            hidden=self.hidden,
-            heads=self.heads,
-            sequence=self.sequence,
-            vocab=self.vocab,
-        )
+        check_fields(self, "layers", "hidden", "heads", "sequence", "vocab")
         if self.ffn == 0:
             wide = 4 * self.hidden
             self._set("ffn", wide * 2 // 3 // 64 * 64 if self.gated else wide)
@@ -125,12 +117,7 @@ class Decoder:
             self._set("head", self.hidden // self.heads)
         self._set("kv_heads", self.kv_heads or self.heads)
         self._set("max_position_embeddings", self.max_position_embeddings or self.sequence)
-        check_counts(
-            ffn=self.ffn,
-            head=self.head,
-            kv_heads=self.kv_heads,
-            max_position_embeddings=self.max_position_embeddings,
-        )
+        check_fields(self, "ffn", "head", "kv_heads", "max_position_embeddings")
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads must divide heads ({self.heads}), found {self.kv_heads}")
         if self.max_position_embeddings < self.sequence:

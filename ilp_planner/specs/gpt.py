@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ilp_planner.specs.architecture import Parameters, check_counts
+from ilp_planner.specs.architecture import Parameters, check_fields
 from ilp_planner.specs.transformer import (
     ENCODER_LAYER,
     attention_flops,
@@ -36,18 +36,12 @@ class Gpt:
     micro_batches: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
-        check_counts(
-            layers=self.layers,
-            hidden=self.hidden,
-            heads=self.heads,
-            sequence=self.sequence,
-            vocab=self.vocab,
-        )
+        check_fields(self, "layers", "hidden", "heads", "sequence", "vocab")
         if self.ffn == 0:
             object.__setattr__(self, "ffn", 4 * self.hidden)
         if self.max_position_embeddings == 0:
             object.__setattr__(self, "max_position_embeddings", self.sequence)
-        check_counts(ffn=self.ffn, max_position_embeddings=self.max_position_embeddings)
+        check_fields(self, "ffn", "max_position_embeddings")
         if self.hidden % self.heads:
             raise ValueError(
                 f"hidden must be divisible by heads ({self.heads}), found {self.hidden}"

@@ -11,10 +11,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import SpecError
-from ilp_planner.files import Document, read_document, write_text
+from ilp_planner.files import Document, read_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 LINE = re.compile(r"(?P<name>\S+)\s+(?:slots\s*=\s*)?(?P<devices>[0-9]+)", re.ASCII)
@@ -58,13 +57,3 @@ def _read_line(path: str, number: int, content: str) -> Host:
             f"{path}: line {number}: slots must be 1 to {MOST_DEVICES}, found {digits[:20]}"
         )
     return Host(match["name"], int(digits))
-
-
-def write_hostfile(path: Path, hosts: Iterable[Host]) -> None:
-    """Write nodes as `NAME slots=N`, which all three tools read (Metis only one digit of N).
-
-    Raises
-    ------
-    OutputError: the file cannot be written.
-    """
-    write_text(path, "".join(f"{host.name} slots={host.devices}\n" for host in hosts))

@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import SpecError
-from ilp_planner.files import Document, read_json, to_json, write_text
+from ilp_planner.files import Document, read_json
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
-from ilp_planner.specs.hostfile import Host, read_hostfile, write_hostfile
+from ilp_planner.specs.hostfile import read_hostfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,30 +115,6 @@ def read_metis_cluster(hosts_of: Path | Document, entries_of: Path | Document) -
     return MetisCluster(
         nodes=nodes, source=str(clusterfile), notes=tuple(_remarks(clusterfile, nodes))
     )
-
-
-def write_metis_cluster(cluster: MetisCluster, hostfile: Path, clusterfile: Path) -> None:
-    """Write both files; what `read_metis_cluster` reads from them is the same cluster.
-
-    Raises
-    ------
-    OutputError: a file cannot be written.
-    SpecError: nodes of one name differ, which a clusterfile cannot say.
-    """
-    entries: dict[str, dict[str, str | float]] = {}
-    for node in cluster.nodes:
-        entry: dict[str, str | float] = {
-            "instance_type": node.device,
-            "inter_bandwidth": node.inter,
-            "intra_bandwidth": node.intra,
-            "memory": node.memory,
-        }
-        if entries.setdefault(node.host, entry) != entry:
-            raise SpecError(
-                f"{clusterfile}: nodes named {node.host!r} differ, expected equal ones or two names"
-            )
-    write_hostfile(hostfile, [Host(node.host, node.devices) for node in cluster.nodes])
-    write_text(clusterfile, to_json(entries))
 
 
 def metis_cluster_spec(cluster: MetisCluster, name: str = "metis") -> ClusterSpec:

@@ -74,13 +74,3 @@ class ModelSpec:
         table = self.architecture.parameters
         repeated = sum(table.get(name, Parameters()).total for name in self.operators)
         return repeated - self.architecture.tied_parameters
-
-    @property
-    def forward_flops(self) -> int:
-        """Return the FLOPs of one sample's forward pass; a training step takes three times that."""
-        table = self.architecture.flops
-        return sum(table.get(name, 0) for name in self.operators)
-
-    def operator_parameters(self, operator: str) -> Parameters:
-        """Return the parameters of one operator; none for one without."""
-        return self.architecture.parameters.get(operator, Parameters())

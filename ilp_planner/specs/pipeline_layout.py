@@ -99,8 +99,7 @@ def with_layers(layout: PipelineLayout, layers: int) -> PipelineLayout:
     step = 1 if missing > 0 else -1
     # Those with fewest layers get one more, those with most lose one.
     order = sorted(
-        (k for k, stage in enumerate(stages) if stage.layers),
-        key=lambda k: step * stages[k].layers,
+        (k for k, stage in enumerate(stages) if stage.layers), key=lambda k: step * stages[k].layers
     )
     if abs(missing) > len(order):
         prediction = sum(stage.prediction_layers for stage in stages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ilp_planner.specs.architecture import Parameters, check_counts
+from ilp_planner.specs.architecture import Parameters, check_counts, check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,12 +113,7 @@ class WideResNet:
             raise ValueError("blocks must have at least one group, found none")
         for count in self.blocks:
             check_counts(blocks=count)
-        check_counts(
-            in_channels=self.in_channels,
-            width_factor=self.width_factor,
-            image=self.image,
-            classes=self.classes,
-        )
+        check_fields(self, "in_channels", "width_factor", "image", "classes")
         reduction = 2 ** (len(self.blocks) + 1)
         if self.image % reduction:
             raise ValueError(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ilp_planner.specs.architecture import Parameters, check_counts
+from ilp_planner.specs.architecture import Parameters, check_fields
 from ilp_planner.specs.transformer import (
     DECODER_LAYER,
     ENCODER_LAYER,
@@ -42,21 +42,14 @@ class T5:
     micro_batches: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
-        check_counts(
-            layers=self.layers,
-            hidden=self.hidden,
-            heads=self.heads,
-            kv_channels=self.kv_channels,
-            encoder_sequence=self.encoder_sequence,
-            decoder_sequence=self.decoder_sequence,
-            vocab=self.vocab,
-        )
+        sequences = ("encoder_sequence", "decoder_sequence")
+        check_fields(self, "layers", "hidden", "heads", "kv_channels", *sequences, "vocab")
         longest = max(self.encoder_sequence, self.decoder_sequence)
         if self.ffn == 0:
             object.__setattr__(self, "ffn", 4 * self.hidden)
         if self.max_position_embeddings == 0:
             object.__setattr__(self, "max_position_embeddings", longest)
-        check_counts(ffn=self.ffn, max_position_embeddings=self.max_position_embeddings)
+        check_fields(self, "ffn", "max_position_embeddings")
         if self.max_position_embeddings < longest:
             raise ValueError(
                 f"max_position_embeddings must be at least the longer sequence ({longest}), "

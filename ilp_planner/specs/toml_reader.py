@@ -96,7 +96,7 @@ class Table:
 
     def flags(self, key: str, default: tuple[bool, ...] | None = None) -> tuple[bool, ...]:
         """Return a list of true and false, not empty."""
-        return self._read(key, default, "a list of true and false", _flags)
+        return self._read(key, default, "a list of true and false", _list_of(_flag))
 
     def share(self, key: str, default: float | None = None) -> float:
         """Return a number of at least 0 and below 1."""
@@ -104,7 +104,7 @@ class Table:
 
     def wholes(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Return a list of whole numbers of at least 1, not empty."""
-        return self._read(key, default, "a list of whole numbers of at least 1", _wholes)
+        return self._read(key, default, "a list of whole numbers of at least 1", _list_of(_whole))
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return a positive, finite number."""
@@ -163,7 +163,7 @@ class Table:
 
     def texts_of(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, not empty."""
-        return self._read(key, None, "a list of texts", _texts)
+        return self._read(key, None, "a list of texts", _list_of(_text))
 
     def scalars(self, key: str) -> dict[str, Scalar]:
         """Return a table of texts, numbers and booleans as it is; empty when missing."""
@@ -297,28 +297,23 @@ def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _flags(value: object) -> tuple[bool, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    return tuple(value) if all(isinstance(v, bool) for v in value) else None
-
-
 def _share(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value < 1 else None
 
 
-def _wholes(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    return tuple(value) if all(_whole(v) is not None for v in value) else None
+def _list_of(
+    convert: Callable[[object], Value | None],
+) -> Callable[[object], tuple[Value, ...] | None]:
+    """Return what makes a tuple of a list, not empty, of values of a kind."""
 
+    def converted(value: object) -> tuple[Value, ...] | None:
+        if not isinstance(value, list) or not value:
+            return None
+        return tuple(value) if all(convert(v) is not None for v in value) else None
 
-def _texts(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    return tuple(value) if all(_text(v) is not None for v in value) else None
+    return converted
 
 
 def _number(value: object) -> float | None:

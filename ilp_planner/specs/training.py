@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ilp_planner.specs.architecture import check_counts
+from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
     balanced_layout,
@@ -186,14 +186,7 @@ class TrainingJob:
     generation: int = HOPPER
 
     def __post_init__(self) -> None:
-        check_counts(
-            micro_batch=self.micro_batch,
-            global_batch=self.global_batch,
-            tp=self.tp,
-            pp=self.pp,
-            dp=self.dp,
-            devices_per_node=self.devices_per_node,
-        )
+        check_fields(self, "micro_batch", "global_batch", "tp", "pp", "dp", "devices_per_node")
         if self.layout is None:
             even = even_layout(
                 self.model.layers, self.pp, prediction_layers=self.model.prediction_layers

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ilp_planner.anatomy.decoder import (
     layer_module,
     output_module,
-    parameter_names,
     prediction_module,
     rank_modules,
 )
@@ -21,6 +20,7 @@ from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout
 from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
+from tests.anatomy.parameter_names import parameter_names
 from tests.training_jobs import decoders, deepseek, gpt, jobs, llama
 from tests.training_jobs import job as a_job
 

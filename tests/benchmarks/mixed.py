@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.specs.metis_cluster import write_metis_cluster
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_cases import (
     AMP_PUBLISHED,
@@ -26,7 +25,7 @@ from tests.benchmarks.mixed_cases import (
     MetisCase,
     ScaleCase,
 )
-from tests.metis_cases import SAMPLES, published_cluster, scaled_samples
+from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_metis_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,6 @@ from ilp_planner.measure.layers import (
 )
 from ilp_planner.measure.run import measure_model
 from ilp_planner.measure.shard import decoder_of, job_of
-from ilp_planner.measure.step import StepBench, chain_of, predict_step
 from ilp_planner.measure.target import open_target
 from ilp_planner.profiles.measurements import Record, layer_range, read_measurements, rows_of
 from ilp_planner.specs.decoder import Decoder
@@ -35,14 +34,15 @@ from ilp_planner.specs.t5 import T5
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import write_readme
+from tests.benchmarks.training_step import StepBench, chain_of, predict_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.measure.chain_stack import Job
-    from ilp_planner.measure.step import StepFigures
     from ilp_planner.measure.target import Target
     from ilp_planner.specs.training import TrainingJob
+    from tests.benchmarks.training_step import StepFigures
 
 Row = dict[str, Any]
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from ilp_planner.measure.estimate import layers_need
 from ilp_planner.measure.layers import LayerBench, all_kinds, handed, layer_values
 from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.step import StepBench, chain_of, predict_step
 from ilp_planner.measure.target import Target
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.benchmarks.training_step import StepBench, chain_of, predict_step
 from tests.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")

@@ -15,8 +15,8 @@ from ilp_planner.measure.layers import (
 )
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.shard import job_of
-from ilp_planner.measure.step import StepBench, predict_step
 from ilp_planner.measure.target import Target
+from tests.benchmarks.training_step import StepBench, predict_step
 from tests.measure.small_decoders import DECODERS, LLAMA
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")

@@ -11,6 +11,7 @@ from ilp_planner.errors import SpecError
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.table import MIB, Provenance
 from ilp_planner.profiles.work import Exchange, Kernel, exchange_time, kernel_time
+from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpt import Gpt
@@ -248,7 +249,7 @@ def test_tensor_parallelism_divides_weights_and_arithmetic(family):
             assert half.weights <= whole.weights
             if family != "resnet":  # a gathered convolution makes a copy of its output
                 assert half.forward <= whole.forward * (1 + 1e-6)
-        held = model.operator_parameters(name)
+        held = model.architecture.parameters.get(name, Parameters())
         size = model.bytes_per_number
         assert rows[2].weights == pytest.approx(size * (held.split / 4 + held.whole))
 

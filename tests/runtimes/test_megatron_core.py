@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.decoder import parameter_names, rank_modules
+from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import KINDS, group_of, stage_ranks
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.megatron.arguments import arguments_of_job
@@ -18,6 +18,7 @@ from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Recompute, TrainingJob
+from tests.anatomy.parameter_names import parameter_names
 from tests.runtimes.megatron_core import (
     as_rank,
     build_stages,

@@ -1,7 +1,7 @@
 import pytest
 
 from ilp_planner.errors import SpecError
-from ilp_planner.specs.hostfile import Host, read_hostfile, write_hostfile
+from ilp_planner.specs.hostfile import read_hostfile
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,3 @@ def test_no_file(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="UTF-8"):
         read_hostfile(tmp_path / "bytes")
-
-
-def test_round_trip(tmp_path):
-    hosts = (Host("a", 4), Host("b", 16), Host("a", 4))
-    write_hostfile(tmp_path / "hostfile", hosts)
-    assert read_hostfile(tmp_path / "hostfile") == hosts

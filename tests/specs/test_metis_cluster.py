@@ -5,12 +5,10 @@ import pytest
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.metis_cluster import (
-    MetisCluster,
     MetisNode,
     metis_cluster_of,
     metis_cluster_spec,
     read_metis_cluster,
-    write_metis_cluster,
 )
 
 ENTRIES = {
@@ -40,21 +38,6 @@ def test_reads(tmp_path):
     assert cluster.memory == {"A100": 81920, "T4": 15360}
     assert cluster.bandwidth == {"A100": 46, "T4": 50}
     assert cluster.notes == ()
-
-
-def test_round_trip(tmp_path):
-    cluster = read_metis_cluster(*write(tmp_path))
-    files = tmp_path / "hosts", tmp_path / "cluster.json"
-    write_metis_cluster(cluster, *files)
-    assert read_metis_cluster(*files).nodes == cluster.nodes
-
-
-def test_a_clusterfile_has_one_entry_per_name(tmp_path):
-    cluster = MetisCluster(
-        nodes=(MetisNode("a", "A100", 1, 1, 1, 80), MetisNode("a", "T4", 1, 1, 1, 15))
-    )
-    with pytest.raises(SpecError, match="nodes named 'a' differ"):
-        write_metis_cluster(cluster, tmp_path / "hosts", tmp_path / "cluster.json")
 
 
 def test_in_the_planners_terms(tmp_path):

@@ -11,8 +11,8 @@ import csv
 import io
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import OutputError, ProfileError
-from ilp_planner.files import write_text
+from ilp_planner.errors import ProfileError
+from ilp_planner.files import make_folder, write_text
 from ilp_planner.profiles.aceso import BANDWIDTH_UNIT, FAILED_ROW, OPERATOR_COLUMNS
 from ilp_planner.profiles.convert.units import undo
 from ilp_planner.profiles.measurements import Record, RowStatus, measurements_of
@@ -66,10 +66,7 @@ def aceso_table(profile: Profile, key: str, sizes: Mapping[str, Any] | None = No
     rows += _collectives(profile)
     rows += _messages(profile)
     return measurements_of(
-        rows,
-        profile.source,
-        machine={"format": "aceso", "model": key},
-        notes=profile.notes,
+        rows, profile.source, machine={"format": "aceso", "model": key}, notes=profile.notes
     )
 
 
@@ -131,10 +128,7 @@ def write_aceso_profile(profile: Profile, folder: Path, key: str) -> list[str]:
     ------
     OutputError: a file cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise OutputError(f"{folder}: cannot be made: {problem.strerror}") from None
+    make_folder(folder)
     files: dict[str, list[Sequence[Any]]] = {}
     for at, row in profile.rows.items():
         files.setdefault(_operator_file(key, at), []).append(_operator_line(at, row))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.layers import LayerKey
     from ilp_planner.profiles.measurements import Measurements
 
@@ -147,14 +147,12 @@ def metis_profile(table: Measurements, wanted: Wanted = ANY) -> MetisProfile:
     )
 
 
-def layer_memory(
-    table: Measurements, key: LayerKey, frame: pandas.DataFrame
-) -> NDArray[np.float64]:
+def layer_memory(table: Measurements, key: LayerKey, frame: pandas.DataFrame) -> Floats:
     """Return the bytes that each layer needs altogether for one micro-batch, float64 [L]."""
     whole = frame["memory_bytes"].to_numpy(np.float64)
     workspace = frame[["forward_workspace_bytes", "backward_workspace_bytes"]].max(axis=1)
     parts = frame["state_bytes"] + frame["activation_bytes"] + workspace.fillna(0.0)
-    memory: NDArray[np.float64] = np.where(np.isnan(whole), parts.to_numpy(np.float64), whole)
+    memory: Floats = np.where(np.isnan(whole), parts.to_numpy(np.float64), whole)
     if np.isnan(memory).any():
         layer = int(np.argmax(np.isnan(memory)))
         raise ProfileError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.profiles.measurements import Record
@@ -126,39 +126,15 @@ def answer_collectives(table: Measurements, wants: Iterable[CollectiveWant]) -> 
     predictor = CollectivePredictor(table)
     answers = []
     for want in asked:
-        time = predictor.predict(
-            want.name,
-            want.size,
-            group_size=want.group_size,
-            hosts=want.hosts,
-            stride=want.stride,
-            groups=want.groups,
-            device=want.device,
-            dtype=want.dtype,
-        )
-        said = {
-            "device": want.device,
-            "name": want.name,
-            "dtype": want.dtype,
-            "group_size": want.group_size,
-            "hosts": want.hosts,
-            "stride": want.stride,
-            "bytes": want.size,
-            **({} if want.groups is None else {"groups": want.groups}),
-        }
+        columns = ("device", "name", "dtype", "group_size", "hosts", "stride")
+        said = {name: getattr(want, name) for name in columns} | {"bytes": want.size}
+        if want.groups is not None:
+            said["groups"] = want.groups
         hosts = "1 host" if want.hosts == 1 else f"{want.hosts} hosts"
         stride = f", stride {want.stride}" if want.stride > 1 else ""
-        answers.append(
-            Answer(
-                record=Record.COLLECTIVE,
-                what=want.name,
-                where=f"{want.group_size} on {hosts}{stride}, {format_bytes(want.size)}",
-                time=time,
-                row=_row(Record.COLLECTIVE, said, time),
-                known=time.provenance is Provenance.MEASURED,
-                there=time.provenance is Provenance.MEASURED,
-            )
-        )
+        where = f"{want.group_size} on {hosts}{stride}, {format_bytes(want.size)}"
+        time = predictor.predict(**asdict(want))
+        answers.append(_answer(Record.COLLECTIVE, want.name, where, said, time))
     return answers
 
 
@@ -177,23 +153,17 @@ def answer_products(table: Measurements, wants: Iterable[ProductWant]) -> list[A
     predictor = ProductPredictor(table)
     answers = []
     for want in asked:
-        time = predictor.predict(want.flop, device=want.device, dtype=want.dtype)
         said = {"device": want.device, "dtype": want.dtype, "flop": want.flop}
-        answers.append(
-            Answer(
-                record=Record.MATMUL,
-                what="matrix product",
-                where=f"{want.flop:.6g} FLOP" + (f", {want.dtype}" if want.dtype else ""),
-                time=time,
-                row=_row(Record.MATMUL, said, time),
-                known=time.provenance is Provenance.MEASURED,
-                there=time.provenance is Provenance.MEASURED,
-            )
-        )
+        where = f"{want.flop:.6g} FLOP" + (f", {want.dtype}" if want.dtype else "")
+        time = predictor.predict(**asdict(want))
+        answers.append(_answer(Record.MATMUL, "matrix product", where, said, time))
     return answers
 
 
-def _row(record: Record, said: Mapping[str, Any], time: Prediction) -> dict[str, Any]:
+def _answer(
+    record: Record, what: str, where: str, said: Mapping[str, Any], time: Prediction
+) -> Answer:
+    """Return an answer whose row has these columns."""
     row = {
         "record": record.value,
         **said,
@@ -201,4 +171,9 @@ def _row(record: Record, said: Mapping[str, Any], time: Prediction) -> dict[str,
         "provenance": time.provenance.value,
         "source": SOURCE,
     }
-    return row if time.error is None else row | {"error": time.error}
+    if time.error is not None:
+        row["error"] = time.error
+    known = time.provenance is Provenance.MEASURED
+    return Answer(
+        record=record, what=what, where=where, time=time, row=row, known=known, there=known
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.predict.collectives import collective_rows
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 from ilp_planner.profiles.predict.curve import curve_of
 from ilp_planner.profiles.predict.features import DIMENSIONS
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.layers import LayerPredictor
     from ilp_planner.profiles.predict.series import Series
@@ -52,11 +53,11 @@ class Judged:
     column: str
     protocol: Protocol
     rows: tuple[str, ...]
-    measured: NDArray[np.float64]
-    predicted: NDArray[np.float64]
+    measured: Floats
+    predicted: Floats
 
     @property
-    def errors(self) -> NDArray[np.float64]:
+    def errors(self) -> Floats:
         """Relative errors with their sign, float64 [n]; NaN where 0 was measured."""
         known = self.measured > 0
         off = self.predicted - self.measured
@@ -74,7 +75,7 @@ class Score:
     high: float
 
 
-def score(errors: NDArray[np.float64]) -> Score:
+def score(errors: Floats) -> Score:
     """Return what relative errors come to; those that are NaN do not count."""
     known = np.abs(errors[np.isfinite(errors)])
     if not known.size:
@@ -89,7 +90,7 @@ def score(errors: NDArray[np.float64]) -> Score:
 
 def errors_of(
     judged: Iterable[Judged], protocol: Protocol, columns: Iterable[str] | None = None
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the relative errors of all rows of a kind, float64."""
     wanted = None if columns is None else set(columns)
     parts = [
@@ -139,7 +140,7 @@ def _judge_series(predictor: LayerPredictor, series: Series, column: str) -> Ite
             )
 
 
-def describe_point(series: Series, point: NDArray[np.float64]) -> str:
+def describe_point(series: Series, point: Floats) -> str:
     """Return `tp 4, micro-batch 2`; sequence and width only where the rows have several."""
     said = []
     for place, name in enumerate(DIMENSIONS):
@@ -151,9 +152,7 @@ def describe_point(series: Series, point: NDArray[np.float64]) -> str:
 
 def judge_collectives(table: Measurements) -> tuple[Judged, ...]:
     """Judge the sizes of every collective: each from the other sizes of the same group."""
-    rows = table.of(Record.COLLECTIVE)
-    rows = rows[(rows["group_size"] > 1) & (rows["bytes"] > 0) & (rows["time_s"] > 0)]
-    rows = rows[(rows["provenance"] == Provenance.MEASURED) | rows["error"].isna()]
+    rows = collective_rows(table)
     return tuple(_judge_curves(rows, GROUP, Record.COLLECTIVE, "bytes", _group_label))
 
 
@@ -163,9 +162,7 @@ def judge_products(table: Measurements) -> tuple[Judged, ...]:
     return tuple(_judge_curves(rows, ("device", "dtype"), Record.MATMUL, "flop", _product_label))
 
 
-def _collective_seconds(
-    sizes: NDArray[np.float64], times: NDArray[np.float64], asked: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _collective_seconds(sizes: Floats, times: Floats, asked: Floats) -> Floats:
     return curve_of(sizes, times)(asked)
 
 

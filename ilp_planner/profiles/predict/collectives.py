@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import ArrayLike, NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
-
-    Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +34,8 @@ class _Series:
     """Rows of one collective in one setting. sizes: bytes. times: seconds. own: which are measured,
     not themselves predicted."""
 
-    sizes: Numbers
-    times: Numbers
+    sizes: Floats
+    times: Floats
     own: NDArray[np.bool_]
 
 
@@ -58,9 +57,7 @@ class CollectivePredictor:
         ------
         ProfileError: the table has none.
         """
-        rows = table.of(Record.COLLECTIVE)
-        rows = rows[(rows["group_size"] > 1) & (rows["bytes"] > 0) & (rows["time_s"] > 0)]
-        rows = rows[(rows["provenance"] == Provenance.MEASURED) | rows["error"].isna()]
+        rows = collective_rows(table)
         if rows.empty:
             raise ProfileError(
                 f"{table.source}: has no measured collectives among two or more devices, expected "
@@ -127,7 +124,7 @@ class CollectivePredictor:
         sharing: int | None = None,
         device: str = "",
         dtype: str = "",
-    ) -> Numbers:
+    ) -> Floats:
         """Return the times of many sizes at once: float64, seconds, of the shape of sizes (bytes).
 
         Otherwise as `predict`.
@@ -156,6 +153,13 @@ class CollectivePredictor:
         return f"several devices: {', '.join(named)}" if not device and len(named) > 1 else ""
 
 
+def collective_rows(table: Measurements) -> pandas.DataFrame:
+    """Return the rows of collectives among several devices that are no predictions."""
+    rows = table.of(Record.COLLECTIVE)
+    rows = rows[(rows["group_size"] > 1) & (rows["bytes"] > 0) & (rows["time_s"] > 0)]
+    return rows[(rows["provenance"] == Provenance.MEASURED) | rows["error"].isna()]
+
+
 def _checked(size: float) -> float:
     if not (math.isfinite(size) and size >= 0):
         raise ValueError(f"size must be finite and at least 0 bytes, got {size}")
@@ -182,7 +186,7 @@ class _OfDevice:
         for place, parts in merged.items():
             self._series[place] = _series(parts)
             self._dtypes[place[:2]].append(place[2])
-        self._curves: dict[tuple[str, Setting, str], Callable[[ArrayLike], Numbers]] = {}
+        self._curves: dict[tuple[str, Setting, str], Callable[[ArrayLike], Floats]] = {}
         self._group_errors: dict[tuple[str, bool], float | None] = {}
         self._size_errors: dict[tuple[tuple[str, Setting, str], int], float | None] = {}
 
@@ -218,7 +222,7 @@ class _OfDevice:
             return name, setting, dtype
         return (name, setting, "") if (name, setting, "") in self._series else None
 
-    def curve(self, name: str, setting: Setting, dtype: str) -> Callable[[ArrayLike], Numbers]:
+    def curve(self, name: str, setting: Setting, dtype: str) -> Callable[[ArrayLike], Floats]:
         """Return seconds by bytes."""
         wanted = (name, setting, dtype)
         if wanted not in self._curves:

@@ -12,13 +12,12 @@ from ilp_planner.profiles.measurements import Record, RowStatus, join, measureme
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
 from ilp_planner.profiles.predict.layers import LayerPredictor, runs_out_of_memory
 from ilp_planner.profiles.predict.region import row_at
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.prediction import Prediction
     from ilp_planner.profiles.predict.series import Series
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 SOURCE = "predicted"
 PARTS = ("forward_s", "backward_s")
 SUM_AGREES = 0.02  # relative: medians of parts do not quite add up to the median of the whole
-# A table's predictions agree less than its rows do: the worse provenance is what counts.
-WORSE = (
-    Provenance.MEASURED,
-    Provenance.INTERPOLATED,
-    Provenance.EXTRAPOLATED,
-    Provenance.ANALYTIC,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +46,7 @@ class Want:
 
 
 def complete(
-    table: Measurements,
-    wants: Iterable[Want],
-    *,
-    predictor: LayerPredictor | None = None,
+    table: Measurements, wants: Iterable[Want], *, predictor: LayerPredictor | None = None
 ) -> Measurements:
     """Return the table with the rows that are missing added, all columns that can be predicted.
 
@@ -89,9 +78,7 @@ def complete(
     return join([table, added], table.source)
 
 
-def wanted_points(
-    predictor: LayerPredictor, want: Want
-) -> Iterator[tuple[Series, NDArray[np.float64]]]:
+def wanted_points(predictor: LayerPredictor, want: Want) -> Iterator[tuple[Series, Floats]]:
     """Yield every series and point [4] that a want names.
 
     Raises
@@ -106,9 +93,7 @@ def wanted_points(
             yield series, point
 
 
-def predicted_row(
-    predictor: LayerPredictor, series: Series, point: NDArray[np.float64]
-) -> dict[str, Any]:
+def predicted_row(predictor: LayerPredictor, series: Series, point: Floats) -> dict[str, Any]:
     """Return a row of the native table, every column of the series predicted."""
     key = series.key
     row: dict[str, Any] = {
@@ -144,9 +129,7 @@ def predicted_row(
     return row | found
 
 
-def row_prediction(
-    predictor: LayerPredictor, series: Series, point: NDArray[np.float64]
-) -> Prediction:
+def row_prediction(predictor: LayerPredictor, series: Series, point: Floats) -> Prediction:
     """Return the time of a row: its forward and backward pass, and how far to trust it.
 
     Raises
@@ -170,7 +153,7 @@ def joined(parts: list[Prediction]) -> Prediction:
     error = None
     if len(known) == len(parts):
         error = sum(e * p.value for e, p in zip(known, parts, strict=True)) / total
-    worst = max(parts, key=lambda part: WORSE.index(part.provenance))
+    worst = max(parts, key=lambda part: TRUST.index(part.provenance))
     return Prediction(value=total, provenance=worst.provenance, error=error, basis=worst.basis)
 
 
@@ -184,13 +167,13 @@ def series_adds_up(series: Series) -> bool:
     return bool((off <= SUM_AGREES * time[known]).all())
 
 
-def is_in_table(series: Series, point: NDArray[np.float64]) -> bool:
+def is_in_table(series: Series, point: Floats) -> bool:
     """Tell whether the table has the row, predicted or out of memory as it may be."""
     known = (series.points, series.out_of_memory, series.predicted)
     return any(row_at(rows, point) is not None for rows in known)
 
 
-def _points(predictor: LayerPredictor, series: Series, want: Want) -> Iterator[NDArray[np.float64]]:
+def _points(predictor: LayerPredictor, series: Series, want: Want) -> Iterator[Floats]:
     """Yield the points of one series: each value that is not asked for runs over the rows'."""
     degrees = [want.tp] if want.tp else np.unique(series.points[:, 0]).astype(int)
     sizes = [want.micro_batch] if want.micro_batch else np.unique(series.points[:, 1]).astype(int)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.predict.law import Law
 
 T = TypeVar("T")
@@ -50,14 +51,14 @@ class LeftOut:
     octaves that they are outside the rows that they were predicted from, at least; 0 inside.
     """
 
-    points: NDArray[np.float64]
-    measured: NDArray[np.float64]
-    predicted: NDArray[np.float64]
+    points: Floats
+    measured: Floats
+    predicted: Floats
     protocol: Protocol
     step: float = 0.0
 
     @property
-    def errors(self) -> NDArray[np.float64]:
+    def errors(self) -> Floats:
         """Absolute relative errors, float64; of the rows where more than 0 was measured."""
         known = self.measured > 0
         return np.asarray(np.abs(self.predicted[known] / self.measured[known] - 1))
@@ -140,14 +141,9 @@ def _further(law: Law, dimension: int, end: int, alone: bool) -> LeftOut | None:
     return replace(found, step=abs(float(np.log2(values[place] / values[place - 1]))))
 
 
-def _chosen(
-    law: Law, rows: NDArray[np.intp], predicted: NDArray[np.float64], protocol: Protocol
-) -> LeftOut:
+def _chosen(law: Law, rows: NDArray[np.intp], predicted: Floats, protocol: Protocol) -> LeftOut:
     return LeftOut(
-        points=law.points[rows],
-        measured=law.values[rows],
-        predicted=predicted,
-        protocol=protocol,
+        points=law.points[rows], measured=law.values[rows], predicted=predicted, protocol=protocol
     )
 
 
@@ -157,9 +153,7 @@ def peers_of(own: T, alike: Sequence[T]) -> list[T]:
     return [alike[place] for place in places if alike[place] is not own][:PEERS]
 
 
-def expected_error(
-    own: Trials, others: Iterable[Trials], law: Law, point: NDArray[np.float64]
-) -> float | None:
+def expected_error(own: Trials, others: Iterable[Trials], law: Law, point: Floats) -> float | None:
     """Return the mean absolute relative error of such predictions; None if nothing tells.
 
     Inside the rows' box: of rows between others, or at the edge of them. Outside: of going further
@@ -212,7 +206,7 @@ def _error_beyond(own: Trials, peers: list[Trials], dimension: int, octaves: flo
     return float(np.sqrt(np.mean(np.square(levels)))) * max(1.0, abs(octaves) / steps[0])
 
 
-def _mean_of_means(parts: list[NDArray[np.float64]]) -> float:
+def _mean_of_means(parts: list[Floats]) -> float:
     return float(np.mean([part.mean() for part in parts]))
 
 

@@ -10,9 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Numbers = NDArray[np.float64]
+    from ilp_planner.numerics import Floats
+
 
 # Of the first row's time, the least that a message of no bytes takes: rows that grow in proportion
 # leave no latency, but there always is some.
@@ -31,12 +32,12 @@ class Curve:
     latency: seconds of a message of no bytes. slope: seconds per byte beyond the last row.
     """
 
-    sizes: Numbers
-    times: Numbers
+    sizes: Floats
+    times: Floats
     latency: float
     slope: float
 
-    def __call__(self, sizes: ArrayLike) -> Numbers:
+    def __call__(self, sizes: ArrayLike) -> Floats:
         """Return seconds, float64 of the same shape as sizes (bytes)."""
         wanted = np.asarray(sizes, dtype=np.float64)
         inside = np.interp(wanted, np.append(0.0, self.sizes), np.append(self.latency, self.times))
@@ -50,10 +51,7 @@ class Curve:
 
 
 def curve_of(
-    sizes: ArrayLike,
-    times: ArrayLike,
-    siblings: Iterable[Curve] = (),
-    alike: Sequence[Curve] = (),
+    sizes: ArrayLike, times: ArrayLike, siblings: Iterable[Curve] = (), alike: Sequence[Curve] = ()
 ) -> Curve:
     """Return the curve through rows, of any order, noisy or repeated.
 
@@ -75,7 +73,7 @@ def curve_of(
     return Curve(*_shaped(x, y, alike), latency, slope)
 
 
-def monotone(times: Numbers) -> Numbers:
+def monotone(times: Floats) -> Floats:
     """Return the non-decreasing times that differ least in the sum of |log ratio|.
 
     Pool-adjacent-violators with medians: the L1 isotonic regression. A single row that is far off
@@ -138,7 +136,7 @@ def end_error(sizes: ArrayLike, times: ArrayLike, steps: int) -> float | None:
     return float(np.mean(found))
 
 
-def _distinct(sizes: Numbers, times: Numbers) -> tuple[Numbers, Numbers]:
+def _distinct(sizes: Floats, times: Floats) -> tuple[Floats, Floats]:
     """Return ascending distinct sizes, and the median time of each."""
     order = np.lexsort((times, sizes))
     sizes, times = sizes[order], times[order]
@@ -148,7 +146,7 @@ def _distinct(sizes: Numbers, times: Numbers) -> tuple[Numbers, Numbers]:
     return distinct, np.array([float(np.median(part)) for part in np.split(times, first[1:])])
 
 
-def _shaped(x: Numbers, y: Numbers, alike: Sequence[Curve]) -> tuple[Numbers, Numbers]:
+def _shaped(x: Floats, y: Floats, alike: Sequence[Curve]) -> tuple[Floats, Floats]:
     """Return the rows with those between them that the curves of others add."""
     more = np.setdiff1d(np.concatenate([x[:0], *(curve.sizes for curve in alike)]), x)
     more = more[(more > x[0]) & (more < x[-1])]
@@ -170,7 +168,7 @@ def _shaped(x: Numbers, y: Numbers, alike: Sequence[Curve]) -> tuple[Numbers, Nu
     return np.append(x, more)[order], np.append(y, times)[order]
 
 
-def _latency(x: Numbers, y: Numbers) -> float:
+def _latency(x: Floats, y: Floats) -> float:
     if len(x) == 1:
         return float(y[0])
     further = np.clip(np.searchsorted(x, x[0] * REACHES), 1, len(x) - 1)
@@ -179,7 +177,7 @@ def _latency(x: Numbers, y: Numbers) -> float:
     return float(np.clip(towards, LEAST_LATENCY * y[0], y[0]))
 
 
-def _last_slope(x: Numbers, y: Numbers, siblings: Iterable[Curve]) -> float:
+def _last_slope(x: Floats, y: Floats, siblings: Iterable[Curve]) -> float:
     """Return the slope beyond the last row, seconds per byte."""
     if len(x) == 1:
         return float(y[0] / x[0])

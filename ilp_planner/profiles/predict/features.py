@@ -18,6 +18,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
+
 DIMENSIONS = ("tp", "micro_batch", "sequence", "hidden")
 TP, MICRO_BATCH, SEQUENCE, HIDDEN = range(4)
 ALIKE = 1e-9  # of 1 - cosine: two terms that the rows cannot tell apart
@@ -86,7 +88,7 @@ TERMS: dict[Quantity, tuple[str, ...]] = {
 TIMES = frozenset({Quantity.TIME, Quantity.STEP})
 
 
-def terms(points: NDArray[np.float64], quantity: Quantity) -> NDArray[np.float64]:
+def terms(points: Floats, quantity: Quantity) -> Floats:
     """Return every term at every point, float64 [n, terms].
 
     Parameters
@@ -117,7 +119,7 @@ def terms(points: NDArray[np.float64], quantity: Quantity) -> NDArray[np.float64
     return np.stack([known[name] for name in TERMS[quantity]], axis=1)
 
 
-def distinct_terms(design: NDArray[np.float64]) -> NDArray[np.intp]:
+def distinct_terms(design: Floats) -> NDArray[np.intp]:
     """Return which columns to keep: the first of those that are proportional on all rows.
 
     Parameters

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Work = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    from ilp_planner.numerics import Floats
+
+    Work = Callable[[Floats], Floats]
 
 DOUBLINGS = {MICRO_BATCH: (6, 10), SEQUENCE: (5, 8)}  # nodes below and above the rows
 FLAT = 1e-11  # of the value: rise per octave where the prior has none
@@ -38,15 +40,15 @@ class Law:
     """
 
     quantity: Quantity
-    points: NDArray[np.float64]
-    values: NDArray[np.float64]
+    points: Floats
+    values: Floats
     prior: Prior
-    weights: NDArray[np.float64]
+    weights: Floats
     scale: float
     work: Work | None = None
     _surfaces: dict[tuple[float, float, bool], _Surface] = field(default_factory=dict, repr=False)
 
-    def at(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def at(self, points: Floats) -> Floats:
         """Return the values at other points, float64 [m]."""
         if self.quantity is Quantity.COUNT:
             return self._nearest(points)
@@ -72,7 +74,7 @@ class Law:
         points, values = self.points[kept], self.values[kept]
         return _with_residuals(self.quantity, points, values, prior, self.work)
 
-    def smooth(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def smooth(self, points: Floats) -> Floats:
         """Return prior and residual alone, whether or not the values rise, float64 [m]."""
         prior = self.prior.at(points, self._work(points))
         extra = residual_at(self.points, self.weights, points)
@@ -80,14 +82,14 @@ class Law:
             return np.asarray(prior * np.exp(extra))
         return np.asarray(np.maximum(prior + extra * (prior + self.scale), 0.0))
 
-    def of_prior(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def of_prior(self, points: Floats) -> Floats:
         """Return the prior, float64 [m]."""
         return self.prior.at(points, self._work(points))
 
-    def _work(self, points: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def _work(self, points: Floats) -> Floats | None:
         return None if self.work is None else self.work(points)
 
-    def _nearest(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _nearest(self, points: Floats) -> Floats:
         """Return the nearest row's value; with and without tensor parallelism are far apart."""
         logs = np.log2(self.points)
         logs[:, TP] += 100.0 * (self.points[:, TP] > 1)
@@ -97,12 +99,7 @@ class Law:
         return np.asarray(self.values[apart.argmin(axis=1)])
 
 
-def fit_law(
-    points: NDArray[np.float64],
-    values: NDArray[np.float64],
-    quantity: Quantity,
-    work: Work | None = None,
-) -> Law:
+def fit_law(points: Floats, values: Floats, quantity: Quantity, work: Work | None = None) -> Law:
     """Fit a column to its rows.
 
     Parameters
@@ -115,11 +112,7 @@ def fit_law(
 
 
 def _with_residuals(
-    quantity: Quantity,
-    points: NDArray[np.float64],
-    values: NDArray[np.float64],
-    prior: Prior,
-    work: Work | None,
+    quantity: Quantity, points: Floats, values: Floats, prior: Prior, work: Work | None
 ) -> Law:
     known = prior.at(points, None if work is None else work(points))
     scale = SMALL * float(values.max())
@@ -146,15 +139,15 @@ class _Surface:
     and in a function of the sequence is met exactly, and what rises at nodes rises between them.
     """
 
-    samples: NDArray[np.float64]
-    sequences: NDArray[np.float64]
-    along_samples: NDArray[np.float64]
-    along_sequences: NDArray[np.float64]
-    values: NDArray[np.float64]
+    samples: Floats
+    sequences: Floats
+    along_samples: Floats
+    along_sequences: Floats
+    values: Floats
     law: Law
     rows: dict[tuple[float, float], float]
 
-    def at(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def at(self, points: Floats) -> Floats:
         """Return the values at points of this degree and width, float64 [m]."""
         inside = points.copy()
         inside[:, MICRO_BATCH] = np.clip(points[:, MICRO_BATCH], self.samples[0], self.samples[-1])
@@ -237,11 +230,8 @@ def _agree(
 
 
 def _rising(
-    values: NDArray[np.float64],
-    samples: NDArray[np.float64],
-    sequences: NDArray[np.float64],
-    rows: dict[tuple[float, float], float],
-) -> NDArray[np.float64]:
+    values: Floats, samples: Floats, sequences: Floats, rows: dict[tuple[float, float], float]
+) -> Floats:
     """Return values that never fall along either axis and pass through the rows where these rise.
 
     What is no row comes between the rows before and after it. Where still something falls, it is
@@ -263,13 +253,13 @@ def _rising(
     return np.asarray(np.sqrt(upper) * np.sqrt(_least_after(bounded)))
 
 
-def _least_after(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _least_after(values: Floats) -> Floats:
     turned = values[::-1, ::-1]
     found = np.minimum.accumulate(np.minimum.accumulate(turned, axis=0), axis=1)
     return np.asarray(found[::-1, ::-1])
 
 
-def _nodes(values: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
+def _nodes(values: Floats, dimension: int) -> Floats:
     """Return the rows' own values, and doublings and halvings of the outermost; two at least."""
     known = np.unique(values)
     down, up = DOUBLINGS[dimension]
@@ -278,7 +268,7 @@ def _nodes(values: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
     return np.concatenate([below[below >= 1], known, above])
 
 
-def _along(law: Law, points: NDArray[np.float64], dimension: int) -> NDArray[np.float64]:
+def _along(law: Law, points: Floats, dimension: int) -> Floats:
     """Return where points lie along one axis: the prior there, the other dimension held fixed."""
     held = points.copy()
     if dimension == MICRO_BATCH:
@@ -289,9 +279,7 @@ def _along(law: Law, points: NDArray[np.float64], dimension: int) -> NDArray[np.
     return np.asarray(along + FLAT * float(law.values.max()) * np.log2(held[:, dimension]))
 
 
-def _place(
-    along: NDArray[np.float64], asked: NDArray[np.float64]
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def _place(along: Floats, asked: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Return the interval of every point, and how far along it the point is, from 0 to 1."""
     low = np.clip(np.searchsorted(along, asked, side="right") - 1, 0, along.size - 2)
     width = along[low + 1] - along[low]

@@ -25,8 +25,7 @@ from ilp_planner.profiles.table import Provenance
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
 
 WORK = ("flop", "traffic_bytes")
@@ -140,7 +139,7 @@ class LayerPredictor:
         micro_batch: int,
         sequence: int | None = None,
         hidden: int | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Return a point of a series, float64 [4]; what is left out is what all its rows have.
 
         Raises
@@ -168,7 +167,7 @@ class LayerPredictor:
                 point[place] = known[0]
         return point
 
-    def at(self, series: Series, column: str, point: NDArray[np.float64]) -> Prediction:
+    def at(self, series: Series, column: str, point: Floats) -> Prediction:
         """Return a column of a series at a point, float64 [4]."""
         law = self.law(series, column)
         row = row_at(law.points, point)
@@ -193,9 +192,7 @@ class LayerPredictor:
             basis=_basis(law, point, inside, beyond, unseen) + lost,
         )
 
-    def values(
-        self, series: Series, column: str, points: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def values(self, series: Series, column: str, points: Floats) -> Floats:
         """Return a column of a series at many points [m, 4], float64 [m], without their errors."""
         return self.law(series, column).at(points)
 
@@ -215,7 +212,7 @@ class LayerPredictor:
             if series.quantity(column) is Quantity.TIME and series.worked:
                 flop, traffic = (self.law(series, name) for name in WORK)
 
-                def work(asked: NDArray[np.float64]) -> NDArray[np.float64]:
+                def work(asked: Floats) -> Floats:
                     return np.stack([flop.at(asked), traffic.at(asked)], axis=1)
 
             self._laws[key] = fit_law(points, values, series.quantity(column), work)
@@ -236,7 +233,7 @@ class LayerPredictor:
             yield self.tested(other, column)
 
 
-def _lost_before(series: Series, point: NDArray[np.float64]) -> str:
+def _lost_before(series: Series, point: Floats) -> str:
     """Say that a measured row that needs no more than this one ran out of memory."""
     found = series.out_of_memory if len(series.out_of_memory) else NO_ROWS
     # A smaller degree holds more of the layer: it says nothing of a larger one.
@@ -247,13 +244,13 @@ def _lost_before(series: Series, point: NDArray[np.float64]) -> str:
     return f"; measured, tp {tp:.0f} with {samples:.0f} samples ran out of memory"
 
 
-def runs_out_of_memory(series: Series, point: NDArray[np.float64]) -> bool:
+def runs_out_of_memory(series: Series, point: Floats) -> bool:
     """Tell whether a row that needs no more than this one ran out of memory when measured."""
     return bool(_lost_before(series, point))
 
 
 def _basis(
-    law: Law, point: NDArray[np.float64], inside: bool, beyond: float, unseen: Sequence[bool] | Any
+    law: Law, point: Floats, inside: bool, beyond: float, unseen: Sequence[bool] | Any
 ) -> str:
     rows = law.values.size
     count = "1 row" if rows == 1 else f"{rows} rows"

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.curve import Curve
 
-    Growth = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    Growth = Callable[[Floats], Floats]
     """Time of more FLOP than in the last row, over that of the last row."""
     Law = Callable[[Curve], Growth]
 
@@ -122,9 +122,7 @@ def product_rows(table: Measurements) -> pandas.DataFrame:
     return rows[(rows["flop"] > 0) & (rows["time_s"] > 0)]
 
 
-def product_seconds(
-    sizes: NDArray[np.float64], times: NDArray[np.float64], asked: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def product_seconds(sizes: Floats, times: Floats, asked: Floats) -> Floats:
     """Return seconds of products, float64 [m].
 
     Parameters
@@ -159,7 +157,7 @@ def _roofline(curve: Curve) -> Growth:
     """Return launch + a FLOP^(2/3) + b FLOP, fitted with the least relative residuals."""
     from scipy.optimize import nnls
 
-    def terms(flop: NDArray[np.float64]) -> NDArray[np.float64]:
+    def terms(flop: Floats) -> Floats:
         # In units of the last row, so that the columns are of one size.
         share = flop / curve.sizes[-1]
         return np.stack([share, share ** (2 / 3), np.ones_like(share)], axis=1)
@@ -192,9 +190,7 @@ def _rate(curve: Curve) -> Growth:
 LAWS: tuple[Law, ...] = (_roofline, _rate)
 
 
-def beyond_error(
-    sizes: NDArray[np.float64], times: NDArray[np.float64], flop: float
-) -> float | None:
+def beyond_error(sizes: Floats, times: Floats, flop: float) -> float | None:
     """Return the mean relative error of going as far beyond the rows; None where too few tell it.
 
     The rows as far below the last one (above the first one) predict the others; half of them at

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from ilp_planner.numerics import Floats
 
 REACH = 8.0  # octaves
 NUGGET = 1e-3  # variance of a row's own noise, of the residuals' variance
@@ -22,30 +22,26 @@ ODD = 3.0  # typical residuals: a row that is further off is odd
 LEAST_SPREAD = 0.01
 
 
-def trust(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+def trust(residuals: Floats) -> Floats:
     """Return each row's own noise, float64 [n], as a share of the residuals' variance."""
     off = np.abs(residuals)
     spread = max(1.4826 * float(np.median(off)), LEAST_SPREAD)
     return np.asarray(NUGGET * np.maximum(1.0, off / (ODD * spread)) ** 4)
 
 
-def solve_residuals(
-    points: NDArray[np.float64], residuals: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def solve_residuals(points: Floats, residuals: Floats) -> Floats:
     """Return the weight of every row, float64 [n], for `residual_at`."""
     kernel = _kernel(points, points)
     kernel[np.diag_indices_from(kernel)] += trust(residuals)
     return np.asarray(np.linalg.solve(kernel, residuals))
 
 
-def residual_at(
-    points: NDArray[np.float64], weights: NDArray[np.float64], asked: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def residual_at(points: Floats, weights: Floats, asked: Floats) -> Floats:
     """Return the residual at other points, float64 [m]."""
     return np.asarray(_kernel(asked, points) @ weights)
 
 
-def _kernel(left: NDArray[np.float64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _kernel(left: Floats, rows: Floats) -> Floats:
     """Return how much two points have in common, float64 [m, n].
 
     Where the rows never vary they tell nothing, and what they say of the prior holds as it is.

@@ -17,7 +17,7 @@ import numpy as np
 from ilp_planner.profiles.predict.features import TERMS, TIMES, Quantity, distinct_terms, terms
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from ilp_planner.numerics import Floats
 
 ROUNDS = 6  # of reweighting
 BEND = 2.0  # typical residuals beyond which a row counts less (Huber's threshold)
@@ -40,25 +40,20 @@ class Prior:
     """
 
     quantity: Quantity
-    coefficients: NDArray[np.float64]
+    coefficients: Floats
     floor: float
     least: float
-    weights: NDArray[np.float64]
+    weights: Floats
     worked: bool
 
-    def at(
-        self, points: NDArray[np.float64], work: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def at(self, points: Floats, work: Floats | None = None) -> Floats:
         """Return the law's values, float64 [n]. work: float64 [n, 2], FLOP and bytes."""
         found = _design(points, self.quantity, work if self.worked else None) @ self.coefficients
         return np.asarray(np.maximum(found, max(self.floor, self.least)))
 
 
 def fit_prior(
-    points: NDArray[np.float64],
-    values: NDArray[np.float64],
-    quantity: Quantity,
-    work: NDArray[np.float64] | None = None,
+    points: Floats, values: Floats, quantity: Quantity, work: Floats | None = None
 ) -> Prior:
     """Fit the law to rows.
 
@@ -87,11 +82,7 @@ def fit_prior(
 
 
 def refit_without(
-    prior: Prior,
-    points: NDArray[np.float64],
-    values: NDArray[np.float64],
-    work: NDArray[np.float64] | None,
-    left_out: int,
+    prior: Prior, points: Floats, values: Floats, work: Floats | None, left_out: int
 ) -> Prior:
     """Fit the law again without one row, in the same form, the others counting as before."""
     kept = np.arange(values.size) != left_out
@@ -116,17 +107,13 @@ def refit_without(
     )
 
 
-def _design(
-    points: NDArray[np.float64], quantity: Quantity, work: NDArray[np.float64] | None
-) -> NDArray[np.float64]:
+def _design(points: Floats, quantity: Quantity, work: Floats | None) -> Floats:
     found = terms(points, quantity)
     # Of terms that the rows cannot tell apart the first counts: FLOP and traffic before the laws.
     return found if work is None else np.hstack([work, found])
 
 
-def _solve(
-    design: NDArray[np.float64], values: NDArray[np.float64], weights: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _solve(design: Floats, values: Floats, weights: Floats) -> Floats:
     """Return the coefficients that leave the least relative residuals."""
     from scipy.optimize import nnls
 
@@ -144,9 +131,7 @@ def _solve(
     return coefficients
 
 
-def _robust(
-    design: NDArray[np.float64], values: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _robust(design: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Fit with rows that stand out counting less, as Huber's loss has it."""
     weights = np.ones(values.size)
     coefficients = _solve(design, values, weights)
@@ -162,12 +147,8 @@ def _robust(
 
 
 def _floored(
-    design: NDArray[np.float64],
-    quantity: Quantity,
-    values: NDArray[np.float64],
-    coefficients: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    design: Floats, quantity: Quantity, values: Floats, coefficients: Floats, weights: Floats
+) -> tuple[Floats, Floats, float]:
     """Return the fit with a floor where that explains the rows better, else the one given."""
     best = (coefficients, weights, 0.0)
     least = FLOOR_GAIN * float(np.mean(np.abs(_log_residual(design @ coefficients, values))))
@@ -189,12 +170,12 @@ def _floored(
     return best
 
 
-def _without_launch(design: NDArray[np.float64], quantity: Quantity) -> NDArray[np.float64]:
+def _without_launch(design: Floats, quantity: Quantity) -> Floats:
     bare = design.copy()
     names = TERMS[quantity]
     bare[:, bare.shape[1] - len(names) + names.index("1")] = 0.0
     return bare
 
 
-def _log_residual(found: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_residual(found: Floats, values: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(found, TINY * values.min()) / values))

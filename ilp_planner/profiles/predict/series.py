@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas
-    from numpy.typing import NDArray
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.measurements import Measurements
 
 RECORDS = (Record.LAYER, Record.OPERATOR, Record.STEP)
@@ -66,14 +66,14 @@ class Series:
     """
 
     key: SeriesKey
-    points: NDArray[np.float64]
-    values: Mapping[str, NDArray[np.float64]]
+    points: Floats
+    values: Mapping[str, Floats]
     layers: tuple[str, ...]
-    out_of_memory: NDArray[np.float64]
-    predicted: NDArray[np.float64]
+    out_of_memory: Floats
+    predicted: Floats
     provenance: Provenance
 
-    def of(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def of(self, column: str) -> tuple[Floats, Floats]:
         """Return points [m, 4] and values [m] of the rows that say the column."""
         values = self.values[column]
         known = np.isfinite(values)
@@ -97,7 +97,7 @@ class Series:
         pair = [self.values[name] for name in ("flop", "traffic_bytes")]
         return all(bool(np.isfinite(v).all()) for v in pair) and any(bool(v.any()) for v in pair)
 
-    def layers_at(self, point: NDArray[np.float64]) -> str:
+    def layers_at(self, point: Floats) -> str:
         """Return which layers of the model a row at this point is of: those of the nearest row."""
         if not self.layers:
             return ""
@@ -211,5 +211,5 @@ def _series(group: pandas.DataFrame) -> Series | None:
     )
 
 
-def _points_of(rows: pandas.DataFrame) -> NDArray[np.float64]:
+def _points_of(rows: pandas.DataFrame) -> Floats:
     return rows[list(DIMENSIONS)].fillna(1.0).to_numpy(dtype=np.float64)

@@ -25,8 +25,9 @@ from ilp_planner.profiles.predict.groups import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from ilp_planner.numerics import Floats
     from ilp_planner.profiles.predict.curve import Curve
 
     Known = Mapping[str, Mapping[Setting, Curve]]
@@ -52,7 +53,7 @@ class Stretched:
     parts: tuple[Stretched, ...]
     basis: str
 
-    def __call__(self, sizes: ArrayLike) -> NDArray[np.float64]:
+    def __call__(self, sizes: ArrayLike) -> Floats:
         """Return seconds, float64 of the same shape as sizes (bytes)."""
         wanted = np.asarray(sizes, np.float64)
         found = self.latency * self.base(wanted * (self.volume / self.latency))

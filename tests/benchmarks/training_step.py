@@ -66,13 +66,7 @@ class StepBench:
 
     def sample(self, steps: int) -> None:
         """Measure so many steps more."""
-        for _ in range(steps):
-            self.target.wait()
-            marks = [self.target.mark()]
-            self._step()
-            marks.append(self.target.mark())
-            self.target.wait()
-            self.seconds += self.target.between(marks)
+        self.seconds += self.target.seconds_of(self._step, steps)
 
     def release(self) -> None:
         """Let the memory go."""
