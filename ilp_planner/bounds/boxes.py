@@ -97,7 +97,7 @@ class BoxSearch:
         self.chain = chain
         self.cutoff = min(cutoff, INFINITE)
         self.levels = max(levels, 2)
-        self.weight = float(chain.micro_batches - 1)
+        self.weight = chain.weight
         self.capacity = np.array(chain.capacity, np.float64)
         self.heap: list[tuple[float, int, Box]] = []
         self.number = count()

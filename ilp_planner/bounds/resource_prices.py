@@ -75,7 +75,7 @@ class PricedGraph:
         self.topological = topological_order(graph)
         self.sources = np.zeros(graph.nodes, np.bool_)
         self.sources[list(graph.sources)] = True
-        self.weight = float(graph.micro_batches - 1)
+        self.weight = graph.weight
         self.times = np.unique(graph.time)
         self.path: tuple[int, ...] = ()  # the cheapest path met on the way that fits
         self.value = np.inf

@@ -245,7 +245,7 @@ def _widest(graph: StageGraph, cutoff: float) -> float:
     slowest = float(graph.time.max())
     peaks = float(graph.peaks.max(axis=1).sum()) if graph.peaks.size else 0.0
     each = slowest + float(graph.extra.max())
-    widest = (graph.micro_batches - 1) * slowest + graph.operators * each + peaks
+    widest = graph.weight * slowest + graph.operators * each + peaks
     return widest * (1 + PROVED)
 
 

@@ -103,7 +103,7 @@ class _Contest:
             first=np.searchsorted(tail, np.arange(graph.nodes + 1)).astype(np.int64),
             sources=sources,
             sink=int(rank[graph.sink]),
-            weight=float(graph.micro_batches - 1),
+            weight=graph.weight,
         )
         self.kinds = self.group_kinds()
         sweeps = LIMITED if graph.capacity else SWEEPS

@@ -59,7 +59,7 @@ class CpSat:
         """Solve the graph with times rounded down to integers; report in the graph's own seconds.
 
         Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that
-        is optimal after rounding is within (B - 1 + its arcs) / scale seconds of the optimum (its
+        is optimal after rounding is within (weight + its arcs) / scale seconds of the optimum (its
         arcs count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
 
         Raises
@@ -88,9 +88,9 @@ def integer_scale(graph: StageGraph) -> float:
     slowest = float(graph.time.max())
     longest = int(np.unique(graph.start).size)
     peaks = float(graph.peaks.max(axis=1).sum())
-    most = slowest * (graph.micro_batches - 1 + longest) + float(graph.extra.max()) * longest
+    most = slowest * (graph.weight + longest) + float(graph.extra.max()) * longest
     path = math.log2(most + peaks)
-    terms = slowest * (graph.micro_batches - 1) + float(graph.time.sum() + graph.extra.sum())
+    terms = slowest * graph.weight + float(graph.time.sum() + graph.extra.sum())
     everything = math.log2(terms + peaks)
     return 2.0 ** math.floor(min(OBJECTIVE_BITS - path, SUM_BITS - everything))
 
@@ -106,10 +106,10 @@ class _Run:
         self.scale = integer_scale(graph)
         self.units = self._floor(graph.time)
         # Rounding loses less than one unit per arc (and one of its extra), one in the bottleneck of
-        # each micro-batch after the first, and one in each peak.
+        # each micro-batch after the first, and one in each peak; a broken weight's rest is a peak.
         per_arc = 2 if graph.extra.any() else 1
         longest = int(np.unique(graph.start).size)
-        lost = (graph.micro_batches - 1 + per_arc * longest + len(graph.peaks)) / self.scale
+        lost = (math.ceil(graph.weight) + per_arc * longest + len(graph.peaks)) / self.scale
         self.tolerance = float(lost) / problem.bound
         self.cp_model = cp_model
         self.news: SimpleQueue[tuple[NDArray[np.bool_] | None, float]] = SimpleQueue()
@@ -135,7 +135,7 @@ class _Run:
         for columns, _ in cover_rows(graph).entries():
             terms = [arc[column] for column in columns]
             model.add_exactly_one(terms)  # implied; as a clique it propagates better than flow
-            if graph.micro_batches > 1:
+            if graph.weight > 0:
                 times = [units[column] for column in columns]
                 model.add(bottleneck >= cp_model.LinearExpr.weighted_sum(terms, times))
         capacity = capacity_rows(graph)
@@ -145,22 +145,28 @@ class _Run:
         maxima = [bottleneck, *self._peaks(model, arc)]
         costs = (self.units + self._floor(graph.extra)).tolist()
         total = cp_model.LinearExpr.weighted_sum(arc, costs) + sum(maxima[1:])
-        model.minimize((graph.micro_batches - 1) * bottleneck + total)
+        model.minimize(math.floor(graph.weight) * bottleneck + total)
         hint = self.problem.translated(self.search.path)
         if hint:
             for number, variable in enumerate(arc):
                 model.add_hint(variable, int(number in hint))
-            for variable, value in zip(
-                maxima, self._floor(np.array(maxima_of(graph, hint))).tolist(), strict=True
-            ):
+            values = self._floor(np.array(maxima_of(graph, hint))).tolist()
+            for variable, value in zip(maxima, values, strict=False):  # a rest goes without
                 model.add_hint(variable, value)
         return model, arc
 
     def _peaks(self, model: Any, arc: list[Any]) -> list[Any]:
-        """Return a variable for each peak, at least what the arc over each operator has."""
+        """Return a variable for each peak, at least what the arc over each operator has.
+
+        Integers weigh the bottleneck by whole numbers: what is left of its weight is a peak.
+        """
         graph, variables = self.problem.graph, []
         cover = cover_rows(graph)
-        for peak, lowest in zip(graph.peaks, self._floor(self.problem.peaks).tolist(), strict=True):
+        peaks, leasts, rest = graph.peaks, self.problem.peaks, graph.weight % 1
+        if rest:
+            peaks = np.vstack([peaks, rest * graph.time])
+            leasts = np.append(leasts, rest * self.problem.bottleneck)
+        for peak, lowest in zip(peaks, self._floor(leasts).tolist(), strict=True):
             units = self._floor(peak)
             variable = model.new_int_var(lowest, int(units.max()), "")
             for columns, more in above(cover, units, lowest).entries():

@@ -197,10 +197,10 @@ def test_all_stages_of_plans_below_the_cutoff_stay_open(part: Listed, factor: fl
     assume(math.isfinite(best))
     cutoff = best * factor
     scape = part.landscape
-    graph = scape.open_graph(part.count, cutoff, part.least_slowest() * (1 - SAME))
+    graph = scape.open_graph(part.count - 1.0, cutoff, part.least_slowest() * (1 - SAME))
     assert best_path(graph.graph)[1] == pytest.approx(best, rel=SAME)
     found = arcs(graph)
-    slowest = scape.slowest_below(part.count, cutoff)
+    slowest = scape.slowest_below(part.count - 1.0, cutoff)
     for stages, times in part.pipelines:
         if iteration_time(times, part.count) < cutoff * (1 - SAME):
             assert set(stages) <= found

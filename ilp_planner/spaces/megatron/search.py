@@ -202,7 +202,7 @@ def cut_graph(tables: CutTables) -> tuple[StageGraph, np.ndarray]:
         sources=(0,),
         sink=ranks * count,
         operators=count - 1,
-        micro_batches=round(tables.weight) + 1,
+        weight=tables.weight,
         tail=rank_of * count + start,
         head=np.where(rank_of == ranks - 1, ranks * count, (rank_of + 1) * count + stop),
         start=start,

@@ -44,6 +44,7 @@ class MetisGraph:
 
     sequence: tuple[str, ...]
     global_batch: int
+    micro_batches: int
     graph: StageGraph
     constant: float
     devices: tuple[int, ...]
@@ -70,7 +71,7 @@ class MetisGraph:
         return GroupPlan(
             model=self.model,
             global_batch=self.global_batch,
-            micro_batches=self.graph.micro_batches,
+            micro_batches=self.micro_batches,
             stages=tuple(stages),
         )
 
@@ -118,6 +119,7 @@ def metis_graphs(
             yield MetisGraph(
                 sequence=sequence,
                 global_batch=global_batch,
+                micro_batches=batches,
                 graph=arcs,
                 constant=costs.constant(batches),
                 devices=tuple(
@@ -219,7 +221,7 @@ class _Builder:
             sources=tuple(range(int(offsets[1]))),
             sink=sink,
             operators=layers,
-            micro_batches=self.batches,
+            weight=self.batches - 1.0,
             tail=tail[keep],
             head=head[keep],
             start=start[keep],
