@@ -127,16 +127,11 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
         *check_memory_fits(problem, stages),
     ]
     return Evaluation(
-        iteration_time=iteration_time([s.time for s in stages], plan.micro_batches),
+        iteration_time=plan.schedule.iteration_time([s.time for s in stages]),
         stages=stages,
         micro_batch_count=plan.micro_batches,
         violations=tuple(violations),
     )
-
-
-def iteration_time(stage_times: list[float], micro_batch_count: int) -> float:
-    """Return (B - 1) * slowest + sum: the pipeline's fill and its steady state, in seconds."""
-    return (micro_batch_count - 1) * max(stage_times) + sum(stage_times)
 
 
 def stage_costs(problem: Problem, plan: Plan) -> tuple[StageCost, ...]:
@@ -168,10 +163,8 @@ def time_shares(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[Pr
     if not stages or any(cost.unprofiled for cost in stages):
         return {}
     costs, per_node, tally = problem.costs, problem.cluster.devices_per_node, Tally()
-    times = [cost.time for cost in stages]
-    slowest = times.index(max(times))
-    for s, stage in enumerate(plan.stages):
-        weight = plan.micro_batches if s == slowest else 1
+    counts = plan.schedule.counts([cost.time for cost in stages])
+    for stage, count in zip(plan.stages, counts, strict=True):
         for origin, seconds in costs.time_origins(
             stage,
             micro_batch=plan.micro_batch,
@@ -179,7 +172,7 @@ def time_shares(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[Pr
             enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
             leaves_node=(stage.first_device + stage.devices) % per_node == 0,
         ):
-            tally.add(origin, weight * seconds)
+            tally.add(origin, count * seconds)
     return tally.shares()
 
 

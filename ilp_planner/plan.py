@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.schedule import OneForwardOneBackward, schedule_of
+
 if TYPE_CHECKING:
+    from ilp_planner.schedule import Schedule
     from ilp_planner.specs.training import Settings
 
 
@@ -70,6 +73,11 @@ class Plan:
     def micro_batches(self) -> int:
         """Number of micro-batches per iteration, B."""
         return self.global_batch // self.micro_batch
+
+    @property
+    def schedule(self) -> Schedule:
+        """In which order the stages run."""
+        return OneForwardOneBackward(self.micro_batches)
 
     @property
     def devices(self) -> int:
@@ -160,6 +168,11 @@ class GroupPlan:
     def ranks(self) -> int:
         """Pipeline ranks: groups of devices, one after the other."""
         return len(self.stages) // self.virtual
+
+    @property
+    def schedule(self) -> Schedule:
+        """In which order the ranks run their stages."""
+        return schedule_of(self.micro_batches, ranks=self.ranks, virtual=self.virtual)
 
     @property
     def devices(self) -> int:

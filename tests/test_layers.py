@@ -11,7 +11,7 @@ import ilp_planner
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("errors", "units", "files", "file_kinds", "kernels", "library", "numerics"),
+    ("errors", "units", "files", "file_kinds", "kernels", "library", "numerics", "schedule"),
     ("launch_scripts", "specs"),
     ("anatomy",),
     ("profiles",),

@@ -14,6 +14,7 @@ from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
 from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,8 @@ class Part:
         self.problem = problem
         self.micro_batch = micro_batch
         self.micro_batches = problem.micro_batch_count(micro_batch)
-        self.weight = self.micro_batches - 1.0
+        self.schedule = OneForwardOneBackward(self.micro_batches)
+        self.weight = self.schedule.weight
         self.workers = workers
         self.bound = 0.0
         self.source = ""
@@ -194,7 +196,7 @@ class Part:
         times = [way.optimum.time if way is not None else INFINITE for way in ways]
         if not times or max(times) >= INFINITE:
             return math.inf
-        return self.weight * max(times) + sum(times)
+        return self.schedule.iteration_time(times)
 
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
         """Return the cheapest path below `cutoff` seconds of stages with a known way, or ()."""

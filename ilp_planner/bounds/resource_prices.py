@@ -6,7 +6,7 @@ is a lower bound on F(tau) (Lagrangian relaxation); the best prices are found by
 within a trust region. A path whose slowest stage takes more than a and at most b seconds then costs
 at least
 
-    (B - 1) * (least arc time above a) + F(b) + (least possible peaks),
+    weight * (least arc time above a) + F(b) + (least possible peaks),
 
 and splitting the range of the slowest stage where this is lowest gives the bound.
 """

@@ -87,7 +87,7 @@ class AcesoCosts(ChainCosts):
         return 0.0
 
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
-        """Stages after this one, and itself."""
+        """Stages after this one, and itself: 1F1B with no end of micro-batches."""
         return behind + 1
 
     def missing_row(self) -> OperatorRow:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ilp_planner.costs.chain import ChainCosts
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from ilp_planner.costs.base import Option
@@ -116,8 +117,8 @@ class NativeCosts(ChainCosts):
         return optimizer + self._ring("all_reduce", option.dp, row.weights)
 
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
-        """1F1B: stages after this one, and itself, at most all micro-batches."""
-        return min(behind + 1, micro_batch_count)
+        """As many as 1F1B holds."""
+        return OneForwardOneBackward(micro_batch_count).in_flight(behind)
 
     def missing_row(self) -> OperatorRow:
         """Return a row that fits nowhere."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.group_network import best_ring
 from ilp_planner.costs.layers import LayerCosts
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,4 +232,5 @@ def _minimise_links(seating: _Seating, stages: Sequence[_Stage], micro_batches: 
                 model.add(transfer >= fixed + carried).only_enforce_if(
                     seating.both(used[v], following[w])
                 )
-    model.minimize((micro_batches - 1) * slowest + sum(transfers) + peak)
+    weight = round(OneForwardOneBackward(micro_batches).weight)
+    model.minimize(weight * slowest + sum(transfers) + peak)

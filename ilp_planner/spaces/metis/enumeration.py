@@ -20,6 +20,7 @@ import numpy as np
 
 from ilp_planner.graph import StageGraph
 from ilp_planner.plan import GroupPlan, GroupStage, Replica
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.metis.costs import rank_types
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class _Builder:
             sources=tuple(range(int(offsets[1]))),
             sink=sink,
             operators=layers,
-            weight=self.batches - 1.0,
+            weight=OneForwardOneBackward(self.batches).weight,
             tail=tail[keep],
             head=head[keep],
             start=start[keep],
