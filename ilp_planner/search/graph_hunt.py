@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.group_evaluate import evaluate_groups
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Stop
 from ilp_planner.search.group_search import GroupSearch
-from ilp_planner.search.state import OutOfTimeError
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.operators.hunt import plan_and_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.group_problem import GroupProblem
     from ilp_planner.result import GroupResult
     from ilp_planner.search.group_search import PartState
     from ilp_planner.search.parts import OpenGraph
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.spaces.operators.hunt import Seeker
 
 SLACKS = (0.15, 0.5)  # relative: how far above the bounds to look, one after the other
 MOST_ARCS = 300_000  # of a graph that is searched as a whole
@@ -46,7 +48,7 @@ def solve_groups_by_heuristic(
     solver: str,
     progress: Progress | None,
     top: int,
-    prove: Callable[[Limits, Progress | None], GroupResult],
+    prove: Seeker[GroupResult],
 ) -> GroupResult:
     """Return a heuristic's plan of layers, with the bound of another search.
 
@@ -64,17 +66,21 @@ def solve_groups_by_heuristic(
             "the order of the best plans takes a proof"
         )
 
-    def find(limits: Limits, progress: Progress | None) -> GroupResult:
-        return find_group_plan(problem, limits, solver, progress)
+    def find(limits: Limits, progress: Progress | None, deadline: Deadline) -> GroupResult:
+        return find_group_plan(problem, limits, solver, progress, deadline)
 
     return plan_and_bound(find, prove, limits, progress)
 
 
 def find_group_plan(
-    problem: GroupProblem, limits: Limits, solver: str, progress: Progress | None = None
+    problem: GroupProblem,
+    limits: Limits,
+    solver: str,
+    progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> GroupResult:
     """Return a heuristic's plan of layers alone; its bound is what was met on the way."""
-    search = GroupSearch(problem, limits, solver, progress)
+    search = GroupSearch(problem, limits, solver, progress, deadline)
     try:
         with interruptible():
             _hunt(search)
@@ -258,9 +264,9 @@ def solve_graph(
     ------
     KeyboardInterrupt: the user interrupted it.
     """
-    seconds = max(search.seconds_left, 0.0)
-    limits = dataclasses.replace(search.limits, seconds=seconds, gap=0.0, starts=starts)
-    solution = registry.get(search.solver).solve(graph, limits, hint=hint)
+    limits = dataclasses.replace(search.exactly, starts=starts)
+    solver = registry.get(search.solver)
+    solution = solver.solve(graph, limits, hint=hint, deadline=search.deadline)
     if solution.stopped_by is Stop.USER:
         raise KeyboardInterrupt
     return solution

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.resource_prices import Interval
+    from ilp_planner.deadline import Deadline
     from ilp_planner.group_problem import GroupProblem
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.parts import SpacePart
@@ -62,11 +63,16 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
     """State of one solve."""
 
     def __init__(
-        self, problem: GroupProblem, limits: Limits, solver: str, progress: Progress | None
+        self,
+        problem: GroupProblem,
+        limits: Limits,
+        solver: str,
+        progress: Progress | None,
+        deadline: Deadline | None = None,
     ) -> None:
         if solver not in LABELS:
             registry.get(solver)
-        super().__init__(limits, solver, progress, problem.notes)
+        super().__init__(limits, solver, progress, problem.notes, deadline)
         self.problem = problem
         self.space = space_of(problem)
         self.states = [PartState(part=part) for part in self.space.parts()]
@@ -80,7 +86,7 @@ class GroupSearch(SearchState[GroupPlan, GroupEvaluation]):
     @property
     def effort(self) -> float:
         """Comparisons of labels that there is time for."""
-        return max(self.seconds_left, 0.0) * EFFORT
+        return self.deadline.effort(EFFORT)
 
     def closed(self, state: PartState) -> bool:
         """Tell whether a part cannot hold anything better, or cannot be searched further."""

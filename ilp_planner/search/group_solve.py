@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import interruptible
 from ilp_planner.result import Stop
 from ilp_planner.search.group_search import GroupSearch
-from ilp_planner.search.state import OutOfTimeError
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
+    from ilp_planner.deadline import Deadline
     from ilp_planner.group_problem import GroupProblem
     from ilp_planner.result import GroupResult, Ranked
     from ilp_planner.solvers.base import Progress
@@ -27,6 +28,7 @@ def solve_groups(
     solver: str = "auto",
     progress: Progress | None = None,
     top: int = 1,
+    deadline: Deadline | None = None,
 ) -> GroupResult:
     """Find the fastest plan, and a lower bound on the time of every plan.
 
@@ -37,6 +39,7 @@ def solve_groups(
     `pulp`; `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put beside.
     progress: called with (incumbent seconds, bound seconds) as they improve.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
+    deadline: when to end at the latest; the limits' own, if there is none.
 
     Raises
     ------
@@ -47,11 +50,13 @@ def solve_groups(
         from ilp_planner.search.graph_hunt import solve_groups_by_heuristic
         from ilp_planner.spaces.operators.hunt import PORTFOLIO
 
-        def prove(limits: Limits, progress: Progress | None) -> GroupResult:
-            return solve_groups(problem, limits=limits, solver=PORTFOLIO, progress=progress)
+        def prove(limits: Limits, progress: Progress | None, end: Deadline) -> GroupResult:
+            return solve_groups(
+                problem, limits=limits, solver=PORTFOLIO, progress=progress, deadline=end
+            )
 
         return solve_groups_by_heuristic(problem, limits or Limits(), solver, progress, top, prove)
-    search = GroupSearch(problem, limits or Limits(), solver, progress)
+    search = GroupSearch(problem, limits or Limits(), solver, progress, deadline)
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop, relative_gap
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import Limits, Progress
 
 CERTIFICATE_VERSION = 1
-
-
-class OutOfTimeError(Exception):
-    """The time limit has passed."""
 
 
 class Judged(Protocol):
@@ -73,12 +69,18 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
     rounding = PROVED
 
     def __init__(
-        self, limits: Limits, solver: str, progress: Progress | None, notes: Sequence[str]
+        self,
+        limits: Limits,
+        solver: str,
+        progress: Progress | None,
+        notes: Sequence[str],
+        deadline: Deadline | None = None,
     ) -> None:
         self.limits = limits
+        self.exactly = dataclasses.replace(limits, gap=0.0)  # of what must be solved on the way
+        self.deadline = deadline or Deadline(limits.seconds)
         self.solver = solver
         self.progress = progress
-        self.started = time.monotonic()
         self.plan: AnyPlan | None = None
         self.evaluation: AnyEvaluation | None = None
         self.objective = math.inf
@@ -90,19 +92,13 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
     def bound(self) -> float:
         """Seconds; no plan takes less."""
 
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the time limit."""
-        return self.limits.seconds - (time.monotonic() - self.started)
-
     def goon(self) -> bool:
         """Tell whether there is time left."""
-        return self.seconds_left > 0
+        return self.deadline.goon()
 
     def check_time(self) -> None:
         """Stop here when the time is up."""
-        if not self.goon():
-            raise OutOfTimeError
+        self.deadline.check()
 
     def gap_reached(self) -> bool:
         """Tell whether the plan is good enough."""
@@ -153,6 +149,8 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
         """
         if self.plan is None or self.solver != "auto" or not self.proved():
             return
+        if not self.deadline.wanted():
+            return
         last = self.last_problem(self.plan) if self.goon() else None
         if last is None:
             reason = (
@@ -162,8 +160,8 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
             )
             self.notes.append(f"not confirmed by cp-sat: {reason}")
             return
-        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0))
-        self.confirmed_by, note = confirm(last, self.objective, self.rounding, limits)
+        confirmation = confirm(last, self.objective, self.rounding, self.limits, self.deadline)
+        self.confirmed_by, note = confirmation
         self.notes += [note] if note else []
 
     def conclusion(self, stop: Stop, parts: Sequence[Proved]) -> dict[str, Any]:
@@ -194,7 +192,7 @@ class SearchState(ABC, Generic[AnyPlan, AnyEvaluation]):
             "objective": self.objective,
             "bound": bound,
             "bound_source": lowest.source if lowest is not None and self.bound > 0 else "",
-            "wall": time.monotonic() - self.started,
+            "wall": self.deadline.elapsed,
             "solver": self.solver,
             "seed": self.limits.seed,
             "certificate": {

@@ -10,13 +10,13 @@ annealing", Science 1983.)
 from __future__ import annotations
 
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.bounds.paths import topological_order
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import interruptible
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.result import Stop
@@ -63,14 +63,16 @@ class Anneal:
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Return a good path; the same one for the same seed and starts, if there is time."""
+        deadline = deadline or Deadline(limits.seconds)
         search = Search(graph, hint, progress)
         try:
             with interruptible():
                 stop = Stop.PROOF
                 if graph.arcs:
-                    stop = _Contest(graph, limits, search, self.effort).run(hint)
+                    stop = _Contest(graph, limits, search, deadline, self.effort).run(hint)
                 else:
                     search.prove(math.inf)
         except KeyboardInterrupt:
@@ -81,9 +83,15 @@ class Anneal:
 class _Contest:
     """State of one solve: a path, its best version, prices and random numbers of each start."""
 
-    def __init__(self, graph: StageGraph, limits: Limits, search: Search, effort: float) -> None:
-        self.graph, self.limits, self.search = graph, limits, search
-        self.deadline = time.monotonic() + limits.seconds
+    def __init__(
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        search: Search,
+        deadline: Deadline,
+        effort: float,
+    ) -> None:
+        self.graph, self.limits, self.search, self.deadline = graph, limits, search, deadline
         self.ended = False
         rank = np.empty(graph.nodes, np.int64)
         rank[topological_order(graph)] = np.arange(graph.nodes)
@@ -134,7 +142,7 @@ class _Contest:
 
     def goon(self) -> bool:
         """Tell whether there is time left."""
-        return not self.ended and time.monotonic() < self.deadline
+        return not self.ended and self.deadline.goon()
 
     def run(self, hint: tuple[int, ...]) -> Stop:
         """Begin, and go on with the better half again and again."""
@@ -164,7 +172,7 @@ class _Contest:
         finally:
             self.ended = True
             self.pool.shutdown(cancel_futures=True)
-        return Stop.EFFORT if time.monotonic() < self.deadline else Stop.TIME
+        return Stop.EFFORT if self.deadline.goon() else Stop.TIME
 
     def undecided(self) -> bool:
         """Tell whether there is time left, and something to find."""

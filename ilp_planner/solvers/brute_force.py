@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
 from ilp_planner.solvers.search import Search
@@ -36,6 +36,7 @@ class BruteForce:
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Solve by enumeration.
 
@@ -50,12 +51,12 @@ class BruteForce:
         if graph.arcs > self.most or self._count(graph, leaving) > self.most:
             raise SolverError(f"brute-force: more than {self.most} paths, choose another solver")
         search = Search(graph, hint, progress)
-        deadline = time.monotonic() + limits.seconds
+        deadline = deadline or Deadline(limits.seconds)
         stopped = Stop.PROOF
         try:
             for path in self._paths(graph, leaving):
                 search.offer(path)
-                if time.monotonic() > deadline:
+                if not deadline.goon():
                     stopped = Stop.TIME
                     break
             else:

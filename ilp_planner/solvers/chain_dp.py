@@ -8,9 +8,9 @@ per node are kept each time, until none was dropped.
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import interruptible
 from ilp_planner.result import Status, Stop, relative_gap
 from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -45,11 +45,13 @@ class ChainDP:
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Return the cheapest path; its time is the bound."""
         if not graph.plain:
-            search = _ResourceSearch(graph, limits, min(self.most_labels, MOST_LABELS), progress)
-            return search.run(hint)
+            deadline = deadline or Deadline(limits.seconds)
+            most = min(self.most_labels, MOST_LABELS)
+            return _ResourceSearch(graph, limits, most, progress, deadline).run(hint)
         from ilp_planner.bounds.paths import search_paths
 
         path, value, bound = search_paths(graph, most_labels=self.most_labels)
@@ -78,20 +80,21 @@ class _ResourceSearch:
     """State of one search of a graph with extras, peaks or shared devices."""
 
     def __init__(
-        self, graph: StageGraph, limits: Limits, most_labels: int, progress: Progress | None
+        self,
+        graph: StageGraph,
+        limits: Limits,
+        most_labels: int,
+        progress: Progress | None,
+        deadline: Deadline,
     ) -> None:
         self.graph = graph
         self.limits = limits
         self.most_labels = most_labels
         self.progress = progress
-        self.started = time.monotonic()
+        self.deadline = deadline
         self.path: tuple[int, ...] = ()
         self.objective = math.inf
         self.bound = 0.0
-
-    @property
-    def seconds_left(self) -> float:
-        return self.limits.seconds - (time.monotonic() - self.started)
 
     def run(self, hint: tuple[int, ...]) -> GraphSolution:
         """Search until proof, gap, time or an interrupt."""
@@ -120,7 +123,7 @@ class _ResourceSearch:
 
     def close(self, priced: PricedGraph) -> Stop:
         """Bound by prices, then search with more and more labels."""
-        intervals = priced.sweep(self.objective, goon=lambda: self.seconds_left > 0)
+        intervals = priced.sweep(self.objective, goon=self.deadline.goon)
         self.learn(priced.path, intervals[0].bound if intervals else self.objective)
         for width in WIDTHS:
             if self.bound >= self.objective:
@@ -128,7 +131,7 @@ class _ResourceSearch:
             if relative_gap(self.objective, self.bound) <= self.limits.gap:
                 return Stop.GAP
             # The first search goes on without time, too: it is then content with a few labels.
-            if self.seconds_left <= 0 and width != WIDTHS[0]:
+            if not self.deadline.goon() and width != WIDTHS[0]:
                 break
             if self.search(intervals, width):
                 return Stop.PROOF
@@ -144,7 +147,7 @@ class _ResourceSearch:
             width=width,
             intervals=intervals,
             most_labels=self.most_labels,
-            effort=max(self.seconds_left, 0.0) * EFFORT,
+            effort=self.deadline.effort(EFFORT),
         )
         # An exact search leaves nothing below the better of what it found and what was known.
         self.learn(found.path, min(found.value, self.objective) if found.exact else found.bound)

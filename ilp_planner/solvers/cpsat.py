@@ -6,12 +6,12 @@ import contextlib
 import importlib.util
 import math
 import threading
-import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import maxima_of, ordered_path
@@ -55,6 +55,7 @@ class CpSat:
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Solve the graph with times rounded down to integers; report in the graph's own seconds.
 
@@ -66,7 +67,7 @@ class CpSat:
         ------
         SolverError: CP-SAT refuses the model, or answers what the graph refutes.
         """
-        deadline = time.monotonic() + limits.seconds
+        deadline = deadline or Deadline(limits.seconds)
         search = Search(graph, hint, progress)
         tolerance = 0.0
         stopped = Stop.PROOF
@@ -176,13 +177,12 @@ class _Run:
             variables.append(variable)
         return variables
 
-    def __call__(self, deadline: float) -> Stop:
-        """Run until the deadline (monotonic seconds), tell the search, return why it ended."""
+    def __call__(self, deadline: Deadline) -> Stop:
+        """Run until the deadline, tell the search, return why it ended."""
         cp_model, parameters = self.cp_model, self.solver.parameters
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        if not deadline.goon():
             return Stop.TIME
-        parameters.max_time_in_seconds = seconds
+        parameters.max_time_in_seconds = deadline.left
         parameters.num_workers = self.limits.workers
         parameters.random_seed = self.limits.seed % 2**31
         parameters.relative_gap_limit = self.limits.gap

@@ -12,13 +12,13 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import linear_model, maxima_of, ordered_path, solver_scale
@@ -73,6 +73,7 @@ class Milp:
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Solve the graph; the bound is the solver's, less what its tolerances let it err.
 
@@ -82,7 +83,7 @@ class Milp:
         ------
         SolverError: the solver fails, or answers what the graph refutes.
         """
-        deadline = time.monotonic() + limits.seconds
+        deadline = deadline or Deadline(limits.seconds)
         search = Search(graph, hint, progress)
         stopped = Stop.PROOF
         try:
@@ -95,7 +96,7 @@ class Milp:
             stopped = Stop.USER
         return search.answer(self.name, stopped, limits, 2 * MILP_TOLERANCE)
 
-    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: float) -> Stop:
+    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline) -> Stop:
         model = linear_model(problem, scale=solver_scale(problem))
         request = {
             "model": _model_proto(model),
@@ -104,16 +105,15 @@ class Milp:
             "seed": limits.seed % 2**31,
             "hint": _hint(model, problem, search.path),
         }
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        if not deadline.goon():
             return Stop.TIME
         with _worker() as worker:
-            worker.send({**request, "seconds": seconds})
+            worker.send({**request, "seconds": deadline.left})
             listener = _Listener(self, model, problem, search, worker)
             try:
                 while not listener.done:
                     listener.listen(0.1)
-                    if time.monotonic() > deadline + GRACE:
+                    if deadline.elapsed > deadline.seconds + GRACE:
                         listener.hush()
             except BaseException:
                 search.progress = None  # keep what it still says, without calling the caller again
@@ -155,8 +155,8 @@ class _Listener:
         if self.done:
             return
         self.worker.send(None)
-        end = time.monotonic() + LAST_WORDS
-        while not self.done and time.monotonic() < end:
+        end = Deadline(LAST_WORDS)
+        while not self.done and end.goon():
             self.listen(0.1)
         self.done = True
 

@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, SolverError, UsageError
 from ilp_planner.files import write_text
 from ilp_planner.result import Stop
@@ -70,6 +70,7 @@ class Pulp:
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Solve the graph; CBC's bound is lowered by what its tolerances let it err.
 
@@ -80,7 +81,7 @@ class Pulp:
         UsageError: PuLP does not find the solver.
         SolverError: the solver fails, or answers what the graph refutes.
         """
-        deadline = time.monotonic() + limits.seconds
+        deadline = deadline or Deadline(limits.seconds)
         self._pulp_solver()  # refuse an unknown one also when there is nothing left to solve
         search = Search(graph, hint, progress)
         stopped = Stop.PROOF
@@ -114,11 +115,11 @@ class Pulp:
             found = ", ".join(pulp.listSolvers(onlyAvailable=True)) or "none"
         raise UsageError(f"pulp: solver {self.solver or 'CBC'!r} is not available, found {found}")
 
-    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: float) -> Stop:
+    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline) -> Stop:
         model = linear_model(problem, scale=solver_scale(problem))
         program = _program(model, range(model.arcs))
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        seconds = deadline.left
+        if not deadline.goon():
             return Stop.TIME
         solver = self._pulp_solver(timeLimit=seconds, gapRel=limits.gap)
         if solver.name not in CBC:
@@ -143,7 +144,7 @@ class Pulp:
         return Stop.PROOF if proved else Stop.TIME
 
     def _foreign(
-        self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: float
+        self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: Deadline
     ) -> Stop:
         """Let PuLP run a solver whose log nobody reads here: it gives a path, no bound.
 
@@ -159,7 +160,7 @@ class Pulp:
         chosen = _chosen({v.name: v.value() or 0.0 for v in program.variables()})
         if program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
             search.offer(problem.original(ordered_path(problem.graph, chosen)))
-        if time.monotonic() >= deadline:
+        if not deadline.goon():
             return Stop.TIME
         return Stop.GAP if search.path else Stop.ERROR
 
@@ -270,7 +271,7 @@ class _Cbc:
         # No -threads: with two, the CBC in PuLP 3.3 hangs once in some hundred runs near the limit.
         command += ["-randomSeed", seed, "-randomCbcSeed", seed]
         command += ["-solve", "-printingOptions", "all", "-solution", str(self.solution)]
-        deadline = time.monotonic() + seconds + GRACE
+        end = Deadline(seconds + GRACE)
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 command,
@@ -280,7 +281,7 @@ class _Cbc:
                 start_new_session=True,  # Ctrl-C is for the planner, which then asks CBC to stop
             )
             try:
-                while process.poll() is None and time.monotonic() < deadline:
+                while process.poll() is None and end.goon():
                     try:
                         process.wait(0.1)
                     except subprocess.TimeoutExpired:

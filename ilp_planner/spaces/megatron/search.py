@@ -8,7 +8,7 @@ of the chain, by dynamic programming or by the solver that was asked for.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -222,8 +222,8 @@ def solver_of(search: GroupSearch) -> Callable[[CutTables, float], CutSearch]:
         if best_cut(tables, cutoff, search.goon).cut is None:
             return CutSearch(None, cutoff)  # nothing to look for
         graph, _ = cut_graph(tables)
-        limits = replace(search.limits, seconds=max(search.seconds_left, 0.0), gap=0.0)
-        solution = registry.get(search.solver).solve(graph, limits)
+        solver = registry.get(search.solver)
+        solution = solver.solve(graph, search.exactly, deadline=search.deadline)
         if solution.stopped_by is Stop.USER:
             raise KeyboardInterrupt
         if not solution.path:

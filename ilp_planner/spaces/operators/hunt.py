@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
 from ilp_planner.result import Outcome, Status, Stop, relative_gap
@@ -18,7 +19,7 @@ from ilp_planner.spaces.operators.search import LAST_SLACK, Search
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ilp_planner.bounds.part import Part
     from ilp_planner.graph import StageGraph
@@ -33,6 +34,7 @@ PATIENCE = 4  # rounds without a better plan
 FEWER = 8  # of so many starts one, to go on from a path that is known
 
 AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
+Seeker = Callable[["Limits", "Progress | None", Deadline], AnyOutcome]
 
 
 def solve_by_heuristic(
@@ -40,28 +42,32 @@ def solve_by_heuristic(
 ) -> Result:
     """Return a heuristic's plan of operators, with the portfolio's bound."""
 
-    def find(limits: Limits, progress: Progress | None) -> Result:
-        return find_plan(problem, limits, solver, progress)
+    def find(limits: Limits, progress: Progress | None, deadline: Deadline) -> Result:
+        return find_plan(problem, limits, solver, progress, deadline)
 
-    def prove(limits: Limits, progress: Progress | None) -> Result:
-        return Search(problem, limits, PORTFOLIO, progress).outcome()
+    def prove(limits: Limits, progress: Progress | None, deadline: Deadline) -> Result:
+        return Search(problem, limits, PORTFOLIO, progress, deadline).outcome()
 
     return plan_and_bound(find, prove, limits, progress)
 
 
 def find_plan(
-    problem: Problem, limits: Limits, solver: str, progress: Progress | None = None
+    problem: Problem,
+    limits: Limits,
+    solver: str,
+    progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Result:
     """Return a heuristic's plan of operators alone; its bound is what was met on the way."""
-    return PlanHunt(problem, limits, solver, progress).outcome()
+    return PlanHunt(problem, limits, solver, progress, deadline).outcome()
 
 
 # ---- a plan and a bound -------------------------------------------------------------------------
 
 
 def plan_and_bound(
-    find: Callable[[Limits, Progress | None], AnyOutcome],
-    prove: Callable[[Limits, Progress | None], AnyOutcome],
+    find: Seeker[AnyOutcome],
+    prove: Seeker[AnyOutcome],
     limits: Limits,
     progress: Progress | None = None,
 ) -> AnyOutcome:
@@ -71,14 +77,14 @@ def plan_and_bound(
     ------
     SolverError: the plan is faster than the bound.
     """
-    started = time.monotonic()
-    found = find(dataclasses.replace(limits, seconds=SHARE * limits.seconds), progress)
+    whole = Deadline(limits.seconds)
+    found = find(limits, progress, whole.within(SHARE * limits.seconds))
     if found.stopped_by is Stop.USER or found.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return dataclasses.replace(found, notes=(*found.notes, _whose(found, limits)))
     watch = _Watch(found.objective, found.bound, limits.gap, progress)
-    left = max(0.0, limits.seconds - (time.monotonic() - started))
-    proved = prove(dataclasses.replace(limits, seconds=left, gap=0.0), watch)
-    wall = time.monotonic() - started
+    rest = Deadline(whole.left, wanted=lambda: not watch.enough)
+    proved = prove(dataclasses.replace(limits, gap=0.0), watch, rest)
+    wall = whole.elapsed
     together = _together(found, proved, watch)
     whose = f"{_whose(found, limits)}; bound by {proved.solver} after {format_seconds(wall)}"
     notes = (*found.notes, whose, *_remarks(found, proved, together.status))
@@ -86,8 +92,8 @@ def plan_and_bound(
 
 
 class _Watch:
-    """Shows the heuristic's plan beside the portfolio's bound, and ends the portfolio where that is
-    near enough."""
+    """Shows the heuristic's plan beside the portfolio's bound, and has enough where that is near
+    enough."""
 
     def __init__(
         self, objective: float, bound: float, gap: float, progress: Progress | None
@@ -101,9 +107,7 @@ class _Watch:
         bound = max(bound, self.known)
         if self.progress is not None:
             self.progress(self.objective, min(bound, self.objective))
-        if relative_gap(self.objective, bound) <= self.gap:
-            self.enough = True
-            raise KeyboardInterrupt  # what `Progress` ends a search with
+        self.enough |= relative_gap(self.objective, bound) <= self.gap
 
 
 def _together(found: AnyOutcome, proved: AnyOutcome, watch: _Watch) -> AnyOutcome:
@@ -218,7 +222,7 @@ class PlanHunt(Search):
             if not path or graph.path_time(path) >= min(cutoff, self.objective):
                 return
             self.check_time()
-            learned = part.refine(path, self.seconds_left)
+            learned = part.refine(path, self.deadline.left)
             better = self.take(part, path)
             better |= self.take(part, part.best_known_path(self.objective))
             failed = 0 if better else failed + 1
@@ -228,6 +232,5 @@ class PlanHunt(Search):
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
         """Return a good path of a graph; with a known one, after fewer starts."""
         starts = max(1, self.limits.starts // FEWER) if hint else self.limits.starts
-        seconds = max(self.seconds_left, 0.0)
-        limits = dataclasses.replace(self.limits, seconds=seconds, gap=0.0, starts=starts)
-        return self.backend.solve(graph, limits, hint=tuple(hint))
+        limits = dataclasses.replace(self.exactly, starts=starts)
+        return self.backend.solve(graph, limits, hint=tuple(hint), deadline=self.deadline)

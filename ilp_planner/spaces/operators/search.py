@@ -8,17 +8,17 @@ exact stages: then it is the optimum of its part.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.coverage import describe_plans
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import PlannerError, SolverError, interruptible
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, PROVED
 from ilp_planner.plan import Plan
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.search.confirm import ROOM, LastProblem
-from ilp_planner.search.state import OutOfTimeError, SearchState
+from ilp_planner.search.state import SearchState
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.units import format_bytes
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.bounds.part import Part
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -46,9 +47,14 @@ class Search(SearchState[Plan, Evaluation]):
     rounding = CLAIM_ROUNDING
 
     def __init__(
-        self, problem: Problem, limits: Limits, solver: str, progress: Progress | None
+        self,
+        problem: Problem,
+        limits: Limits,
+        solver: str,
+        progress: Progress | None,
+        deadline: Deadline | None = None,
     ) -> None:
-        super().__init__(limits, solver, progress, problem.notes)
+        super().__init__(limits, solver, progress, problem.notes, deadline)
         self.problem = problem
         self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
         self.first = self.backend
@@ -158,7 +164,7 @@ class Search(SearchState[Plan, Evaluation]):
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
             self.check_time()
-            learned = part.refine(path, self.seconds_left)
+            learned = part.refine(path, self.deadline.left)
             better = self.take(part, path)
             if not learned:  # the cheapest path is as fast as its bounds say
                 part.closed = solution.status is Status.OPTIMAL
@@ -171,20 +177,23 @@ class Search(SearchState[Plan, Evaluation]):
 
         `auto` gives to CP-SAT what the DP leaves open; a backend that fails is replaced by the DP.
         """
-        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0), gap=0.0)
         try:
-            solution = self.backend.solve(graph, limits, hint=tuple(hint))
+            solution = self.solved(graph, hint)
             if self.solver == "auto" and solution.status is Status.UNKNOWN:
                 self.backend = registry.get("cp-sat")
-                solution = self.backend.solve(graph, limits, hint=tuple(hint))
+                solution = self.solved(graph, hint)
         except (PlannerError, RuntimeError, ValueError, OSError, ImportError) as error:
             if self.backend.name == "dp":
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             self.notes.append(f"{self.backend.name} failed ({reason}); chain DP alone went on")
             self.backend = registry.get("dp")
-            solution = self.backend.solve(graph, limits, hint=tuple(hint))
+            solution = self.solved(graph, hint)
         return solution
+
+    def solved(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
+        """Return the backend's answer, in the time that is left."""
+        return self.backend.solve(graph, self.exactly, hint=tuple(hint), deadline=self.deadline)
 
     def last_words(self, part: Part, path: tuple[int, ...]) -> NoReturn:
         """Keep the plan along the best path that an interrupted solver had.
@@ -240,7 +249,7 @@ class Search(SearchState[Plan, Evaluation]):
         graph = part.expand(self.objective * (1 + ROOM)).graph
         path, value = best_path(graph)
         if path and value <= self.objective * (1 + CLAIM_ROUNDING):
-            return LastProblem(graph=graph, learn=lambda p: part.refine(p, self.seconds_left))
+            return LastProblem(graph=graph, learn=lambda p: part.refine(p, self.deadline.left))
         certificate = {"parts": [part.record()]}
         return LastProblem(graph=plan_graph(self.problem, certificate, plan), relaxed=True)
 
