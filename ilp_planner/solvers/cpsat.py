@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import threading
 from queue import Empty, SimpleQueue
@@ -11,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
+from ilp_planner.numerics import PROVED
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import maxima_of, ordered_path
 from ilp_planner.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows
-from ilp_planner.solvers.search import Search
+from ilp_planner.solvers.backend import ArcFlow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_reduction import Reduced
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 OBJECTIVE_BITS = 44
 """A path costs at most 2**44 units: enough for 1e-9 of it, and a double holds it exactly."""
@@ -31,57 +32,24 @@ SUM_BITS = 60
 """CP-SAT refuses objectives whose terms could add up to more than int64 holds."""
 
 
-class CpSat:
-    """CP-SAT over one boolean per arc.
+class CpSat(ArcFlow):
+    """CP-SAT over one boolean per arc, times rounded down to integers.
 
-    reduce: drop the arcs that cannot matter before solving; off, CP-SAT sees the graph as it is
-    (for comparison).
+    Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that is
+    optimal after rounding is within (weight + its arcs) / scale seconds of the optimum (its arcs
+    count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
     """
 
     name = "cp-sat"
-    proves = True
+    needs = "ortools"
 
-    def __init__(self, *, reduce: bool = True) -> None:
-        self.reduce = reduce
-
-    def available(self) -> bool:
-        """Tell whether OR-Tools is installed."""
-        return importlib.util.find_spec("ortools") is not None
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GraphSolution:
-        """Solve the graph with times rounded down to integers; report in the graph's own seconds.
-
-        Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that
-        is optimal after rounding is within (weight + its arcs) / scale seconds of the optimum (its
-        arcs count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
-
-        Raises
-        ------
-        SolverError: CP-SAT refuses the model, or answers what the graph refutes.
-        """
-        deadline = deadline or Deadline(limits.seconds)
-        search = Search(graph, hint, progress)
-        tolerance = 0.0
-        stopped = Stop.PROOF
-        try:
-            problem = search.prepared(reduce=self.reduce)
-            if problem.graph.arcs and not search.closed(limits.gap):
-                run = _Run(problem, search, limits)
-                tolerance = run.tolerance
-                stopped = run(deadline)
-                if self.reduce:
-                    search.recheck()
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits, max(1e-9, tolerance))
+    def solve_reduced(
+        self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline
+    ) -> Stop:
+        """Solve in a thread; report in the graph's own seconds."""
+        run = _Run(problem, search, limits)
+        search.tolerance = max(PROVED, run.tolerance)
+        return run(deadline)
 
 
 def integer_scale(graph: StageGraph) -> float:

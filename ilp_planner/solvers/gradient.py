@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.deadline import Deadline
-from ilp_planner.errors import interruptible
 from ilp_planner.numerics import PROVED
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_reduction import reduced
+from ilp_planner.solvers.backend import Backend
 from ilp_planner.solvers.halving import best, successive_halving
-from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 LAST = 4  # starts in the last rung, whose flows make the band
 STEPS, LAST_STEPS = 12, 192  # of each start in the first rung, at least, and in the last
@@ -47,34 +46,15 @@ Q_LAST, P_FIRST, P_LAST = (1.5, 8.0), (2.0, 8.0), (20.0, 200.0)
 RATE = (0.05, 0.3)
 
 
-class Gradient:
+class Gradient(Backend):
     """Differentiable search with many random starts."""
 
     name = "gradient"
     proves = False
 
-    def available(self) -> bool:
-        """Always."""
-        return True
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GraphSolution:
-        """Return the best path found; the bound is what reducing the graph proves."""
-        deadline = deadline or Deadline(limits.seconds)
-        search = Search(graph, hint, progress)
-        try:
-            with interruptible():
-                stopped = _Descent(search, limits, deadline).run()
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits)
+    def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
+        """Look for a good path; the bound is what reducing the graph proves."""
+        return _Descent(search, limits, deadline).run()
 
 
 class _Schedule:
