@@ -1,13 +1,10 @@
 """Aceso's cost model (EuroSys 2024), to the digit, its defects included.
 
 Iteration time leaves out gradient reduction and the optimiser step. Documented oddities that are
-kept because a
-plan must get the same number from both: the bandwidth of a message is read one power of two too
-low, and from
-the end of the table below half a MiB; a collective whose size was not profiled takes 100 s;
-dropout keeps 1.5
-times its activations and softmax none; every stage counts k + 1 micro-batches in flight, however
-few there are.
+kept because a plan must get the same number from both: the bandwidth of a message is read one power
+of two too low, and from the end of the table below half a MiB; a collective whose size was not
+profiled takes 100 s; dropout keeps 1.5 times its activations and softmax none; with k stages after
+it, a stage counts k + 1 micro-batches in flight, however few there are.
 """
 
 from __future__ import annotations

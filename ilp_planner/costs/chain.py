@@ -1,8 +1,7 @@
 """What the cost models for chains of profiled operators share: one judge and one table builder.
 
 A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator,
-`tables`
-once per kind of operator. The two are held against each other by the tests.
+`tables` once per kind of operator. The two are held against each other by the tests.
 """
 
 from __future__ import annotations

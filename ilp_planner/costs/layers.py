@@ -78,8 +78,7 @@ class LayerCosts:
     profile: rows by the cluster's names of device types.
     limits: device type -> bytes per device.
     rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
-    for
-        the optimiser step where the profile does not have it.
+    for the optimiser step where the profile does not have it.
     """
 
     name = "native"

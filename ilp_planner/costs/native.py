@@ -1,12 +1,10 @@
 """The planner's own cost model: what Aceso's leaves out or gets wrong, on the same rows.
 
 Added: gradient reduction over the data-parallel replicas and the optimiser step, once per
-iteration. A device that
-is busy B * t + s seconds per iteration is counted as t + s / B per micro-batch, so that the
-slowest stage is the
-device with most work. Mended: bandwidths are interpolated at the message's own size, collectives
-between their
-profiled sizes, and never more micro-batches are in flight than there are.
+iteration. A device that is busy B * t + s seconds per iteration is counted as t + s / B per
+micro-batch, so that the slowest stage is the device with most work. Mended: bandwidths are
+interpolated at the message's own size, collectives between their profiled sizes, and never more
+micro-batches are in flight than there are.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     from ilp_planner.costs.base import Option
 
 # Adam reads and writes 16 bytes of state per 2-byte weight, twice the bytes the states take: a
-# device streams
-# them from memory at no less than this rate, the order of every data-centre GPU since 2017.
+# device streams them from memory at no less than this rate, the order of every data-centre GPU
+# since 2017.
 OPTIMIZER_BANDWIDTH = 700e9  # bytes/s
 LONGEST_COLLECTIVE = 100.0  # seconds; Aceso's files have such a time for one that failed
 UNAVAILABLE = OperatorRow(
