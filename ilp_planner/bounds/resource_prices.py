@@ -14,6 +14,7 @@ and splitting the range of the slowest stage where this is lowest gives the boun
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -184,15 +185,13 @@ class PricedGraph:
 
     def _least_bottleneck(self) -> float:
         """Return seconds; the slowest arc of every path takes at least that, devices left aside."""
-        low, high = 0, self.times.size - 1
         zero = np.zeros(self.capacity.size)
-        while low < high:
-            middle = (low + high) // 2
-            if self.shortest(zero, float(self.times[middle]))[0] < INFINITE:
-                high = middle
-            else:
-                low = middle + 1
-        return float(self.times[low])
+
+        def passes(time: float) -> bool:
+            return self.shortest(zero, time)[0] < INFINITE
+
+        times: list[float] = self.times.tolist()
+        return times[bisect_left(times, True, hi=len(times) - 1, key=passes)]
 
     def open_arcs(self, intervals: list[Interval], cutoff: float) -> NDArray[np.int64]:
         """Return the arcs of the graph that a path cheaper than `cutoff` seconds may use."""

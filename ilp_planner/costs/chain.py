@@ -14,20 +14,32 @@ import numpy as np
 
 from ilp_planner.costs.base import Option, StageCost, StageTables
 from ilp_planner.costs.layouts import Change, change, layout
-from ilp_planner.profiles.table import MIB, Origin, Provenance
+from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.plan import Stage
-    from ilp_planner.profiles.table import OperatorRow, Profile
+    from ilp_planner.profiles.table import Profile
+
+
+def missing_row(size: float) -> OperatorRow:
+    """Return what a row that is not there is charged: a second each way, so many bytes of all."""
+    return OperatorRow(
+        forward=1.0, backward=1.0, input=size, output=size, weights=size, activations=size,
+        forward_reserved=size, backward_reserved=size,
+    )  # fmt: skip
 
 
 class ChainCosts(ABC):
-    """Costs of stages of one model, from one profile."""
+    """Costs of stages of one model, from one profile.
+
+    missing: what an unprofiled operator is charged when a plan that uses it is judged.
+    """
 
     name: str
     weight_floor: bool
+    missing: OperatorRow
 
     def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
         self.operators = operators
@@ -70,10 +82,6 @@ class ChainCosts(ABC):
         """Tell whether the input of this operator is always kept."""
 
     @abstractmethod
-    def missing_row(self) -> OperatorRow:
-        """Return what an unprofiled operator is charged when a plan that uses it is judged."""
-
-    @abstractmethod
     def reshards(self, have: str, want: str) -> bool:
         """Tell whether a change of layout between these neighbours costs anything in this model."""
 
@@ -101,12 +109,8 @@ class ChainCosts(ABC):
     ) -> Iterator[tuple[Origin, float]]:
         """Yield the seconds of a profiled stage with where they come from; they add up to its
         time."""
-        names = self.operators[stage.start : stage.stop]
-        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
-        rows = [
-            self._row(name, option, micro_batch) or self.missing_row()
-            for name, option in zip(names, options, strict=True)
-        ]
+        names, options, known, last = self._rows(stage, micro_batch)
+        rows = [row or self.missing for row in known]
         for i, (row, strategy) in enumerate(zip(rows, stage.strategies, strict=True)):
             again = row.forward if strategy.recompute else 0.0
             yield Origin(row.provenance, row.error), row.forward + row.backward + again
@@ -115,8 +119,6 @@ class ChainCosts(ABC):
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
-        first_degree = options[-1]._replace(tp=options[0].tp)
-        last = self._row(names[-1], first_degree, micro_batch) or self.missing_row()
         for size, between in ((rows[0].input, enters_node), (last.output, leaves_node)):
             yield self.transfer_origin(size, between), self.transfer(size, between)
 
@@ -151,6 +153,18 @@ class ChainCosts(ABC):
     def _row(self, operator: str, option: Option, micro_batch: int) -> OperatorRow | None:
         return self.profile.row(operator, micro_batch // option.dp, option.tp, option.split)
 
+    def _rows(
+        self, stage: Stage, micro_batch: int
+    ) -> tuple[tuple[str, ...], list[Option], list[OperatorRow | None], OperatorRow]:
+        """Return the operators of a stage, their options and rows, and the row that says what is
+        sent: the last operator's, at the tensor degree of the *first* one."""
+        names = self.operators[stage.start : stage.stop]
+        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
+        pairs = list(zip(names, options, strict=True))
+        known = {pair: self._row(*pair, micro_batch) for pair in dict.fromkeys(pairs)}
+        last = self._row(names[-1], options[-1]._replace(tp=options[0].tp), micro_batch)
+        return names, options, [known[pair] for pair in pairs], last or self.missing
+
     @cache  # noqa: B019 - one instance per problem, and few pairs
     def _change(self, have: str, a: Option, want: str, b: Option) -> Change | None:
         if not self.reshards(have, want):
@@ -183,26 +197,9 @@ class ChainCosts(ABC):
         leaves_node: bool,
     ) -> StageCost:
         """Judge one stage operator by operator, in plain floating point."""
-        names = self.operators[stage.start : stage.stop]
-        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
+        names, options, known, last = self._rows(stage, micro_batch)
+        rows = [row or self.missing for row in known]
         flags = [s.recompute for s in stage.strategies]
-        unprofiled = []
-        rows = []
-        known = {
-            key: self._row(*key, micro_batch)
-            for key in dict.fromkeys(zip(names, options, strict=True))
-        }
-        for i, key in enumerate(zip(names, options, strict=True)):
-            row = known[key]
-            if row is None:
-                unprofiled.append(stage.start + i)
-                row = self.missing_row()
-            rows.append(row)
-        # the size sent is that of the last operator's row at the tensor degree of the *first* one
-        last = (
-            self._row(names[-1], options[-1]._replace(tp=options[0].tp), micro_batch)
-            or self.missing_row()
-        )
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
@@ -233,7 +230,7 @@ class ChainCosts(ABC):
             memory=sum(memory.values()),
             time_terms=time,
             memory_terms=memory,
-            unprofiled=tuple(unprofiled),
+            unprofiled=tuple(stage.start + i for i, row in enumerate(known) if row is None),
         )
 
     def _recomputed(
@@ -273,9 +270,7 @@ class ChainCosts(ABC):
                     for s in self.profile.splits
                     for row in [self.profile.row(name, m, t, s)]
                 ),
-                name
-                if self.family != "resnet"
-                else "",  # the layouts of resnet do not depend on it
+                name if self.family != "resnet" else "",  # on which its layouts do not depend
             )
             by_name[name] = representative.setdefault(signature, len(names))
             if by_name[name] == len(names):
@@ -312,7 +307,7 @@ class ChainCosts(ABC):
                 for u, name in enumerate(names):
                     for o, option in enumerate(options):
                         row = self._row(name, option._replace(tp=tp), micro_batch)
-                        size = (row or self.missing_row()).output
+                        size = (row or self.missing).output
                         leave[cross, u, o, t] = self.transfer(size, bool(cross))
         pairs: dict[tuple[int, int], int] = {}
         pair = np.zeros(kind.size, dtype=np.int64)

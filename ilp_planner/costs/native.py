@@ -13,28 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.chain import ChainCosts
-from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
+from ilp_planner.costs.chain import ChainCosts, missing_row
+from ilp_planner.profiles.table import MIB, Origin, Provenance
 from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from ilp_planner.costs.base import Option
+    from ilp_planner.profiles.table import OperatorRow
 
 # Adam reads and writes 16 bytes of state per 2-byte weight, twice the bytes the states take: a
 # device streams them from memory at no less than this rate, the order of every data-centre GPU
 # since 2017.
 OPTIMIZER_BANDWIDTH = 700e9  # bytes/s
 LONGEST_COLLECTIVE = 100.0  # seconds; Aceso's files have such a time for one that failed
-UNAVAILABLE = OperatorRow(
-    forward=1.0,
-    backward=1.0,
-    input=2.0**60,
-    output=2.0**60,
-    weights=2.0**60,
-    activations=2.0**60,
-    forward_reserved=2.0**60,
-    backward_reserved=2.0**60,
-)
 
 
 class NativeCosts(ChainCosts):
@@ -42,6 +33,7 @@ class NativeCosts(ChainCosts):
 
     name = "native"
     weight_floor = False
+    missing = missing_row(2.0**60)  # fits nowhere
 
     def activation(self, operator: str, row: OperatorRow) -> float:
         """Bytes kept, as profiled."""
@@ -117,10 +109,6 @@ class NativeCosts(ChainCosts):
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
         """As many as 1F1B holds."""
         return OneForwardOneBackward(micro_batch_count).in_flight(behind)
-
-    def missing_row(self) -> OperatorRow:
-        """Return a row that fits nowhere."""
-        return UNAVAILABLE
 
     def reshards(self, have: str, want: str) -> bool:
         """Every family pays for a change of layout."""
