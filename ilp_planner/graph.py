@@ -4,7 +4,7 @@ Nodes are pipeline states (position in the operator chain, devices used, stages 
 stage candidate: a range of operators on a device group, with the least time it can take there. A
 plan is a path from a source to the sink, and costs
 
-    (micro_batches - 1) * max(time of its arcs) + sum(time of its arcs)
+    weight * max(time of its arcs) + sum(time of its arcs)
       + sum(extra of its arcs) + sum over k of max(peak k of its arcs),
 
 where `extra` is what an arc adds once per iteration (a transfer, say) and a peak is something that
@@ -14,6 +14,7 @@ devices (`use`), a path may not use more of any type than there are (`capacity`)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ class StageGraph:
     tail, head: int64 [arcs], node numbers. start, stop: int64 [arcs], operators [start, stop) of
     the stage.
     time: float64 [arcs], seconds of one micro-batch through the stage, > 0.
-    operators: length of the chain. micro_batches: B >= 1.
+    operators: length of the chain. weight: how often the slowest arc counts beyond the first, >= 0.
     extra: float64 [arcs], seconds per iteration, >= 0; zeros when left out.
     peaks: float64 [K, arcs], seconds per iteration, >= 0; K = 0 when left out.
     use: int64 [arcs, D], devices of each type that an arc uses; D = 0 when left out.
@@ -52,7 +53,7 @@ class StageGraph:
     sources: tuple[int, ...]
     sink: int
     operators: int
-    micro_batches: int
+    weight: float
     tail: NDArray[np.int64]
     head: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -84,8 +85,8 @@ class StageGraph:
         for name in ("tail", "head", "start", "stop"):
             if getattr(self, name).shape != (arcs,):
                 raise ValueError(f"{name} must have one entry per arc ({arcs})")
-        if self.micro_batches < 1:
-            raise ValueError(f"micro_batches must be >= 1, found {self.micro_batches}")
+        if not 0 <= self.weight < math.inf:
+            raise ValueError(f"weight must be finite and at least 0, found {self.weight}")
         if arcs and (self.start >= self.stop).any():
             raise ValueError("every arc must cover at least one operator")
         if arcs and not (np.isfinite(self.time).all() and (self.time > 0).all()):
@@ -108,7 +109,7 @@ class StageGraph:
             sources=self.sources,
             sink=self.sink,
             operators=self.operators,
-            micro_batches=self.micro_batches,
+            weight=self.weight,
             tail=self.tail[arcs],
             head=self.head[arcs],
             start=self.start[arcs],
@@ -124,7 +125,7 @@ class StageGraph:
         """Return the iteration time of a path given as arc numbers, in seconds."""
         arcs = np.asarray(path, dtype=np.int64)
         times = self.time[arcs]
-        value = float((self.micro_batches - 1) * times.max() + times.sum())
+        value = float(self.weight * times.max() + times.sum())
         if self.plain:
             return value
         return float(value + self.extra[arcs].sum() + self.peaks[:, arcs].max(axis=1).sum())

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import SolverError, UsageError, interruptible
 from ilp_planner.numerics import CLAIM_ROUNDING, PROVED
 from ilp_planner.result import Result, Status, Stop, relative_gap
-from ilp_planner.search.state import OutOfTimeError, SearchState
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
+    from ilp_planner.search.state import SearchState
     from ilp_planner.solvers.base import Limits, Progress
 
 PORTFOLIO = "auto"
 SHARE = 0.5  # of the time, at most, for the plan
+
+Seeker = Callable[["Limits", "Progress | None", Deadline], Result]
 
 
 def solve_by_heuristic(
@@ -52,20 +52,24 @@ def solve_by_heuristic(
             "the order of the best plans takes a proof"
         )
 
-    def find(limits: Limits, progress: Progress | None) -> Result:
-        return find_plan(problem, limits, solver, progress)
+    def find(limits: Limits, progress: Progress | None, deadline: Deadline) -> Result:
+        return find_plan(problem, limits, solver, progress, deadline)
 
-    def bound(limits: Limits, progress: Progress | None) -> Result:
-        return prove(problem, limits=limits, solver=PORTFOLIO, progress=progress)
+    def bound(limits: Limits, progress: Progress | None, deadline: Deadline) -> Result:
+        return prove(problem, limits=limits, solver=PORTFOLIO, progress=progress, deadline=deadline)
 
     return plan_and_bound(find, bound, limits, progress)
 
 
 def find_plan(
-    problem: Problem[Any], limits: Limits, solver: str, progress: Progress | None = None
+    problem: Problem[Any],
+    limits: Limits,
+    solver: str,
+    progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Result:
     """Return a heuristic's plan alone; its bound is what was met on the way."""
-    search: SearchState = problem.space.begin(problem, limits, solver, progress)
+    search: SearchState = problem.space.begin(problem, limits, solver, progress, deadline)
     try:
         with interruptible():
             stop = problem.space.hunt(search)
@@ -80,8 +84,8 @@ def find_plan(
 
 
 def plan_and_bound(
-    find: Callable[[Limits, Progress | None], Result],
-    prove: Callable[[Limits, Progress | None], Result],
+    find: Seeker,
+    prove: Seeker,
     limits: Limits,
     progress: Progress | None = None,
 ) -> Result:
@@ -91,14 +95,14 @@ def plan_and_bound(
     ------
     SolverError: the plan is faster than the bound.
     """
-    started = time.monotonic()
-    found = find(dataclasses.replace(limits, seconds=SHARE * limits.seconds), progress)
+    whole = Deadline(limits.seconds)
+    found = find(limits, progress, whole.within(SHARE * limits.seconds))
     if found.stopped_by is Stop.USER or found.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return dataclasses.replace(found, notes=(*found.notes, _whose(found, limits)))
     watch = _Watch(found.objective, found.bound, limits.gap, progress)
-    left = max(0.0, limits.seconds - (time.monotonic() - started))
-    proved = prove(dataclasses.replace(limits, seconds=left, gap=0.0), watch)
-    wall = time.monotonic() - started
+    rest = Deadline(whole.left, wanted=lambda: not watch.enough)
+    proved = prove(dataclasses.replace(limits, gap=0.0), watch, rest)
+    wall = whole.elapsed
     together = _together(found, proved, watch)
     whose = f"{_whose(found, limits)}; bound by {proved.solver} after {format_seconds(wall)}"
     notes = (*found.notes, whose, *_remarks(found, proved, together.status))
@@ -106,8 +110,8 @@ def plan_and_bound(
 
 
 class _Watch:
-    """Shows the heuristic's plan beside the portfolio's bound, and ends the portfolio where that is
-    near enough."""
+    """Shows the heuristic's plan beside the portfolio's bound, and has enough where that is near
+    enough."""
 
     def __init__(
         self, objective: float, bound: float, gap: float, progress: Progress | None
@@ -121,9 +125,7 @@ class _Watch:
         bound = max(bound, self.known)
         if self.progress is not None:
             self.progress(self.objective, min(bound, self.objective))
-        if relative_gap(self.objective, bound) <= self.gap:
-            self.enough = True
-            raise KeyboardInterrupt  # what `Progress` ends a search with
+        self.enough |= relative_gap(self.objective, bound) <= self.gap
 
 
 def _together(found: Result, proved: Result, watch: _Watch) -> Result:

@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
+from ilp_planner.schedule import schedule_of
+
 if TYPE_CHECKING:
+    from ilp_planner.schedule import Schedule
     from ilp_planner.specs.training import Settings
 
 
@@ -148,6 +151,11 @@ class Plan(Generic[AnyStage]):
     def ranks(self) -> int:
         """Pipeline ranks: groups of devices, one after the other."""
         return len(self.stages) // self.virtual
+
+    @property
+    def schedule(self) -> Schedule:
+        """In which order the ranks run their stages."""
+        return schedule_of(self.micro_batches, ranks=self.ranks, virtual=self.virtual)
 
     @property
     def devices(self) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.result import Stop
-from ilp_planner.search.state import OutOfTimeError, SearchState
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
+    from ilp_planner.deadline import Deadline
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Result
+    from ilp_planner.search.state import SearchState
     from ilp_planner.solvers.base import Progress
 
 
@@ -23,6 +25,7 @@ def solve(
     solver: str = "auto",
     progress: Progress | None = None,
     top: int = 1,
+    deadline: Deadline | None = None,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan.
 
@@ -33,6 +36,7 @@ def solve(
         `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
         beside (`heuristic`).
     progress: called with (incumbent seconds, bound seconds) as they improve.
+    deadline: of a search that this one is a part of; None: by the limits.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
@@ -51,7 +55,7 @@ def solve(
         from ilp_planner.heuristic import solve_by_heuristic
 
         return solve_by_heuristic(problem, limits, solver, progress, top, solve)
-    search: SearchState = problem.space.begin(problem, limits, solver, progress)
+    search: SearchState = problem.space.begin(problem, limits, solver, progress, deadline)
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():

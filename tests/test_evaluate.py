@@ -12,7 +12,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.costs.base import iteration_time
 from ilp_planner.costs.operators import Option
 from ilp_planner.evaluate import (
     Violation,
@@ -108,7 +107,6 @@ def test_time_and_memory_are_those_worked_out_by_hand() -> None:
     assert [s.memory / MIB for s in verdict.stages] == pytest.approx([7, 4, 2])
     assert verdict.micro_batch_count == 4
     assert verdict.iteration_time == pytest.approx(3 * 8.6e-3 + sum(times))
-    assert iteration_time([1.0, 3.0, 2.0], 5) == 4 * 3.0 + 6.0
 
 
 def test_the_terms_add_up() -> None:

@@ -11,7 +11,17 @@ import ilp_planner
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("errors", "units", "files", "file_kinds", "kernels", "library", "numerics"),
+    (
+        "errors",
+        "units",
+        "files",
+        "file_kinds",
+        "kernels",
+        "library",
+        "numerics",
+        "schedule",
+        "deadline",
+    ),
     ("launch_scripts", "specs"),
     ("anatomy",),
     ("profiles",),

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.part import Part
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.result import Result, Status, Stop
@@ -118,8 +119,8 @@ def test_at_the_time_limit_nothing_is_lost(problem: Problem, looks: int) -> None
     """The clock is looked at so often before the time is up."""
     left = [1000.0] * looks
     with pytest.MonkeyPatch.context() as patch:
-        clock = property(lambda search: left.pop() if left else 0.0)
-        patch.setattr(MODULE.Search, "seconds_left", clock)
+        clock = property(lambda deadline: left.pop() if left else 0.0)
+        patch.setattr(Deadline, "left", clock)
         result = run(problem)
     check_consistent(problem, result, least_time(problem))
     assert result.stopped_by in (Stop.TIME, Stop.PROOF)

@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.costs.base import iteration_time
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.model import ModelSpec
@@ -338,7 +338,7 @@ def least_time(problem: Problem, limit: float | None = None) -> float:
                     time, memory = catalogue.priced(*stage)
                     known[stage] = float(time[memory <= room].min(initial=math.inf))
                 times.append(known[stage])
-            best = min(best, iteration_time(times, catalogue.micro_batches))
+            best = min(best, OneForwardOneBackward(catalogue.micro_batches).iteration_time(times))
     return best
 
 
@@ -367,7 +367,9 @@ def fastest_memory(problem: Problem) -> float:
                 time, memory = catalogue.priced(*stage)
                 times.append(float(time.min()))
                 need = max(need, float(memory[time == times[-1]].min()))
-            best = min(best, (iteration_time(times, catalogue.micro_batches), need))
+            best = min(
+                best, (OneForwardOneBackward(catalogue.micro_batches).iteration_time(times), need)
+            )
     return best[1]
 
 

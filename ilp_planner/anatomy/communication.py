@@ -248,9 +248,8 @@ def _pipeline(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     """Yield activations sent on and gradients sent back, for every virtual stage."""
     if job.pp == 1:
         return
-    last = len(job.stages) - 1
-    mine = job.stages_of(pp_rank)
-    inward, outward = sum(k > 0 for k in mine), sum(k < last for k in mine)
+    inward = job.schedule.receives(pp_rank)
+    outward = job.schedule.sends(job.pp - 1 - pp_rank)
     before, after = (pp_rank - 1) % job.pp, pp_rank
     for what, times, boundary, received in (
         ("activations to the next stage", outward, after, False),

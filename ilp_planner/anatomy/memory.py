@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
-from ilp_planner.anatomy.schedule import held, in_flight
 from ilp_planner.anatomy.states import copies_parameters, gathers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ilp_planner.schedule import Schedule
     from ilp_planner.specs.training import TrainingJob
 
 __all__ = [
@@ -320,6 +320,8 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         + s.embedding * parts.parts["embedding"].kept
         for a, b, s in zip(dense, experts, stages, strict=True)
     ]
+    behind = job.pp - 1 - pp_rank
+    in_flight = job.schedule.in_flight(behind)
     stage = stage_memory(
         parts,
         layers=sum(dense),
@@ -327,8 +329,8 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         embedding=any(s.embedding for s in stages),
         output=any(s.loss for s in stages),
         prediction_layers=sum(s.prediction_layers for s in stages),
-        in_flight=in_flight(job, pp_rank),
-        kept=None if job.virtual == 1 else _interleaved(job, pp_rank, kept),
+        in_flight=in_flight,
+        kept=None if job.virtual == 1 else _interleaved(job.schedule, behind, kept),
         chunks=tuple(zip(dense, experts, strict=True)),
     )
     terms = {name: float(size) for name, size in stage.terms.items()}
@@ -340,16 +342,16 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         pp_rank=pp_rank,
         parameters=int(stage.parameters),
         expert_parameters=routed,
-        in_flight=in_flight(job, pp_rank),
+        in_flight=in_flight,
         moment=MOMENTS[int(stage.moment)],
         terms=terms,
         outside=outside(job, sum(terms.values())),
     )
 
 
-def _interleaved(job: TrainingJob, pp_rank: int, kept: list[Count]) -> float:
+def _interleaved(schedule: Schedule, behind: int, kept: list[Count]) -> float:
     """Return the most bytes that virtual stages hold together, of all the mixes that come up."""
     return max(
         float(sum(count * size for count, size in zip(counts, kept, strict=True)))
-        for counts in held(job, pp_rank)
+        for counts in schedule.held(behind)
     )

@@ -64,15 +64,10 @@ def tables(job: TrainingJob) -> float:
 
 
 def between_stages(job: TrainingJob) -> float:
-    """Return what a rank holds for its neighbours, besides kept inputs.
-
-    1F1B: the gradient that it sent last, until the next one takes its name
-    (`forward_backward_pipelining_without_interleaving`). Interleaved, with the input and the
-    gradient that arrive in advance as well.
-    """
+    """Return what a rank holds for its neighbours, besides kept inputs."""
     if job.pp == 1:
         return 0.0
-    return flow(job).narrow * (1 if job.virtual == 1 else 3)
+    return flow(job).narrow * job.schedule.buffers
 
 
 def spare_gradients(job: TrainingJob, module: Module) -> dict[tuple[int, ...], float]:

@@ -2,7 +2,7 @@
 
 In a box, every slower stage and every higher peak is left out, and the lower ends count in full:
 
-    (B - 1) * low + sum of the peaks' low ends + (least sum of stages within the capacities)
+    weight * low + sum of the peaks' low ends + (least sum of stages within the capacities)
 
 The last term is bounded by prices on devices (`resource_prices`) on the states of `group_chain`, or
 found by labels (`group_labels`). Boxes are split where this is lowest, until the ends are close
@@ -97,7 +97,7 @@ class BoxSearch:
         self.chain = chain
         self.cutoff = min(cutoff, INFINITE)
         self.levels = max(levels, 2)
-        self.weight = float(chain.micro_batches - 1)
+        self.weight = chain.weight
         self.capacity = np.array(chain.capacity, np.float64)
         self.heap: list[tuple[float, int, Box]] = []
         self.number = count()

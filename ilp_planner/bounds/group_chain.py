@@ -47,14 +47,15 @@ class GroupChain:
     choice: int64 [arcs], their numbers in the part. start, stop: layers [start, stop). time, total:
     float64 [arcs], seconds of a micro-batch, and of a micro-batch and all extras, both with the
     least that sending costs; peaks: float64 [arcs, K], seconds; use: int64 [arcs, D], devices.
-    behind: int64 [arcs], most stages after. row: int64 [arcs], row of send_time and send_total:
-    float64 [rows, columns], seconds that sending adds; order: int64, their columns, the fastest
-    first. group, state: int64 [arcs], class of the group, and its state by itself. seats: int64
-    [arcs, types], devices of a type that it has in one node where others may be, 0 without.
+    weight: how often the slowest counts beyond the first time. behind: int64 [arcs], most stages
+    after. row: int64 [arcs], row of send_time and send_total: float64 [rows, columns], seconds that
+    sending adds; order: int64, their columns, the fastest first. group, state: int64 [arcs], class
+    of the group, and its state by itself. seats: int64 [arcs, types], devices of a type that it has
+    in one node where others may be, 0 without.
     """
 
     layers: int
-    micro_batches: int
+    weight: float
     capacity: tuple[int, ...]
     choice: NDArray[np.int64]
     start: NDArray[np.int64]

@@ -101,7 +101,7 @@ def search_chain(
     before = Before(known.table, known.price, known.priced, float(known.slowest))
     aim = Aim(
         capacity=np.array(chain.capacity, np.int64),
-        weight=float(chain.micro_batches - 1),
+        weight=chain.weight,
         low=float(low),
         peak_low=peak_low,
         cutoff=float(min(cutoff, INFINITE)),

@@ -69,12 +69,7 @@ def look_ahead(
     seconds, lightest = np.empty((prices.size, *shape)), np.empty(shape)
     for x, each in enumerate(prices.tolist()):
         completion(each, operators, leave, memory, pair_most, seconds[x])
-    untimed = operators._replace(
-        compute=np.where(operators.compute >= INFINITE, INFINITE, 0.0),
-        recompute=np.zeros_like(operators.recompute),
-        reshard=np.where(operators.reshard >= INFINITE, INFINITE, 0.0),
-    )
-    completion(1.0, untimed, np.zeros_like(leave), memory, pair_most, lightest)
+    completion(1.0, operators.untimed(), np.zeros_like(leave), memory, pair_most, lightest)
     return Ahead(prices, seconds, lightest, reserved)
 
 

@@ -51,8 +51,8 @@ def _fullest_stage(problem: Problem[Any], part: Part) -> tuple[float, str]:
         return INFINITE, ""
     if low <= problem.memory_limit * (1 + ROUNDING):
         return low, ""
-    weight = 10**9  # the sum is a tie-breaker
-    graph = scape.open_graph(weight, high * weight * 1.001, low).graph
+    weight = 1e9 - 1  # the sum is a tie-breaker
+    graph = scape.open_graph(weight, high * (weight + 1) * 1.001, low).graph
     path, _ = best_path(graph)
     if not path:
         return low, "some stage"

@@ -14,6 +14,7 @@ from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +47,9 @@ class Part:
     ) -> None:
         self.problem = problem
         self.micro_batch = micro_batch
-        self.micro_batches = problem.global_batch // micro_batch
+        self.schedule = OneForwardOneBackward(problem.global_batch // micro_batch)
+        self.micro_batches = self.schedule.micro_batches
+        self.weight = self.schedule.weight
         self.workers = workers
         self.bound = 0.0
         self.source = ""
@@ -101,7 +104,7 @@ class Part:
         slowest = work / self.problem.cluster.device_count
         self._work = max(sum_of_least, slowest)
         self._low = slowest
-        self.raise_bound((self.micro_batches - 1) * slowest + self._work, "work")
+        self.raise_bound(self.weight * slowest + self._work, "work")
 
     def bound_by_stages(self, cutoff: float, *, coarse: bool = False) -> None:
         """Bound the part by its stages' bounds; looks only at plans below `cutoff` seconds."""
@@ -116,7 +119,7 @@ class Part:
             self.raise_bound(cutoff, "stage bounds")
             return
         self._low = max(self._low, low)
-        bound = (self.micro_batches - 1) * self._low + max(self._work, self._low)
+        bound = self.weight * self._low + max(self._work, self._low)
         self.raise_bound(min(cutoff, bound), "stage bounds")
 
     def confirm_by_stages(self, bound: float) -> None:
@@ -124,12 +127,12 @@ class Part:
         bound = min(bound, self.ceiling)
         self.bound_by_stages(bound)
         slowest = bound / self.micro_batches
-        if slowest < self._work and self.micro_batches > 1:
-            slowest = (bound - self._work) / (self.micro_batches - 1)
+        if slowest < self._work and self.weight > 0:
+            slowest = (bound - self._work) / self.weight
         slowest *= 1 - CONFIRM_ROUNDING
         if self.bound < bound and not self.landscape().exists(slowest):
             total = max(self._work, slowest)
-            self.raise_bound((self.micro_batches - 1) * slowest + total, "stage bounds")
+            self.raise_bound(self.weight * slowest + total, "stage bounds")
 
     # ---- the open graph -------------------------------------------------------------------------
 
@@ -137,8 +140,8 @@ class Part:
         """Return the graph of stages that may be part of a plan below `cutoff` seconds."""
         scape = self.landscape()
         cutoff = min(cutoff, self.ceiling)
-        self._slowest = scape.slowest_below(self.micro_batches, cutoff)
-        self.open = scape.open_graph(self.micro_batches, cutoff, self._low)
+        self._slowest = scape.slowest_below(self.weight, cutoff)
+        self.open = scape.open_graph(self.weight, cutoff, self._low)
         self._keys = [
             self.stages.key(self.open.places[p], e)
             for p, e in zip(self.open.place.tolist(), self.open.entry.tolist(), strict=True)
@@ -196,7 +199,7 @@ class Part:
         times = [way.optimum.time if way is not None else INFINITE for way in ways]
         if not times or max(times) >= INFINITE:
             return math.inf
-        return (self.micro_batches - 1) * max(times) + sum(times)
+        return self.schedule.iteration_time(times)
 
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
         """Return the cheapest path below `cutoff` seconds of stages with a known way, or ()."""

@@ -39,7 +39,7 @@ def search_paths(
     topological = topological_order(graph)
     path, value, bound = _labels(
         graph.tail[order], graph.head[order], graph.time[order], first, topological, sources,
-        graph.sink, float(graph.micro_batches - 1), min(cutoff, INFINITE), most_labels,
+        graph.sink, graph.weight, min(cutoff, INFINITE), most_labels,
     )  # fmt: skip
     if value >= INFINITE:
         return (), np.inf, cutoff if bound >= INFINITE else min(float(bound), cutoff)

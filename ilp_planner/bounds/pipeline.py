@@ -192,21 +192,21 @@ class Landscape:
                 low = middle
         return low, high
 
-    def slowest_below(self, micro_batches: int, cutoff: float) -> float:
+    def slowest_below(self, weight: float, cutoff: float) -> float:
         """Return what no stage of a pipeline faster than `cutoff` exceeds, in seconds."""
-        slowest = cutoff / micro_batches
-        if micro_batches == 1:
+        slowest = cutoff / (weight + 1)
+        if weight == 0:
             return slowest
-        return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / (micro_batches - 1)))
+        return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
 
-    def open_graph(self, micro_batches: int, cutoff: float, low: float) -> OpenGraph:
+    def open_graph(self, weight: float, cutoff: float, low: float) -> OpenGraph:
         """Return the graph of all stages that may be part of a pipeline faster than `cutoff`
         seconds.
 
-        low: no pipeline's slowest stage takes less (seconds).
+        weight: how often the slowest stage counts beyond the first time. low: no pipeline's slowest
+        stage takes less (seconds).
         """
-        b = micro_batches - 1
-        slowest = self.slowest_below(micro_batches, cutoff)
+        slowest = self.slowest_below(weight, cutoff)
         back = self.suffixes(slowest)
         reaches = self._reaches(slowest)
         ahead = self._prefixes(back, slowest, reaches)
@@ -220,7 +220,7 @@ class Landscape:
             size = self.extents[step.place.devices]
             start, stop, entry = open_arcs(
                 ahead[before], back[after], self.times(step.place), self.rows, size.base,
-                reaches[step.place], float(b), slowest, low, cutoff,
+                reaches[step.place], weight, slowest, low, cutoff,
             ).T  # fmt: skip
             if start.size:
                 spot = len(places)
@@ -229,7 +229,7 @@ class Landscape:
                     start, stop, entry, np.full(start.size, spot),
                     self._node(before, start), self._node(after, stop),
                 ))  # fmt: skip
-        return OpenGraph.build(self, micro_batches, columns, places)
+        return OpenGraph.build(self, weight, columns, places)
 
     def _node(self, state: tuple[int, int], position: NDArray[np.int64]) -> NDArray[np.int64]:
         k, u = state
@@ -275,7 +275,7 @@ class OpenGraph:
     @staticmethod
     def build(
         scape: Landscape,
-        micro_batches: int,
+        weight: float,
         columns: list[tuple[NDArray[np.int64], ...]],
         places: list[Place],
     ) -> OpenGraph:
@@ -302,7 +302,7 @@ class OpenGraph:
         return OpenGraph(
             graph=StageGraph(
                 nodes=keys.size, sources=tuple(map(int, sources)), sink=int(number[-1]),
-                operators=scape.operators, micro_batches=micro_batches,
+                operators=scape.operators, weight=weight,
                 tail=tails.astype(np.int64), head=heads.astype(np.int64), start=start, stop=stop,
                 time=times,
             ),

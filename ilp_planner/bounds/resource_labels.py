@@ -126,20 +126,9 @@ def search(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
         if v == sink or reached.slowest[v] >= INFINITE:
             continue
         found, made = _candidates(
-            v,
-            arcs,
-            context,
-            pricing,
-            costs,
-            reached,
-            budget,
-            labels,
-            begin,
-            end,
-            best,
-            found,
+            v, arcs, context, pricing, costs, reached, budget, labels, begin, end, best, found,
             taken,
-        )
+        )  # fmt: skip
         spent += made * rows
         if made == 0:
             continue
@@ -282,20 +271,8 @@ def _dominated(y, found, arcs, context, costs, labels, since, count, taken, room
     a, behind = found.arc[y], found.follow[y]
     top, total, kind = found.top[y], found.total[y], context.kind[a]
     depth = labels.depth[behind] + 1
-    tops, totals, depths, rooms, marks = (
-        labels.top,
-        labels.total,
-        labels.depth,
-        labels.room,
-        labels.mark,
-    )
-    arc, kinds, equal, used, peaks = (
-        labels.arc,
-        context.kind,
-        costs.equal,
-        labels.used,
-        labels.peaks,
-    )
+    tops, totals, peaks, used, arc, _, depths, rooms, marks = labels
+    kinds, equal = context.kind, costs.equal
     for z in range(since, count):
         if (
             tops[z] <= top

@@ -100,7 +100,7 @@ def search_resource_paths(
         send_time=np.ascontiguousarray(c.send_time), send_extra=np.ascontiguousarray(c.send_extra)
     )
     costs = Costs(
-        weight=float(graph.micro_batches - 1),
+        weight=graph.weight,
         cutoff=float(min(cutoff, INFINITE)),
         low=float(pricing.low.min()),
         capacity=np.array(graph.capacity, np.int64),

@@ -6,7 +6,7 @@ is a lower bound on F(tau) (Lagrangian relaxation); the best prices are found by
 within a trust region. A path whose slowest stage takes more than a and at most b seconds then costs
 at least
 
-    (B - 1) * (least arc time above a) + F(b) + (least possible peaks),
+    weight * (least arc time above a) + F(b) + (least possible peaks),
 
 and splitting the range of the slowest stage where this is lowest gives the bound.
 """
@@ -14,6 +14,7 @@ and splitting the range of the slowest stage where this is lowest gives the boun
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ class PricedGraph:
         self.topological = topological_order(graph)
         self.sources = np.zeros(graph.nodes, np.bool_)
         self.sources[list(graph.sources)] = True
-        self.weight = float(graph.micro_batches - 1)
+        self.weight = graph.weight
         self.times = np.unique(graph.time)
         self.path: tuple[int, ...] = ()  # the cheapest path met on the way that fits
         self.value = np.inf
@@ -184,15 +185,13 @@ class PricedGraph:
 
     def _least_bottleneck(self) -> float:
         """Return seconds; the slowest arc of every path takes at least that, devices left aside."""
-        low, high = 0, self.times.size - 1
         zero = np.zeros(self.capacity.size)
-        while low < high:
-            middle = (low + high) // 2
-            if self.shortest(zero, float(self.times[middle]))[0] < INFINITE:
-                high = middle
-            else:
-                low = middle + 1
-        return float(self.times[low])
+
+        def passes(time: float) -> bool:
+            return self.shortest(zero, time)[0] < INFINITE
+
+        times: list[float] = self.times.tolist()
+        return times[bisect_left(times, True, hi=len(times) - 1, key=passes)]
 
     def open_arcs(self, intervals: list[Interval], cutoff: float) -> NDArray[np.int64]:
         """Return the arcs of the graph that a path cheaper than `cutoff` seconds may use."""

@@ -135,14 +135,9 @@ class StageBounds:
     def memory(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         """Return bytes that stages need at least, however slow ([2, entries])."""
         chain = self.chains[devices]
-        operators = chain.operators
         idle = replace(
             chain,
-            operators=operators._replace(
-                compute=np.where(operators.compute >= INFINITE, INFINITE, 0.0),
-                recompute=np.zeros_like(operators.recompute),
-                reshard=np.where(operators.reshard >= INFINITE, INFINITE, 0.0),
-            ),
+            operators=chain.operators.untimed(),
             enter=np.zeros_like(chain.enter),
             least_leave=np.where(chain.least_leave >= INFINITE, INFINITE, 0.0),
         )

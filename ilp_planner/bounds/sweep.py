@@ -62,6 +62,14 @@ class Operators(NamedTuple):
         own = [name for name in Operators._fields if name not in {"reshard", "free"}]
         return self._replace(**{name: getattr(self, name)[part] for name in own})
 
+    def untimed(self) -> Operators:
+        """Return the operators where what can be takes no time."""
+        return self._replace(
+            compute=np.where(self.compute >= INFINITE, INFINITE, 0.0),
+            recompute=np.zeros_like(self.recompute),
+            reshard=np.where(self.reshard >= INFINITE, INFINITE, 0.0),
+        )
+
 
 class Memory(NamedTuple):
     """What of the memory rule is the same for all stages of a place.
@@ -145,24 +153,32 @@ def spread(tables: StageTables) -> Chain:
 def _futures(tables: StageTables) -> NDArray[np.float64]:
     """Return [U, O, x]: all that later operators see of an option."""
     kinds, options = tables.allowed.shape
-    onward: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
-    for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
-        onward[tables.kind[i - 1]].append(tables.reshard[tables.pair[i]])
-    width = options * max((len(matrices) for matrices in onward), default=0)
-    moves = np.zeros((kinds, options, width))
-    for u, matrices in enumerate(onward):
-        if matrices:
-            moves[u, :, : options * len(matrices)] = np.concatenate(matrices, axis=1)
     return np.concatenate(
         [
             np.stack(
                 [tables.activations, tables.forward_reserved, tables.backward_reserved], axis=2
             ),
             np.moveaxis(tables.leave, 0, 2).reshape(kinds, options, -1),
-            moves,
+            _moves(tables, onward=True),
         ],
         axis=2,
     )
+
+
+def _moves(tables: StageTables, *, onward: bool) -> NDArray[np.float64]:
+    """Return [U, O, x]: the changes of layout to the operators after a kind, or from those
+    before."""
+    kinds, options = tables.allowed.shape
+    changes: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
+    for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
+        matrix = tables.reshard[tables.pair[i]]
+        changes[tables.kind[i - onward]].append(matrix if onward else matrix.T)
+    width = options * max((len(matrices) for matrices in changes), default=0)
+    moves = np.zeros((kinds, options, width))
+    for u, matrices in enumerate(changes):
+        if matrices:
+            moves[u, :, : options * len(matrices)] = np.concatenate(matrices, axis=1)
+    return moves
 
 
 def _alike(tables: StageTables) -> NDArray[np.int64]:
@@ -178,19 +194,11 @@ def _dominated(tables: StageTables) -> NDArray[np.bool_]:
     Returns bool [U, O].
     """
     kinds, options = tables.allowed.shape
-    inward: list[list[NDArray[np.float64]]] = [[] for _ in range(kinds)]
-    for i in {int(p): i for i, p in enumerate(tables.pair) if i > 0}.values():
-        inward[tables.kind[i]].append(tables.reshard[tables.pair[i]].T)
-    width = options * max((len(matrices) for matrices in inward), default=0)
-    moves = np.zeros((kinds, options, width))
-    for u, matrices in enumerate(inward):
-        if matrices:
-            moves[u, :, : options * len(matrices)] = np.concatenate(matrices, axis=1)
     costs = np.concatenate(
         [
             np.stack([tables.compute, tables.recompute, tables.weights, tables.input], axis=2),
             np.moveaxis(tables.enter, 0, 2),
-            moves,
+            _moves(tables, onward=False),
             _futures(tables),
         ],
         axis=2,
@@ -234,12 +242,7 @@ def extent(chain: Chain, rows: Rows, longest_time: float) -> Extent:
 @kernel
 def _lengths(rows, operators, longest, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     common, above, children, child_start = rows
-    compute, reshard, pair, free = (
-        operators.compute,
-        operators.reshard,
-        operators.pair,
-        operators.free,
-    )
+    compute, _, _, _, _, _, pair, reshard, free, _, _, _ = operators
     n, options = compute.shape
     kept = np.empty((n, options))
     now = np.empty(options)

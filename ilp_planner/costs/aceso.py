@@ -1,13 +1,10 @@
 """Aceso's cost model (EuroSys 2024), to the digit, its defects included.
 
 Iteration time leaves out gradient reduction and the optimiser step. Documented oddities that are
-kept because a
-plan must get the same number from both: the bandwidth of a message is read one power of two too
-low, and from
-the end of the table below half a MiB; a collective whose size was not profiled takes 100 s;
-dropout keeps 1.5
-times its activations and softmax none; every stage counts k + 1 micro-batches in flight, however
-few there are.
+kept because a plan must get the same number from both: the bandwidth of a message is read one power
+of two too low, and from the end of the table below half a MiB; a collective whose size was not
+profiled takes 100 s; dropout keeps 1.5 times its activations and softmax none; with k stages after
+it, a stage counts k + 1 micro-batches in flight, however few there are.
 """
 
 from __future__ import annotations
@@ -15,23 +12,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ilp_planner.costs.chain import ChainCosts
-from ilp_planner.profiles.table import MIB, OperatorRow
+from ilp_planner.costs.chain import ChainCosts, missing_row
+from ilp_planner.profiles.table import MIB
 
 if TYPE_CHECKING:
     from ilp_planner.costs.operators import Option
+    from ilp_planner.profiles.table import OperatorRow
 
 UNPROFILED_COLLECTIVE = 100.0  # seconds
-MISSING_ROW = OperatorRow(
-    forward=1.0,
-    backward=1.0,
-    input=1e6 * MIB,
-    output=1e6 * MIB,
-    weights=1e6 * MIB,
-    activations=1e6 * MIB,
-    forward_reserved=1e6 * MIB,
-    backward_reserved=1e6 * MIB,
-)
 
 
 class AcesoCosts(ChainCosts):
@@ -40,6 +28,7 @@ class AcesoCosts(ChainCosts):
     name = "aceso"
     exact_sizes = True
     weight_floor = True
+    missing = missing_row(1e6 * MIB)  # Aceso's sentinel for a file that is not there
 
     def activation(self, operator: str, row: OperatorRow) -> float:
         """Bytes kept: dropout also keeps its mask, in-place operators nothing."""
@@ -88,12 +77,8 @@ class AcesoCosts(ChainCosts):
         return 0.0
 
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
-        """Stages after this one, and itself."""
+        """Stages after this one, and itself: 1F1B with no end of micro-batches."""
         return behind + 1
-
-    def missing_row(self) -> OperatorRow:
-        """Aceso's sentinel for a file that is not there."""
-        return MISSING_ROW
 
     def reshards(self, have: str, want: str) -> bool:
         """T5 is never charged for a change of layout."""

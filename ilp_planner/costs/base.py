@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ilp_planner.plan import Plan
     from ilp_planner.profiles.shares import Share
@@ -52,8 +52,3 @@ class Costs(Protocol):
 
     def shares(self, plan: Plan[Any], cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""
-
-
-def iteration_time(stage_times: Sequence[float], micro_batches: int) -> float:
-    """Return (B - 1) * slowest + sum: the pipeline's fill and its steady state, in seconds."""
-    return (micro_batches - 1) * max(stage_times) + sum(stage_times)

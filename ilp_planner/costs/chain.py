@@ -1,8 +1,7 @@
 """What the cost models for chains of profiled operators share: one judge and one table builder.
 
 A subclass states the rules (`ChainRules` methods); `stage_cost` applies them operator by operator,
-`tables`
-once per kind of operator. The two are held against each other by the tests.
+`tables` once per kind of operator. The two are held against each other by the tests.
 """
 
 from __future__ import annotations
@@ -13,19 +12,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.base import PlanCost, StageCost, iteration_time
+from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.layouts import Change, change, layout
 from ilp_planner.costs.operators import Option, StageTables
 from ilp_planner.profiles.shares import Tally
-from ilp_planner.profiles.table import MIB, Origin, Provenance
+from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.plan import OperatorPlan, OperatorStage
     from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import OperatorRow, Profile
+    from ilp_planner.profiles.table import Profile
     from ilp_planner.specs.cluster import ClusterSpec
+
+
+def missing_row(size: float) -> OperatorRow:
+    """Return what a row that is not there is charged: a second each way, so many bytes of all."""
+    return OperatorRow(
+        forward=1.0, backward=1.0, input=size, output=size, weights=size, activations=size,
+        forward_reserved=size, backward_reserved=size,
+    )  # fmt: skip
 
 
 def _ends(stage: OperatorStage, cluster: ClusterSpec) -> dict[str, bool]:
@@ -40,11 +47,13 @@ def _ends(stage: OperatorStage, cluster: ClusterSpec) -> dict[str, bool]:
 class ChainCosts(ABC):
     """Costs of stages of one model, from one profile.
 
+    missing: what an unprofiled operator is charged when a plan that uses it is judged.
     exact_sizes: rows are used as they were measured, none is predicted.
     """
 
     name: str
     weight_floor: bool
+    missing: OperatorRow
     exact_sizes: bool = False
 
     def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
@@ -88,10 +97,6 @@ class ChainCosts(ABC):
         """Tell whether the input of this operator is always kept."""
 
     @abstractmethod
-    def missing_row(self) -> OperatorRow:
-        """Return what an unprofiled operator is charged when a plan that uses it is judged."""
-
-    @abstractmethod
     def reshards(self, have: str, want: str) -> bool:
         """Tell whether a change of layout between these neighbours costs anything in this model."""
 
@@ -119,12 +124,8 @@ class ChainCosts(ABC):
     ) -> Iterator[tuple[Origin, float]]:
         """Yield the seconds of a profiled stage with where they come from; they add up to its
         time."""
-        names = self.chain[stage.start : stage.stop]
-        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
-        rows = [
-            self._row(name, option, micro_batch) or self.missing_row()
-            for name, option in zip(names, options, strict=True)
-        ]
+        names, options, known, last = self._rows(stage, micro_batch)
+        rows = [row or self.missing for row in known]
         for i, (row, strategy) in enumerate(zip(rows, stage.strategies, strict=True)):
             again = row.forward if strategy.recompute else 0.0
             yield Origin(row.provenance, row.error), row.forward + row.backward + again
@@ -133,8 +134,6 @@ class ChainCosts(ABC):
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
-        first_degree = options[-1]._replace(tp=options[0].tp)
-        last = self._row(names[-1], first_degree, micro_batch) or self.missing_row()
         for size, between in ((rows[0].input, enters_node), (last.output, leaves_node)):
             yield self.transfer_origin(size, between), self.transfer(size, between)
 
@@ -168,6 +167,18 @@ class ChainCosts(ABC):
 
     def _row(self, operator: str, option: Option, micro_batch: int) -> OperatorRow | None:
         return self.profile.row(operator, micro_batch // option.dp, option.tp, option.split)
+
+    def _rows(
+        self, stage: OperatorStage, micro_batch: int
+    ) -> tuple[tuple[str, ...], list[Option], list[OperatorRow | None], OperatorRow]:
+        """Return the operators of a stage, their options and rows, and the row that says what is
+        sent: the last operator's, at the tensor degree of the *first* one."""
+        names = self.chain[stage.start : stage.stop]
+        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
+        pairs = list(zip(names, options, strict=True))
+        known = {pair: self._row(*pair, micro_batch) for pair in dict.fromkeys(pairs)}
+        last = self._row(names[-1], options[-1]._replace(tp=options[0].tp), micro_batch)
+        return names, options, [known[pair] for pair in pairs], last or self.missing
 
     @cache  # noqa: B019 - one instance per problem, and few pairs
     def _change(self, have: str, a: Option, want: str, b: Option) -> Change | None:
@@ -204,11 +215,11 @@ class ChainCosts(ABC):
         )
         times = [cost.time for cost in stages]
         return PlanCost(
-            iteration_time=iteration_time(times, plan.micro_batches),
+            iteration_time=plan.schedule.iteration_time(times),
             stages=stages,
             terms={
-                "stages": sum(times),
-                "slowest stage, repeated": (plan.micro_batches - 1) * max(times),
+                "stages": plan.schedule.fill(times),
+                "slowest stage, repeated": plan.schedule.steady(times),
             },
         )
 
@@ -216,16 +227,15 @@ class ChainCosts(ABC):
         """Return the shares of the iteration time of a profiled plan by where its figures come
         from. The slowest stage counts with every micro-batch and each other one once."""
         times, tally = [cost.time for cost in self.plan_cost(plan, cluster).stages], Tally()
-        slowest = times.index(max(times))
-        for s, stage in enumerate(plan.stages):
-            weight = plan.micro_batches if s == slowest else 1
+        counts = plan.schedule.counts(times)
+        for stage, count in zip(plan.stages, counts, strict=True):
             for origin, seconds in self.time_origins(
                 stage,
                 micro_batch=plan.micro_batch_size,
                 micro_batches=plan.micro_batches,
                 **_ends(stage, cluster),
             ):
-                tally.add(origin, weight * seconds)
+                tally.add(origin, count * seconds)
         return tally.shares()
 
     def stage_cost(
@@ -239,26 +249,9 @@ class ChainCosts(ABC):
         leaves_node: bool,
     ) -> StageCost:
         """Judge one stage operator by operator, in plain floating point."""
-        names = self.chain[stage.start : stage.stop]
-        options = [Option(s.tp, s.dp, s.split) for s in stage.strategies]
+        names, options, known, last = self._rows(stage, micro_batch)
+        rows = [row or self.missing for row in known]
         flags = [s.recompute for s in stage.strategies]
-        unprofiled = []
-        rows = []
-        known = {
-            key: self._row(*key, micro_batch)
-            for key in dict.fromkeys(zip(names, options, strict=True))
-        }
-        for i, key in enumerate(zip(names, options, strict=True)):
-            row = known[key]
-            if row is None:
-                unprofiled.append(i)
-                row = self.missing_row()
-            rows.append(row)
-        # the size sent is that of the last operator's row at the tensor degree of the *first* one
-        last = (
-            self._row(names[-1], options[-1]._replace(tp=options[0].tp), micro_batch)
-            or self.missing_row()
-        )
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
@@ -289,7 +282,9 @@ class ChainCosts(ABC):
             memory=(sum(memory.values()),),
             time_terms=time,
             memory_terms=memory,
-            unprofiled=self._unprofiled(stage, unprofiled, micro_batch),
+            unprofiled=self._unprofiled(
+                stage, [i for i, row in enumerate(known) if row is None], micro_batch
+            ),
         )
 
     def _unprofiled(
@@ -341,9 +336,7 @@ class ChainCosts(ABC):
                     for s in self.profile.splits
                     for row in [self.profile.row(name, m, t, s)]
                 ),
-                name
-                if self.family != "resnet"
-                else "",  # the layouts of resnet do not depend on it
+                name if self.family != "resnet" else "",  # on which its layouts do not depend
             )
             by_name[name] = representative.setdefault(signature, len(names))
             if by_name[name] == len(names):
@@ -380,7 +373,7 @@ class ChainCosts(ABC):
                 for u, name in enumerate(names):
                     for o, option in enumerate(options):
                         row = self._row(name, option._replace(tp=tp), micro_batch)
-                        size = (row or self.missing_row()).output
+                        size = (row or self.missing).output
                         leave[cross, u, o, t] = self.transfer(size, bool(cross))
         pairs: dict[tuple[int, int], int] = {}
         pair = np.zeros(kind.size, dtype=np.int64)

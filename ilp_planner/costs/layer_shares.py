@@ -26,15 +26,13 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
     if not math.isfinite(cost.iteration_time):
         return Tally()
     tally = Tally()
-    times = [stage.time for stage in cost.stages]
-    slowest = times.index(max(times))
-    for number, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
-        weight = plan.micro_batches if number == slowest else 1
+    counts = plan.schedule.counts([stage.time for stage in cost.stages])
+    for stage, found, count in zip(plan.stages, cost.stages, counts, strict=True):
         key = costs.slowest(stage, cluster)
         if key is not None:
             for origin, seconds in time_origins(costs.profile, key, costs.row(key)):
-                tally.add(origin, weight * float(seconds[stage.start : stage.stop].sum()))
-        tally.add(LINKS, weight * found.time_terms["point-to-point"])
+                tally.add(origin, count * float(seconds[stage.start : stage.stop].sum()))
+        tally.add(LINKS, count * found.time_terms["point-to-point"])
     peaks = [costs.peak_parts(stage, cluster) for stage in plan.stages]
     last = max(range(len(peaks)), key=lambda number: sum(peaks[number]))
     tally.add(LINKS, peaks[last][0])

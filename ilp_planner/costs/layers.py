@@ -7,7 +7,7 @@ A stage of layers [i, j) with replicas r of tp devices, x_r samples of every mic
     peak   = ring all-reduce of the gradients (costs/group_network.py)
              + optimiser step of the slowest device: nothing hides either
     memory = state + in_flight * x_r * activation + max over layers of workspace
-    in_flight = min(stages after this one + 1, B)                    (1F1B)
+    in_flight: micro-batches that the schedule holds                 (schedule.py)
 
 1F1B without overlap waits for a transfer at the sender, so it adds to what repeats with every
 micro-batch. The sending stage's cards carry both directions.
@@ -79,8 +79,7 @@ class LayerCosts:
     profile: rows by the cluster's names of device types.
     limits: device type -> bytes per device.
     rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
-    for
-        the optimiser step where the profile does not have it.
+    for the optimiser step where the profile does not have it.
     """
 
     name = "native"
@@ -233,14 +232,13 @@ class LayerCosts:
         stages, peaks = [], []
         for number, stage in enumerate(plan.stages):
             after = plan.stages[number + 1 :]
-            stages.append(self._stage(stage, after, plan.micro_batches, cluster))
+            in_flight = plan.schedule.in_flight(len(after))
+            stages.append(self._stage(stage, after, in_flight, cluster))
             peaks.append(sum(self.peak_parts(stage, cluster)))
         times = [stage.time for stage in stages]
         terms = {
-            "slowest stage": (plan.micro_batches - 1) * max(times)
-            if plan.micro_batches > 1
-            else 0.0,
-            "pipeline fill": sum(times),
+            "slowest stage": plan.schedule.steady(times),
+            "pipeline fill": plan.schedule.fill(times),
             PEAK: max(peaks),
         }
         return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
@@ -276,11 +274,10 @@ class LayerCosts:
         self,
         stage: GroupStage,
         after: tuple[GroupStage, ...],
-        micro_batches: int,
+        in_flight: int,
         cluster: ClusterSpec,
     ) -> StageCost:
         layers = slice(stage.start, stage.stop)
-        in_flight = min(len(after) + 1, micro_batches)
         compute, memory, missing = 0.0, [], []
         fullest: dict[str, float] = {}
         for replica in stage.replicas:

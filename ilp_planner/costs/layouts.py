@@ -1,10 +1,9 @@
 """How tensors lie on the devices of a stage, and what it takes to change that between two
 operators.
 
-Source: Aceso's flexible parallelism (EuroSys 2024 artifact); the operators are Megatron's. A
-layout is
-(replicas, (d0, d1, d2)): how often the tensor is repeated, and into how many parts each dimension
-is cut.
+Source: Aceso's flexible parallelism (EuroSys 2024 artifact); the operators are Megatron's. A layout
+is (replicas, (d0, d1, d2)): how often the tensor is repeated, and into how many parts each
+dimension is cut.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The planner's own cost model: what Aceso's leaves out or gets wrong, on the same rows.
 
 Added: gradient reduction over the data-parallel replicas and the optimiser step, once per
-iteration. A device that
-is busy B * t + s seconds per iteration is counted as t + s / B per micro-batch, so that the
-slowest stage is the
-device with most work. Mended: bandwidths are interpolated at the message's own size, collectives
-between their
-profiled sizes, and never more micro-batches are in flight than there are.
+iteration. A device that is busy B * t + s seconds per iteration is counted as t + s / B per
+micro-batch, so that the slowest stage is the device with most work. Mended: bandwidths are
+interpolated at the message's own size, collectives between their profiled sizes, and never more
+micro-batches are in flight than there are.
 """
 
 from __future__ import annotations
@@ -15,27 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.costs.chain import ChainCosts
-from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
+from ilp_planner.costs.chain import ChainCosts, missing_row
+from ilp_planner.profiles.table import MIB, Origin, Provenance
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from ilp_planner.costs.operators import Option
+    from ilp_planner.profiles.table import OperatorRow
 
 # Adam reads and writes 16 bytes of state per 2-byte weight, twice the bytes the states take: a
-# device streams
-# them from memory at no less than this rate, the order of every data-centre GPU since 2017.
+# device streams them from memory at no less than this rate, the order of every data-centre GPU
+# since 2017.
 OPTIMIZER_BANDWIDTH = 700e9  # bytes/s
 LONGEST_COLLECTIVE = 100.0  # seconds; Aceso's files have such a time for one that failed
-UNAVAILABLE = OperatorRow(
-    forward=1.0,
-    backward=1.0,
-    input=2.0**60,
-    output=2.0**60,
-    weights=2.0**60,
-    activations=2.0**60,
-    forward_reserved=2.0**60,
-    backward_reserved=2.0**60,
-)
 
 
 class NativeCosts(ChainCosts):
@@ -43,6 +33,7 @@ class NativeCosts(ChainCosts):
 
     name = "native"
     weight_floor = False
+    missing = missing_row(2.0**60)  # fits nowhere
 
     def activation(self, operator: str, row: OperatorRow) -> float:
         """Bytes kept, as profiled."""
@@ -116,12 +107,8 @@ class NativeCosts(ChainCosts):
         return optimizer + self._ring("all_reduce", option.dp, row.weights)
 
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
-        """1F1B: stages after this one, and itself, at most all micro-batches."""
-        return min(behind + 1, micro_batch_count)
-
-    def missing_row(self) -> OperatorRow:
-        """Return a row that fits nowhere."""
-        return UNAVAILABLE
+        """As many as 1F1B holds."""
+        return OneForwardOneBackward(micro_batch_count).in_flight(behind)
 
     def reshards(self, have: str, want: str) -> bool:
         """Every family pays for a change of layout."""

@@ -37,10 +37,8 @@ class StageTables:
     """What the optimiser reads for one micro-batch size and one device-group size.
 
     n operators of the chain fall into U kinds with identical rows; O options per operator; P kinds
-    of
-    neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that is
-    not
-    profiled for a kind has allowed False and zero elsewhere.
+    of neighbouring pairs; T distinct tensor degrees. Seconds and bytes throughout; an option that
+    is not profiled for a kind has allowed False and zero elsewhere.
     """
 
     devices: int
@@ -50,29 +48,19 @@ class StageTables:
     kind: NDArray[np.int64]  # [n]
     pair: NDArray[np.int64]  # [n] kind of the pair (i-1, i); 0 for i = 0
     allowed: NDArray[np.bool_]  # [U, O]
-    compute: NDArray[
-        np.float64
-    ]  # [U, O] forward + backward (+ work shared by all micro-batches / B)
+    compute: NDArray[np.float64]  # [U, O] forward + backward (+ work shared by micro-batches / B)
     recompute: NDArray[np.float64]  # [U, O]
     activations: NDArray[np.float64]  # [U, O]
     weights: NDArray[np.float64]  # [U, O]
-    input: NDArray[
-        np.float64
-    ]  # [U, O] bytes a stage beginning here keeps per micro-batch in flight
+    input: NDArray[np.float64]  # [U, O] kept per micro-batch in flight by a stage beginning here
     forward_reserved: NDArray[np.float64]  # [U, O]
     backward_reserved: NDArray[np.float64]  # [U, O]
     enter: NDArray[np.float64]  # [2, U, O] receiving inside a node / from another one
-    leave: NDArray[
-        np.float64
-    ]  # [2, U, O, T] sending, by the tensor degree of the stage's first operator
-    reshard: NDArray[
-        np.float64
-    ]  # [P, O, O] between neighbours with different layouts; inf if impossible
+    leave: NDArray[np.float64]  # [2, U, O, T] sending, by the degree of the stage's first operator
+    reshard: NDArray[np.float64]  # [P, O, O] between neighbours' layouts; inf if impossible
     saves: NDArray[np.bool_]  # [n] flagged i and i+1: the output of i is dropped
     closes: NDArray[np.bool_]  # [n] flagged i and i+1: the recompute run ends after i
-    shared: NDArray[
-        np.bool_
-    ]  # [n] i keeps nothing of its own; a run open here at a stage's end is dropped
+    shared: NDArray[np.bool_]  # [n] i keeps nothing; a run open here at a stage's end is dropped
     state_factor: float
     weight_floor: bool
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,13 +73,7 @@ def _least_ceiling(
 
     least = np.inf
     for seconds in further:
-        low, high = 0, seconds.size
-        while low < high:
-            middle = (low + high) // 2
-            if enough(float(seconds[middle])):
-                high = middle
-            else:
-                low = middle + 1
-        if low < seconds.size:
-            least = min(least, float(seconds[low]))
+        first = bisect_left(seconds, True, key=enough)
+        if first < seconds.size:
+            least = min(least, float(seconds[first]))
     return least

@@ -31,9 +31,9 @@ def climb(search: GroupSearch[Any], state: PartState[Any]) -> None:
     guess = state.bound * (1 + state.reach)
     if guess * (1 + LEAST_REACH) >= search.objective:
         guess = search.objective
-    left = search.seconds_left
+    left = search.deadline.left
     search_boxes(search, state, guess)
-    took = left - search.seconds_left
+    took = left - search.deadline.left
     if took < QUICK * left:
         state.reach = min(2 * state.reach, MOST_REACH)
     elif took > SLOW * left:

@@ -7,7 +7,6 @@ it once more, as an integer program, and must find the plan's own time.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +17,7 @@ from ilp_planner.solvers.base import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.base import GraphSolution
 
@@ -53,7 +53,9 @@ class Confirmation(NamedTuple):
     note: str = ""
 
 
-def confirm(last: LastProblem, objective: float, rounding: float, limits: Limits) -> Confirmation:
+def confirm(
+    last: LastProblem, objective: float, rounding: float, limits: Limits, deadline: Deadline
+) -> Confirmation:
     """Let CP-SAT solve the last problem of a proof.
 
     The graph is given to it without a hint and without the reduction, which would often solve it
@@ -63,7 +65,7 @@ def confirm(last: LastProblem, objective: float, rounding: float, limits: Limits
     Parameters
     ----------
     objective: seconds, of the plan that is proved optimal. rounding: relative.
-    limits: seconds at most, workers and seed.
+    limits: workers and seed. deadline: of the search; it takes two seconds at most.
 
     Raises
     ------
@@ -71,13 +73,12 @@ def confirm(last: LastProblem, objective: float, rounding: float, limits: Limits
     """
     if last.graph.arcs > MOST_ARCS:
         return _refused(f"{last.graph.arcs:,} stage candidates are open, {MOST_ARCS:,} at most")
-    deadline = time.monotonic() + min(limits.seconds, MOST_SECONDS)
+    deadline = deadline.within(MOST_SECONDS)
     while True:
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        if not deadline.goon():
             return _refused("no time was left")
         try:
-            solution = _solved(last.graph, seconds, limits)
+            solution = _solved(last.graph, limits, deadline)
         except (RuntimeError, ValueError, OSError, ImportError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             return _refused(f"it failed ({reason})")
@@ -94,11 +95,11 @@ def confirm(last: LastProblem, objective: float, rounding: float, limits: Limits
             raise _disagreement(objective, found)
 
 
-def _solved(graph: StageGraph, seconds: float, limits: Limits) -> GraphSolution:
+def _solved(graph: StageGraph, limits: Limits, deadline: Deadline) -> GraphSolution:
     from ilp_planner.solvers.cpsat import CpSat
 
-    own = Limits(seconds=seconds, workers=limits.workers, seed=limits.seed)
-    return CpSat(reduce=False).solve(graph, own)
+    own = Limits(workers=limits.workers, seed=limits.seed)
+    return CpSat(reduce=False).solve(graph, own, deadline=deadline)
 
 
 def _refused(reason: str) -> Confirmation:

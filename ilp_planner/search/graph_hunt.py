@@ -16,6 +16,7 @@ from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Stop
+from ilp_planner.search.group_search import GroupSearch
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph
+    from ilp_planner.search.state import SearchState
     from ilp_planner.solvers.base import GraphSolution
 
 SLACKS = (0.15, 0.5)  # relative: how far above the bounds to look, one after the other
@@ -185,7 +187,7 @@ def _widest(graph: StageGraph, cutoff: float) -> float:
     slowest = float(graph.time.max())
     peaks = float(graph.peaks.max(axis=1).sum()) if graph.peaks.size else 0.0
     each = slowest + float(graph.extra.max())
-    widest = (graph.micro_batches - 1) * slowest + graph.operators * each + peaks
+    widest = graph.weight * slowest + graph.operators * each + peaks
     return widest * (1 + PROVED)
 
 
@@ -198,9 +200,9 @@ def solve_graph(
     ------
     KeyboardInterrupt: the user interrupted it.
     """
-    seconds = max(search.seconds_left, 0.0)
-    limits = dataclasses.replace(search.limits, seconds=seconds, gap=0.0, starts=starts)
-    solution = registry.get(search.solver).solve(graph, limits, hint=hint)
+    limits = dataclasses.replace(search.exactly, starts=starts)
+    solver = registry.get(search.solver)
+    solution = solver.solve(graph, limits, hint=hint, deadline=search.deadline)
     if solution.stopped_by is Stop.USER:
         raise KeyboardInterrupt
     return solution

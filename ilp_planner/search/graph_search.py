@@ -9,7 +9,6 @@ part's bound only rises, so an interrupt loses nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -240,9 +239,9 @@ def backend(
     if explicit is None:
         search.notes.append(f"{state.part.name}: too much is open for {search.solver}, dp went on")
         return None
-    limits = dataclasses.replace(search.limits, seconds=max(search.seconds_left, 0.0), gap=0.0)
+    solver = registry.get(search.solver)
     try:
-        solution = registry.get(search.solver).solve(explicit.graph, limits)
+        solution = solver.solve(explicit.graph, search.exactly, deadline=search.deadline)
     except (PlannerError, RuntimeError, ValueError, OSError, ImportError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         search.notes.append(f"{search.solver} failed ({reason}); dp went on")

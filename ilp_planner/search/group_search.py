@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.resource_prices import Interval
+    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Limits, Progress
@@ -68,10 +69,11 @@ class PartSearch(SearchState, Generic[AnyPart]):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         if solver not in LABELS:
             registry.get(solver)
-        super().__init__(problem, limits, solver, progress)
+        super().__init__(problem, limits, solver, progress, deadline)
         self.states = [PartState(part=part) for part in parts]
 
     def proved_parts(self) -> Sequence[PartState[AnyPart]]:
@@ -86,7 +88,7 @@ class PartSearch(SearchState, Generic[AnyPart]):
     @property
     def effort(self) -> float:
         """Comparisons of labels that there is time for."""
-        return max(self.seconds_left, 0.0) * EFFORT
+        return self.deadline.effort(EFFORT)
 
     def closed(self, state: PartState[AnyPart]) -> bool:
         """Tell whether a part cannot hold anything better, or cannot be searched further."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Result, Status, Stop, relative_gap
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import Limits, Progress
 
 CERTIFICATE_VERSION = 1
-
-
-class OutOfTimeError(Exception):
-    """The time limit has passed."""
 
 
 class Proved(Protocol):
@@ -61,17 +57,18 @@ class SearchState(ABC):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
-        notes: Sequence[str] = (),
+        deadline: Deadline | None = None,
     ) -> None:
         self.problem = problem
         self.limits = limits
+        self.exactly = dataclasses.replace(limits, gap=0.0)  # of what must be solved on the way
+        self.deadline = deadline or Deadline(limits.seconds)
         self.solver = solver
         self.progress = progress
-        self.started = time.monotonic()
         self.plan: Plan[Any] | None = None
         self.evaluation: Evaluation | None = None
         self.objective = math.inf
-        self.notes = [*problem.notes, *notes]
+        self.notes = list(problem.notes)
         self.confirmed_by = ""
 
     @abstractmethod
@@ -83,19 +80,13 @@ class SearchState(ABC):
     def bound(self) -> float:
         """Seconds; no plan takes less."""
 
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the time limit."""
-        return self.limits.seconds - (time.monotonic() - self.started)
-
     def goon(self) -> bool:
         """Tell whether there is time left."""
-        return self.seconds_left > 0
+        return self.deadline.goon()
 
     def check_time(self) -> None:
         """Stop here when the time is up."""
-        if not self.goon():
-            raise OutOfTimeError
+        self.deadline.check()
 
     def gap_reached(self) -> bool:
         """Tell whether the plan is good enough."""
@@ -141,6 +132,8 @@ class SearchState(ABC):
         """
         if self.plan is None or self.solver != "auto" or not self.proved():
             return
+        if not self.deadline.wanted():
+            return
         last = self.problem.space.last_problem(self, self.plan) if self.goon() else None
         if last is None:
             reason = (
@@ -150,8 +143,8 @@ class SearchState(ABC):
             )
             self.notes.append(f"not confirmed by cp-sat: {reason}")
             return
-        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0))
-        self.confirmed_by, note = confirm(last, self.objective, self.rounding, limits)
+        confirmation = confirm(last, self.objective, self.rounding, self.limits, self.deadline)
+        self.confirmed_by, note = confirmation
         self.notes += [note] if note else []
 
     def result(self, stop: Stop, ranking: tuple[Ranked, ...] = ()) -> Result:
@@ -184,7 +177,7 @@ class SearchState(ABC):
             objective=self.objective,
             bound=bound,
             bound_source=lowest.source if lowest is not None and self.bound > 0 else "",
-            wall=time.monotonic() - self.started,
+            wall=self.deadline.elapsed,
             solver=self.solver,
             seed=self.limits.seed,
             certificate={

@@ -10,27 +10,26 @@ annealing", Science 1983.)
 from __future__ import annotations
 
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.bounds.paths import topological_order
-from ilp_planner.errors import interruptible
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.result import Stop
 from ilp_planner.solvers import anneal_moves as moves
 from ilp_planner.solvers.anneal_draws import INFINITE, chance
 from ilp_planner.solvers.anneal_graph import Arcs, Kinds
+from ilp_planner.solvers.backend import Backend
 from ilp_planner.solvers.halving import rungs, successive_halving
-from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 EFFORT = 60_000  # arcs that a start of the first round looks at, some milliseconds
 FEW = 16  # starts that a round's effort is for, at least
@@ -42,7 +41,7 @@ NEAR, FAR = 1e-3, 2.0  # relative: how far above the least maxima the first path
 MOST_ROOM = 3_000_000  # entries of a table of nodes and stages
 
 
-class Anneal:
+class Anneal(Backend):
     """Moves of a few stages at a time, accepted by temperature."""
 
     name = "anneal"
@@ -52,38 +51,20 @@ class Anneal:
         """Look at so many times the usual number of arcs."""
         self.effort = effort
 
-    def available(self) -> bool:
-        """Always."""
-        return True
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-    ) -> GraphSolution:
-        """Return a good path; the same one for the same seed and starts, if there is time."""
-        search = Search(graph, hint, progress)
-        try:
-            with interruptible():
-                stop = Stop.PROOF
-                if graph.arcs:
-                    stop = _Contest(graph, limits, search, self.effort).run(hint)
-                else:
-                    search.prove(math.inf)
-        except KeyboardInterrupt:
-            stop = Stop.USER
-        return search.answer(self.name, stop, limits)
+    def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
+        """Look for a good path; the same one for the same seed and starts, if there is time."""
+        if not search.graph.arcs:
+            search.prove(math.inf)
+            return Stop.PROOF
+        return _Contest(search, limits, deadline, self.effort).run(search.path)
 
 
 class _Contest:
     """State of one solve: a path, its best version, prices and random numbers of each start."""
 
-    def __init__(self, graph: StageGraph, limits: Limits, search: Search, effort: float) -> None:
-        self.graph, self.limits, self.search = graph, limits, search
-        self.deadline = time.monotonic() + limits.seconds
+    def __init__(self, search: Search, limits: Limits, deadline: Deadline, effort: float) -> None:
+        self.search, self.limits, self.deadline = search, limits, deadline
+        self.graph = graph = search.graph
         self.ended = False
         rank = np.empty(graph.nodes, np.int64)
         rank[topological_order(graph)] = np.arange(graph.nodes)
@@ -103,7 +84,7 @@ class _Contest:
             first=np.searchsorted(tail, np.arange(graph.nodes + 1)).astype(np.int64),
             sources=sources,
             sink=int(rank[graph.sink]),
-            weight=float(graph.micro_batches - 1),
+            weight=graph.weight,
         )
         self.kinds = self.group_kinds()
         sweeps = LIMITED if graph.capacity else SWEEPS
@@ -134,7 +115,7 @@ class _Contest:
 
     def goon(self) -> bool:
         """Tell whether there is time left."""
-        return not self.ended and time.monotonic() < self.deadline
+        return not self.ended and self.deadline.goon()
 
     def run(self, hint: tuple[int, ...]) -> Stop:
         """Begin, and go on with the better half again and again."""
@@ -164,7 +145,7 @@ class _Contest:
         finally:
             self.ended = True
             self.pool.shutdown(cancel_futures=True)
-        return Stop.EFFORT if time.monotonic() < self.deadline else Stop.TIME
+        return Stop.EFFORT if self.deadline.goon() else Stop.TIME
 
     def undecided(self) -> bool:
         """Tell whether there is time left, and something to find."""

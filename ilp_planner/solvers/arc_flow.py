@@ -59,7 +59,7 @@ def linear_model(problem: Reduced, *, scale: float) -> LinearModel:
     cover = cover_rows(graph)
     rows = {"flow": flow_rows(graph)}
     maxima = [("t_max", problem.bottleneck * scale, float(graph.time.max()) * scale)]
-    if graph.micro_batches > 1:  # otherwise the bottleneck costs nothing
+    if graph.weight > 0:  # otherwise the bottleneck costs nothing
         rows["cover"] = under(arcs, cover, scale)
     for number, (peak, least) in enumerate(zip(graph.peaks, problem.peaks.tolist(), strict=True)):
         name = f"peak_{number}"
@@ -67,7 +67,7 @@ def linear_model(problem: Reduced, *, scale: float) -> LinearModel:
         maxima.append((name, least * scale, float(peak.max()) * scale))
     if graph.capacity:
         rows["capacity"] = capacity_rows(graph)
-    weights = [graph.micro_batches - 1.0] + [1.0] * len(graph.peaks)
+    weights = [graph.weight] + [1.0] * len(graph.peaks)
     return LinearModel(
         arcs=arcs,
         cost=np.concatenate([(graph.time + graph.extra) * scale, weights]),

@@ -144,13 +144,12 @@ def _least_cost(graph: StageGraph) -> tuple[NDArray[np.float64], float, NDArray[
     path through an arc can have less of any. Returns seconds per arc (inf where no path within the
     capacities goes), and over all paths the least slowest arc, the least peaks and the least cost.
     """
-    more = graph.micro_batches - 1
     leasts = path_leasts(graph, graph.time + graph.extra, graph.time)
     cost = leasts.sum_to[graph.tail] + (graph.time + graph.extra) + leasts.sum_from[graph.head]
     alive = np.flatnonzero(np.isfinite(cost))  # on a path at all; only there maxima are finite, too
     tail, head = graph.tail[alive], graph.head[alive]
     worst = np.maximum(leasts.worst_to[tail], leasts.worst_from[head])
-    cost[alive] += more * np.maximum(worst, graph.time[alive])
+    cost[alive] += graph.weight * np.maximum(worst, graph.time[alive])
     peaks = np.zeros(len(graph.peaks))
     for number, (use, peak) in enumerate(zip_longest(graph.use.T, graph.peaks)):
         other = path_leasts(
@@ -166,14 +165,14 @@ def _least_cost(graph: StageGraph) -> tuple[NDArray[np.float64], float, NDArray[
     bottleneck = float(leasts.worst_to[graph.sink])
     total = math.inf
     if alive.size:
-        total = more * bottleneck + float(leasts.sum_to[graph.sink]) + float(peaks.sum())
+        total = graph.weight * bottleneck + float(leasts.sum_to[graph.sink]) + float(peaks.sum())
     return cost, bottleneck, peaks, total
 
 
 def reduced(graph: StageGraph, cutoff: float = math.inf) -> Reduced:
     """Drop every arc that no path costing at most `cutoff` seconds can use.
 
-    The best path through an arc costs at least (B - 1) * (least slowest arc of a path through it) +
+    The best path through an arc costs at least weight * (least slowest arc of a path through it) +
     (least total of a path through it) + (least of each peak of a path through it), and uses at
     least the least devices of each type of a path through it. Dropping arcs raises them all, so it
     is repeated until nothing more goes. Paths at the cutoff stay: when one is known, the optimum of

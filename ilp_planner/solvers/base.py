@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.result import Status, Stop
 
@@ -58,7 +59,8 @@ Progress = Callable[[float, float], None]
 
 
 class GraphSolver(Protocol):
-    """A backend. `hint`: a path to start from (arc numbers).
+    """A backend. `hint`: a path to start from (arc numbers). `deadline`: of a search that asks for
+    this graph among others; its own, by the limits, without.
 
     proves: its answer is the optimum, if there is time; a heuristic's is a good path.
     """
@@ -76,5 +78,6 @@ class GraphSolver(Protocol):
         *,
         hint: tuple[int, ...] = (),
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Solve the graph within the limits; never lose a bound."""

@@ -2,67 +2,49 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
-from ilp_planner.solvers.search import Search
+from ilp_planner.solvers.backend import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 
-class BruteForce:
+class BruteForce(Backend):
     """Enumerate all paths; refuse a graph of more than `most` arcs or paths."""
 
     name = "brute-force"
-    proves = True
 
     def __init__(self, most: int = 200_000) -> None:
         self.most = most
 
-    def available(self) -> bool:
-        """Tell that it always runs."""
-        return True
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-    ) -> GraphSolution:
-        """Solve by enumeration.
+    def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
+        """Look at every path.
 
         Raises
         ------
         SolverError: the graph has too many arcs or paths.
         """
+        graph = search.graph
         leaving: list[list[int]] = [[] for _ in range(graph.nodes)]
         if graph.arcs <= self.most:
             for arc, tail in enumerate(graph.tail.tolist()):
                 leaving[tail].append(arc)
         if graph.arcs > self.most or self._count(graph, leaving) > self.most:
             raise SolverError(f"brute-force: more than {self.most} paths, choose another solver")
-        search = Search(graph, hint, progress)
-        deadline = time.monotonic() + limits.seconds
-        stopped = Stop.PROOF
-        try:
-            for path in self._paths(graph, leaving):
-                search.offer(path)
-                if time.monotonic() > deadline:
-                    stopped = Stop.TIME
-                    break
-            else:
-                search.prove(search.objective)
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits)
+        for path in self._paths(graph, leaving):
+            search.offer(path)
+            if not deadline.goon():
+                return Stop.TIME
+        search.prove(search.objective)
+        return Stop.PROOF
 
     def _count(self, graph: StageGraph, leaving: list[list[int]]) -> int:
         """Return the most partial paths that the enumeration could visit."""

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import threading
-import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.errors import SolverError
+from ilp_planner.numerics import PROVED
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import maxima_of, ordered_path
 from ilp_planner.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows
-from ilp_planner.solvers.search import Search
+from ilp_planner.solvers.backend import ArcFlow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_reduction import Reduced
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 OBJECTIVE_BITS = 44
 """A path costs at most 2**44 units: enough for 1e-9 of it, and a double holds it exactly."""
@@ -31,56 +32,24 @@ SUM_BITS = 60
 """CP-SAT refuses objectives whose terms could add up to more than int64 holds."""
 
 
-class CpSat:
-    """CP-SAT over one boolean per arc.
+class CpSat(ArcFlow):
+    """CP-SAT over one boolean per arc, times rounded down to integers.
 
-    reduce: drop the arcs that cannot matter before solving; off, CP-SAT sees the graph as it is
-    (for comparison).
+    Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that is
+    optimal after rounding is within (weight + its arcs) / scale seconds of the optimum (its arcs
+    count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
     """
 
     name = "cp-sat"
-    proves = True
+    needs = "ortools"
 
-    def __init__(self, *, reduce: bool = True) -> None:
-        self.reduce = reduce
-
-    def available(self) -> bool:
-        """Tell whether OR-Tools is installed."""
-        return importlib.util.find_spec("ortools") is not None
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-    ) -> GraphSolution:
-        """Solve the graph with times rounded down to integers; report in the graph's own seconds.
-
-        Rounding down makes every path cheaper, so CP-SAT's bound holds for the graph. A path that
-        is optimal after rounding is within (B - 1 + its arcs) / scale seconds of the optimum (its
-        arcs count twice if they have an extra, each peak once), less than 1e-9 of it in practice.
-
-        Raises
-        ------
-        SolverError: CP-SAT refuses the model, or answers what the graph refutes.
-        """
-        deadline = time.monotonic() + limits.seconds
-        search = Search(graph, hint, progress)
-        tolerance = 0.0
-        stopped = Stop.PROOF
-        try:
-            problem = search.prepared(reduce=self.reduce)
-            if problem.graph.arcs and not search.closed(limits.gap):
-                run = _Run(problem, search, limits)
-                tolerance = run.tolerance
-                stopped = run(deadline)
-                if self.reduce:
-                    search.recheck()
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits, max(1e-9, tolerance))
+    def solve_reduced(
+        self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline
+    ) -> Stop:
+        """Solve in a thread; report in the graph's own seconds."""
+        run = _Run(problem, search, limits)
+        search.tolerance = max(PROVED, run.tolerance)
+        return run(deadline)
 
 
 def integer_scale(graph: StageGraph) -> float:
@@ -88,9 +57,9 @@ def integer_scale(graph: StageGraph) -> float:
     slowest = float(graph.time.max())
     longest = int(np.unique(graph.start).size)
     peaks = float(graph.peaks.max(axis=1).sum())
-    most = slowest * (graph.micro_batches - 1 + longest) + float(graph.extra.max()) * longest
+    most = slowest * (graph.weight + longest) + float(graph.extra.max()) * longest
     path = math.log2(most + peaks)
-    terms = slowest * (graph.micro_batches - 1) + float(graph.time.sum() + graph.extra.sum())
+    terms = slowest * graph.weight + float(graph.time.sum() + graph.extra.sum())
     everything = math.log2(terms + peaks)
     return 2.0 ** math.floor(min(OBJECTIVE_BITS - path, SUM_BITS - everything))
 
@@ -106,10 +75,10 @@ class _Run:
         self.scale = integer_scale(graph)
         self.units = self._floor(graph.time)
         # Rounding loses less than one unit per arc (and one of its extra), one in the bottleneck of
-        # each micro-batch after the first, and one in each peak.
+        # each micro-batch after the first, and one in each peak; a broken weight's rest is a peak.
         per_arc = 2 if graph.extra.any() else 1
         longest = int(np.unique(graph.start).size)
-        lost = (graph.micro_batches - 1 + per_arc * longest + len(graph.peaks)) / self.scale
+        lost = (math.ceil(graph.weight) + per_arc * longest + len(graph.peaks)) / self.scale
         self.tolerance = float(lost) / problem.bound
         self.cp_model = cp_model
         self.news: SimpleQueue[tuple[NDArray[np.bool_] | None, float]] = SimpleQueue()
@@ -135,7 +104,7 @@ class _Run:
         for columns, _ in cover_rows(graph).entries():
             terms = [arc[column] for column in columns]
             model.add_exactly_one(terms)  # implied; as a clique it propagates better than flow
-            if graph.micro_batches > 1:
+            if graph.weight > 0:
                 times = [units[column] for column in columns]
                 model.add(bottleneck >= cp_model.LinearExpr.weighted_sum(terms, times))
         capacity = capacity_rows(graph)
@@ -145,22 +114,28 @@ class _Run:
         maxima = [bottleneck, *self._peaks(model, arc)]
         costs = (self.units + self._floor(graph.extra)).tolist()
         total = cp_model.LinearExpr.weighted_sum(arc, costs) + sum(maxima[1:])
-        model.minimize((graph.micro_batches - 1) * bottleneck + total)
+        model.minimize(math.floor(graph.weight) * bottleneck + total)
         hint = self.problem.translated(self.search.path)
         if hint:
             for number, variable in enumerate(arc):
                 model.add_hint(variable, int(number in hint))
-            for variable, value in zip(
-                maxima, self._floor(np.array(maxima_of(graph, hint))).tolist(), strict=True
-            ):
+            values = self._floor(np.array(maxima_of(graph, hint))).tolist()
+            for variable, value in zip(maxima, values, strict=False):  # a rest goes without
                 model.add_hint(variable, value)
         return model, arc
 
     def _peaks(self, model: Any, arc: list[Any]) -> list[Any]:
-        """Return a variable for each peak, at least what the arc over each operator has."""
+        """Return a variable for each peak, at least what the arc over each operator has.
+
+        Integers weigh the bottleneck by whole numbers: what is left of its weight is a peak.
+        """
         graph, variables = self.problem.graph, []
         cover = cover_rows(graph)
-        for peak, lowest in zip(graph.peaks, self._floor(self.problem.peaks).tolist(), strict=True):
+        peaks, leasts, rest = graph.peaks, self.problem.peaks, graph.weight % 1
+        if rest:
+            peaks = np.vstack([peaks, rest * graph.time])
+            leasts = np.append(leasts, rest * self.problem.bottleneck)
+        for peak, lowest in zip(peaks, self._floor(leasts).tolist(), strict=True):
             units = self._floor(peak)
             variable = model.new_int_var(lowest, int(units.max()), "")
             for columns, more in above(cover, units, lowest).entries():
@@ -170,13 +145,12 @@ class _Run:
             variables.append(variable)
         return variables
 
-    def __call__(self, deadline: float) -> Stop:
-        """Run until the deadline (monotonic seconds), tell the search, return why it ended."""
+    def __call__(self, deadline: Deadline) -> Stop:
+        """Run until the deadline, tell the search, return why it ended."""
         cp_model, parameters = self.cp_model, self.solver.parameters
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        if not deadline.goon():
             return Stop.TIME
-        parameters.max_time_in_seconds = seconds
+        parameters.max_time_in_seconds = deadline.left
         parameters.num_workers = self.limits.workers
         parameters.random_seed = self.limits.seed % 2**31
         parameters.relative_gap_limit = self.limits.gap

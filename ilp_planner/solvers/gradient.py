@@ -11,24 +11,23 @@ their pieces. A heuristic: nothing is proved but what cutting the graph proves.
 from __future__ import annotations
 
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.errors import interruptible
 from ilp_planner.numerics import PROVED
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_reduction import reduced
+from ilp_planner.solvers.backend import Backend
 from ilp_planner.solvers.halving import best, successive_halving
-from ilp_planner.solvers.search import Search
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 LAST = 4  # starts in the last rung, whose flows make the band
 STEPS, LAST_STEPS = 12, 192  # of each start in the first rung, at least, and in the last
@@ -47,33 +46,15 @@ Q_LAST, P_FIRST, P_LAST = (1.5, 8.0), (2.0, 8.0), (20.0, 200.0)
 RATE = (0.05, 0.3)
 
 
-class Gradient:
+class Gradient(Backend):
     """Differentiable search with many random starts."""
 
     name = "gradient"
     proves = False
 
-    def available(self) -> bool:
-        """Always."""
-        return True
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-    ) -> GraphSolution:
-        """Return the best path found; the bound is what reducing the graph proves."""
-        deadline = time.monotonic() + limits.seconds
-        search = Search(graph, hint, progress)
-        try:
-            with interruptible():
-                stopped = _Descent(search, limits, deadline).run()
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits)
+    def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
+        """Look for a good path; the bound is what reducing the graph proves."""
+        return _Descent(search, limits, deadline).run()
 
 
 class _Schedule:
@@ -96,7 +77,7 @@ class _Schedule:
 class _Descent:
     """State of one search; `logits`, `prices` and `visits` by the number of the start."""
 
-    def __init__(self, search: Search, limits: Limits, deadline: float) -> None:
+    def __init__(self, search: Search, limits: Limits, deadline: Deadline) -> None:
         self.search, self.limits, self.deadline = search, limits, deadline
         self.stopping = False
         starts = max(limits.starts, 1)
@@ -112,7 +93,7 @@ class _Descent:
 
     def goon(self) -> bool:
         """Tell whether there is time and reason to go on."""
-        return not self.search.closed(self.limits.gap) and time.monotonic() < self.deadline
+        return not self.search.closed(self.limits.gap) and self.deadline.goon()
 
     def run(self) -> Stop:
         """Search until the contest is over, the time is up or nothing better is left."""
@@ -142,7 +123,7 @@ class _Descent:
             self._join(last, most)
         if self.search.closed(self.limits.gap):
             return Stop.PROOF
-        return Stop.TIME if time.monotonic() >= self.deadline else Stop.EFFORT
+        return Stop.EFFORT if self.deadline.goon() else Stop.TIME
 
     def _better(self) -> float:
         """Return what a path must cost to be better than the best one, seconds."""
@@ -207,7 +188,7 @@ class _Descent:
         visits = self.visits[number] = np.zeros(s.size, np.float32)
         schedule = plan.steps(steps)
         for begin in range(0, steps, DECODE):
-            if self.stopping or time.monotonic() > self.deadline:
+            if self.stopping or not self.deadline.goon():
                 if number or self.rung:
                     return
                 if begin:  # the very first steps are always taken, and their path looked for
@@ -285,7 +266,7 @@ class _Descent:
         if intervals:  # otherwise that was the cheapest path of the band
             found = search_resource_paths(
                 graph, cutoff=self.search.objective, width=BAND_WIDTH, intervals=intervals,
-                effort=EFFORT * min(max(self.deadline - time.monotonic(), 0.0), 1.0),
+                effort=min(self.deadline.effort(EFFORT), EFFORT),
             )  # fmt: skip
             self.search.offer(band[list(found.path)].tolist())
         self._cut()

@@ -109,7 +109,7 @@ def incumbent(graph: StageGraph, tries: int = INCUMBENT_TRIES) -> tuple[int, ...
     fitting = _Fitting(graph)
     allowed = np.ones(graph.arcs, dtype=np.bool_)
     best = fitting.path(allowed)
-    limited = [graph.time] if graph.micro_batches > 1 else []
+    limited = [graph.time] if graph.weight > 0 else []
     for value in (*limited, *graph.peaks):
         if not allowed.any():
             break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import math
 import os
 import pickle
@@ -12,25 +11,26 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import linear_model, maxima_of, ordered_path, solver_scale
-from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
+from ilp_planner.solvers.backend import ArcFlow
+from ilp_planner.solvers.search import MILP_TOLERANCE, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_flow import LinearModel
     from ilp_planner.solvers.arc_reduction import Reduced
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 GRACE = 5.0
 """Seconds that a solver may take past its time limit before its process is ended."""
@@ -47,55 +47,27 @@ _LOG_BOUND = {
 _SOLVER_TYPE = {"highs": "HIGHS", "scip": "GSCIP"}
 
 
-class Milp:
+class Milp(ArcFlow):
     """MILP over one binary per arc, a continuous bottleneck and continuous peaks.
 
-    reduce: drop the arcs that cannot matter before solving; off, the solver sees the whole graph.
+    The bound is the solver's, less what its tolerances let it err. When HiGHS is interrupted, the
+    paths that it found are lost; its bound is not.
     """
 
-    proves = True
+    needs = "ortools"
+    tolerance = 2 * MILP_TOLERANCE
 
     def __init__(self, backend: Literal["highs", "scip"] = "highs", *, reduce: bool = True) -> None:
+        super().__init__(reduce=reduce)
         if backend not in _SOLVER_TYPE:
             raise ValueError(f"backend must be 'highs' or 'scip', found {backend!r}")
         self.backend = backend
         self.name = "milp" if backend == "highs" else f"milp-{backend}"
-        self.reduce = reduce
 
-    def available(self) -> bool:
-        """Tell whether OR-Tools is installed."""
-        return importlib.util.find_spec("ortools") is not None
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-    ) -> GraphSolution:
-        """Solve the graph; the bound is the solver's, less what its tolerances let it err.
-
-        When HiGHS is interrupted, the paths that it found are lost; its bound is not.
-
-        Raises
-        ------
-        SolverError: the solver fails, or answers what the graph refutes.
-        """
-        deadline = time.monotonic() + limits.seconds
-        search = Search(graph, hint, progress)
-        stopped = Stop.PROOF
-        try:
-            problem = search.prepared(reduce=self.reduce)
-            if problem.graph.arcs and not search.closed(limits.gap):
-                stopped = self._search(problem, search, limits, deadline)
-                if self.reduce:
-                    search.recheck()
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits, 2 * MILP_TOLERANCE)
-
-    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: float) -> Stop:
+    def solve_reduced(
+        self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline
+    ) -> Stop:
+        """Solve in a process of its own, and listen to it."""
         model = linear_model(problem, scale=solver_scale(problem))
         request = {
             "model": _model_proto(model),
@@ -104,16 +76,15 @@ class Milp:
             "seed": limits.seed % 2**31,
             "hint": _hint(model, problem, search.path),
         }
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        if not deadline.goon():
             return Stop.TIME
         with _worker() as worker:
-            worker.send({**request, "seconds": seconds})
+            worker.send({**request, "seconds": deadline.left})
             listener = _Listener(self, model, problem, search, worker)
             try:
                 while not listener.done:
                     listener.listen(0.1)
-                    if time.monotonic() > deadline + GRACE:
+                    if deadline.elapsed > deadline.seconds + GRACE:
                         listener.hush()
             except BaseException:
                 search.progress = None  # keep what it still says, without calling the caller again
@@ -155,8 +126,8 @@ class _Listener:
         if self.done:
             return
         self.worker.send(None)
-        end = time.monotonic() + LAST_WORDS
-        while not self.done and time.monotonic() < end:
+        end = Deadline(LAST_WORDS)
+        while not self.done and end.goon():
             self.listen(0.1)
         self.done = True
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 import re
 import signal
 import subprocess
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, SolverError, UsageError
 from ilp_planner.files import write_text
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import linear_model, ordered_path, solver_scale
 from ilp_planner.solvers.arc_reduction import reduced
-from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
+from ilp_planner.solvers.backend import ArcFlow
+from ilp_planner.solvers.search import MILP_TOLERANCE, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_flow import LinearModel
     from ilp_planner.solvers.arc_reduction import Reduced
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.solvers.search import Search
 
 CBC = ("PULP_CBC_CMD", "COIN_CMD")
 """PuLP's names for CBC: its own copy, and one on the search path."""
@@ -39,23 +40,24 @@ LAST_WORDS = 2.0
 """Seconds that CBC has to write down what it found when it is asked to stop."""
 
 
-class Pulp:
-    """The solver that PuLP calls `solver`; CBC when empty.
+class Pulp(ArcFlow):
+    """The solver that PuLP calls `solver`; CBC when empty. One thread, whatever the limits say.
 
-    Only CBC's bound is known, from its log: for other solvers the bound is that of the reduction.
-    reduce: drop the arcs that cannot matter before solving; off, the solver sees the whole graph.
+    Only CBC's bound is known, from its log, and lowered by what its tolerances let it err: for
+    other solvers the bound is that of the reduction. A hint serves as cutoff, it is not passed on.
     """
 
     name = "pulp"
-    proves = True
+    needs = "pulp"
+    tolerance = 2 * MILP_TOLERANCE
 
     def __init__(self, solver: str = "", *, reduce: bool = True) -> None:
+        super().__init__(reduce=reduce)
         self.solver = solver
-        self.reduce = reduce
 
     def available(self) -> bool:
         """Tell whether PuLP is installed and finds the solver."""
-        if importlib.util.find_spec("pulp") is None:
+        if not super().available():
             return False
         try:
             self._pulp_solver()
@@ -63,36 +65,10 @@ class Pulp:
             return False
         return True
 
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-    ) -> GraphSolution:
-        """Solve the graph; CBC's bound is lowered by what its tolerances let it err.
-
-        A hint serves as cutoff, it is not passed on. One thread, whatever the limits say.
-
-        Raises
-        ------
-        UsageError: PuLP does not find the solver.
-        SolverError: the solver fails, or answers what the graph refutes.
-        """
-        deadline = time.monotonic() + limits.seconds
-        self._pulp_solver()  # refuse an unknown one also when there is nothing left to solve
-        search = Search(graph, hint, progress)
-        stopped = Stop.PROOF
-        try:
-            problem = search.prepared(reduce=self.reduce)
-            if problem.graph.arcs and not search.closed(limits.gap):
-                stopped = self._search(problem, search, limits, deadline)
-                if self.reduce:
-                    search.recheck()
-        except KeyboardInterrupt:
-            stopped = Stop.USER
-        return search.answer(self.name, stopped, limits, 2 * MILP_TOLERANCE)
+    def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
+        """Refuse an unknown solver also when there is nothing left to solve."""
+        self._pulp_solver()
+        return super().run(search, limits, deadline)
 
     def _pulp_solver(self, **options: Any) -> Any:
         """Return PuLP's solver object.
@@ -114,11 +90,14 @@ class Pulp:
             found = ", ".join(pulp.listSolvers(onlyAvailable=True)) or "none"
         raise UsageError(f"pulp: solver {self.solver or 'CBC'!r} is not available, found {found}")
 
-    def _search(self, problem: Reduced, search: Search, limits: Limits, deadline: float) -> Stop:
+    def solve_reduced(
+        self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline
+    ) -> Stop:
+        """Run CBC, or let PuLP run another solver."""
         model = linear_model(problem, scale=solver_scale(problem))
         program = _program(model, range(model.arcs))
-        seconds = deadline - time.monotonic()
-        if seconds <= 0:
+        seconds = deadline.left
+        if not deadline.goon():
             return Stop.TIME
         solver = self._pulp_solver(timeLimit=seconds, gapRel=limits.gap)
         if solver.name not in CBC:
@@ -143,7 +122,7 @@ class Pulp:
         return Stop.PROOF if proved else Stop.TIME
 
     def _foreign(
-        self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: float
+        self, solver: Any, program: Any, problem: Reduced, search: Search, deadline: Deadline
     ) -> Stop:
         """Let PuLP run a solver whose log nobody reads here: it gives a path, no bound.
 
@@ -159,7 +138,7 @@ class Pulp:
         chosen = _chosen({v.name: v.value() or 0.0 for v in program.variables()})
         if program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
             search.offer(problem.original(ordered_path(problem.graph, chosen)))
-        if time.monotonic() >= deadline:
+        if not deadline.goon():
             return Stop.TIME
         return Stop.GAP if search.path else Stop.ERROR
 
@@ -270,7 +249,7 @@ class _Cbc:
         # No -threads: with two, the CBC in PuLP 3.3 hangs once in some hundred runs near the limit.
         command += ["-randomSeed", seed, "-randomCbcSeed", seed]
         command += ["-solve", "-printingOptions", "all", "-solution", str(self.solution)]
-        deadline = time.monotonic() + seconds + GRACE
+        end = Deadline(seconds + GRACE)
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 command,
@@ -280,7 +259,7 @@ class _Cbc:
                 start_new_session=True,  # Ctrl-C is for the planner, which then asks CBC to stop
             )
             try:
-                while process.poll() is None and time.monotonic() < deadline:
+                while process.poll() is None and end.goon():
                     try:
                         process.wait(0.1)
                     except subprocess.TimeoutExpired:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
-"""Relative gap at which a path counts as optimal."""
 MILP_TOLERANCE = 1e-6
 """Share by which the bound that a floating-point MILP solver claims is lowered.
 
@@ -34,14 +33,21 @@ lower the claim.
 
 
 class Search:
-    """Best path and bound so far for the whole graph; tells `progress` of each improvement."""
+    """Best path and bound so far for the whole graph; tells `progress` of each improvement.
+
+    tolerance: relative gap at which a path is optimal, what the solver's arithmetic can resolve.
+    """
 
     def __init__(
-        self, graph: StageGraph, hint: Sequence[int] = (), progress: Progress | None = None
+        self,
+        graph: StageGraph,
+        hint: Sequence[int] = (),
+        progress: Progress | None = None,
+        tolerance: float = PROVED,
     ) -> None:
         if len(hint) and not graph.is_path(hint):
             raise ValueError("hint must be a path of the graph from a source to the sink")
-        self.graph = graph
+        self.graph, self.tolerance = graph, tolerance
         self.progress: Progress | None = None
         self.path: tuple[int, ...] = ()
         self.objective = math.inf
@@ -105,10 +111,8 @@ class Search:
         """Tell whether there is nothing left to do for a search that may stop at this gap."""
         return self.bound >= self.objective * (1 - max(gap, PROVED))
 
-    def answer(
-        self, solver: str, stopped: Stop, limits: Limits, tolerance: float = PROVED
-    ) -> GraphSolution:
-        """Return what is known; OPTIMAL within the relative gap that the solver can resolve.
+    def answer(self, solver: str, stopped: Stop, limits: Limits) -> GraphSolution:
+        """Return what is known; OPTIMAL within the tolerance.
 
         That the user interrupted it is said whatever is known by then: the caller stops as well.
 
@@ -116,7 +120,7 @@ class Search:
         ------
         SolverError: the bound is above the cost of a path that the graph has.
         """
-        if self.path and self.bound > self.objective * (1 + tolerance):
+        if self.path and self.bound > self.objective * (1 + self.tolerance):
             raise SolverError(
                 f"{solver}: claims a bound of {self.bound} s, refuted by a path of"
                 f" {self.objective} s"
@@ -126,7 +130,7 @@ class Search:
         if not self.path:
             status = Status.INFEASIBLE if bound == math.inf else Status.UNKNOWN
             proved = bound == math.inf
-        elif gap <= tolerance:
+        elif gap <= self.tolerance:
             status, proved = Status.OPTIMAL, True
         else:
             status, proved = Status.FEASIBLE, False

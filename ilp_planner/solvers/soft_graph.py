@@ -139,9 +139,9 @@ def soft_graph(graph: StageGraph, numbers: NDArray[np.int64], scale: float) -> S
 def _maxima(graph: StageGraph, scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return values and weights of the bottleneck and the peaks, where they cost anything."""
     values, factors = graph.peaks, np.ones(len(graph.peaks))
-    if graph.micro_batches > 1:
+    if graph.weight > 0:
         values = np.vstack([graph.time, values])
-        factors = np.concatenate([[graph.micro_batches - 1.0], factors])
+        factors = np.concatenate([[graph.weight], factors])
     largest = values.max(axis=1, initial=0.0)
     kept = largest > 0
     return values[kept] / largest[kept, None], factors[kept] * largest[kept] / scale

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
@@ -120,6 +121,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> AnySearch:
         """Return the state of a search that begins."""
 

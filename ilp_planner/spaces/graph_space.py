@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked
@@ -115,9 +116,10 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GroupSearch[AnyGraphPart]:
         """Return the state of a search that begins."""
-        return GroupSearch(problem, self.parts(problem), limits, solver, progress)
+        return GroupSearch(problem, self.parts(problem), limits, solver, progress, deadline)
 
     def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""

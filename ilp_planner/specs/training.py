@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ilp_planner.schedule import schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.pipeline_layout import (
     PipelineLayout,
@@ -19,6 +20,7 @@ from ilp_planner.specs.pipeline_layout import (
 )
 
 if TYPE_CHECKING:
+    from ilp_planner.schedule import Schedule
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.pipeline_layout import LayoutStage
 
@@ -242,6 +244,11 @@ class TrainingJob:
     def micro_batches(self) -> int:
         """Micro-batches per iteration and replica."""
         return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def schedule(self) -> Schedule:
+        """In which order pipeline ranks run their stages."""
+        return schedule_of(self.micro_batches, ranks=self.pp, virtual=self.virtual)
 
     @property
     def padded_vocab(self) -> int:

@@ -59,7 +59,7 @@ class Slicing:
             sources=(0,),
             sink=count * (stages + 1) + stages,
             operators=count,
-            micro_batches=BATCHES,
+            weight=BATCHES - 1.0,
             tail=np.concatenate(tails),
             head=np.concatenate(heads),
             start=start,

@@ -36,7 +36,7 @@ def searched(chain: GroupChain, cutoff: float) -> BoxSearch:
 
 def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
     """Return the cheapest way through a chain, one by one, by the rules of its states alone."""
-    told, weight = chain.states, chain.micro_batches - 1
+    told, weight = chain.states, chain.weight
     best: tuple[float, tuple[int, ...]] = (np.inf, ())
 
     def grow(v, state, top, total, peaks, use, after, path):
@@ -140,7 +140,7 @@ def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
         use = chain.use[known.path].sum(axis=0) - chain.capacity
         assert known.total + use @ price == pytest.approx(known.least, rel=1e-9)
     # slower stages do not count
-    if not np.isinf(best) and chain.micro_batches > 1:
+    if not np.isinf(best) and chain.weight > 0:
         slow = prefixes(chain, price, float(chain.time.min()) * 0.999, levels)
         assert slow.least >= 1e29
 

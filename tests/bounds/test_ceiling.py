@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.part import Part
 from ilp_planner.certificate import check_certificate
-from ilp_planner.costs.base import iteration_time
 from ilp_planner.result import Status, Stop
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from tests.tiny import StageCatalogue, least_memory, least_time, problems
@@ -35,7 +35,9 @@ def test_no_plan_reaches_the_ceiling_of_its_part(problem: Problem) -> None:
             times = [catalogue.priced(*stage)[0] for stage in pipeline]
             worst = [float(time[np.isfinite(time)].max(initial=-1.0)) for time in times]
             if min(worst) >= 0:
-                slowest = max(slowest, iteration_time(worst, catalogue.micro_batches))
+                slowest = max(
+                    slowest, OneForwardOneBackward(catalogue.micro_batches).iteration_time(worst)
+                )
         part = Part(problem, micro_batch)
         assert slowest < part.ceiling * (1 - 1e-7)
 

@@ -15,8 +15,8 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.part import Part
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
-from ilp_planner.costs.base import iteration_time
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.schedule import OneForwardOneBackward
 from tests.tiny import StageCatalogue, problems
 
 if TYPE_CHECKING:
@@ -124,7 +124,10 @@ class Listed:
     def best(self) -> tuple[float, Stages]:
         """Return the least iteration time and its pipeline."""
         return min(
-            ((iteration_time(times, self.count), stages) for stages, times in self.pipelines),
+            (
+                (OneForwardOneBackward(self.count).iteration_time(times), stages)
+                for stages, times in self.pipelines
+            ),
             key=lambda x: x[0],
             default=(math.inf, []),
         )
@@ -197,12 +200,12 @@ def test_all_stages_of_plans_below_the_cutoff_stay_open(part: Listed, factor: fl
     assume(math.isfinite(best))
     cutoff = best * factor
     scape = part.landscape
-    graph = scape.open_graph(part.count, cutoff, part.least_slowest() * (1 - SAME))
+    graph = scape.open_graph(part.count - 1.0, cutoff, part.least_slowest() * (1 - SAME))
     assert best_path(graph.graph)[1] == pytest.approx(best, rel=SAME)
     found = arcs(graph)
-    slowest = scape.slowest_below(part.count, cutoff)
+    slowest = scape.slowest_below(part.count - 1.0, cutoff)
     for stages, times in part.pipelines:
-        if iteration_time(times, part.count) < cutoff * (1 - SAME):
+        if OneForwardOneBackward(part.count).iteration_time(times) < cutoff * (1 - SAME):
             assert set(stages) <= found
             assert max(times) <= slowest * (1 + SAME)
 

@@ -168,7 +168,7 @@ class Chain:
             sources=tuple(range(levels)),
             sink=self.layers * levels,
             operators=self.layers,
-            micro_batches=self.micro_batches,
+            weight=self.micro_batches - 1.0,
             tail=tail,
             head=head,
             start=self.start[which],

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ilp_planner.formats.groups_json import read_saved, write_groups
+from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 
 from ilp_planner.files import sha256_of
-from ilp_planner.formats.groups_json import read_saved, write_groups
 from ilp_planner.formats.plan_json import write_plan
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 from ilp_planner.formats.saved_plan import Reference, SavedPlan
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.specs.chain_layers import segments

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs.aceso import UNPROFILED_COLLECTIVE, AcesoCosts
-from ilp_planner.costs.base import iteration_time
 from ilp_planner.evaluate import evaluate, stage_costs
 from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.plan import OperatorStage, Plan, Strategy
@@ -113,7 +112,7 @@ def test_a_real_plan_costs_what_aceso_says(path: Path) -> None:
     stages = stage_costs(problem, plan)
     assert [s.time * 1e3 for s in stages] == pytest.approx(stage_ms, **EXACT)
     assert [s.memory / MIB for s in stages] == pytest.approx(stage_mib, **EXACT)
-    time = iteration_time([s.time for s in stages], plan.micro_batches)
+    time = plan.schedule.iteration_time([s.time for s in stages])
     assert time * 1e3 == pytest.approx(total_ms, **EXACT)
     assert not any(s.unprofiled for s in stages)
     if plan.devices == cluster.device_count:
@@ -271,7 +270,7 @@ def test_a_random_plan_costs_what_aceso_says(
         times.append(cost.time)
     if all(map(math.isfinite, times)):
         total, _, _ = oracle().evaluate(case.db, as_aceso(plan), case.per_node, case.layers)
-        ours = iteration_time(times, plan.micro_batches)
+        ours = plan.schedule.iteration_time(times)
         assert ours * 1e3 == pytest.approx(total, **EXACT)
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ilp_planner.formats.groups_json import encode_groups, read_saved, write_groups
+from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
 
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.files import to_json
-from ilp_planner.formats.groups_json import encode_groups, read_saved, write_groups
 from ilp_planner.formats.plan_json import encode, read_plan, write_plan
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
 from ilp_planner.formats.saved_plan import Inputs, Reference, SavedPlan, claim_of
 from ilp_planner.plan import GroupStage, Plan, Replica
 from tests.mixed_cases import room_plan, room_problem, room_result

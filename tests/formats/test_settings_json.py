@@ -8,11 +8,11 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ilp_planner.formats.groups_json import decode_groups, encode_groups
+from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.groups_json import decode_groups, encode_groups
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
 from ilp_planner.solve import solve

@@ -9,9 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-
-from ilp_planner.evaluate import evaluate
-from ilp_planner.files import to_json
 from ilp_planner.report.groups import (
     describe_samples,
     describe_stages,
@@ -21,6 +18,9 @@ from ilp_planner.report.groups import (
     ranking_table,
 )
 from ilp_planner.report.groups_json import group_result_object
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.files import to_json
 from ilp_planner.result import Ranked, Status
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.test_tables import text_of

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from ilp_planner.spaces.registry import space_of
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, SolverError
 from ilp_planner.graph import StageGraph
 from ilp_planner.problem import Problem
@@ -20,14 +18,12 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.registry import space_of
 from tests.amp_cases import clusters, profiles
 from tests.brute import random_problem
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import problems
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SAME = 1e-7  # relative
 
@@ -40,7 +36,7 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
         sources=(0,),
         sink=len(times),
         operators=len(times),
-        micro_batches=micro_batches,
+        weight=micro_batches - 1.0,
         tail=number,
         head=number + 1,
         start=number,
@@ -126,7 +122,10 @@ def test_megatron(batch: int, devices: int) -> None:
 def test_the_same_optimum_confirms() -> None:
     graph = chain(1.0, 3.0)
     last = LastProblem(graph=graph, constant=2.0)
-    assert confirm(last, graph.path_time((0, 1)) + 2.0, 1e-9, Limits()) == ("cp-sat", "")
+    assert confirm(last, graph.path_time((0, 1)) + 2.0, 1e-9, Limits(), Deadline(60)) == (
+        "cp-sat",
+        "",
+    )
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
@@ -136,13 +135,13 @@ def test_another_optimum_is_an_error(factor: float) -> None:
     with pytest.raises(
         SolverError, match=rf"{value * factor!r} s optimal, cp-sat finds .* {value}"
     ):
-        confirm(LastProblem(graph=graph), value * factor, 1e-9, Limits())
+        confirm(LastProblem(graph=graph), value * factor, 1e-9, Limits(), Deadline(60))
 
 
 def test_a_relaxed_program_below_the_plan_is_a_note() -> None:
     graph = chain(1.0, 3.0)
     value = graph.path_time((0, 1)) * 1.1
-    by, note = confirm(LastProblem(graph=graph, relaxed=True), value, 1e-9, Limits())
+    by, note = confirm(LastProblem(graph=graph, relaxed=True), value, 1e-9, Limits(), Deadline(60))
     assert by == ""
     assert "13 s" in note
 
@@ -155,14 +154,19 @@ def test_what_can_be_learned_is_learned() -> None:
         graph.time[0] = 2.0
         return True
 
-    assert confirm(LastProblem(graph=graph, learn=learn), 14.0, 1e-9, Limits()).by == "cp-sat"
+    assert (
+        confirm(LastProblem(graph=graph, learn=learn), 14.0, 1e-9, Limits(), Deadline(60)).by
+        == "cp-sat"
+    )
 
 
 def test_what_is_large_is_left_alone() -> None:
     last = LastProblem(graph=chain(*[1.0] * (MOST_ARCS + 1)))
-    assert "4,001 stage candidates are open" in confirm(last, 1.0, 1e-9, Limits()).note
+    assert (
+        "4,001 stage candidates are open" in confirm(last, 1.0, 1e-9, Limits(), Deadline(60)).note
+    )
 
 
 def test_no_time_is_said() -> None:
     last = LastProblem(graph=chain(1.0))
-    assert "no time" in confirm(last, 4.0, 1e-9, Limits(seconds=0.0)).note
+    assert "no time" in confirm(last, 4.0, 1e-9, Limits(), Deadline(0.0)).note

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ilp_planner.spaces.registry import parts_of
+from ilp_planner.spaces.build import build_group_problem
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, UsageError
@@ -27,9 +27,9 @@ from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.registry import HEURISTICS
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.placement import place
-from ilp_planner.spaces.build import build_group_problem
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.spaces.groups.placed_moves import neighbours
+from ilp_planner.spaces.registry import parts_of
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Status, Stop
-from ilp_planner.search.state import OutOfTimeError, SearchState
+from ilp_planner.search.state import SearchState
 from ilp_planner.solvers.base import Limits
 
 

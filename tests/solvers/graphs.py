@@ -38,7 +38,7 @@ def make_graph(operators: int, arcs: Iterable[Arc], micro_batches: int) -> Stage
         sources=(source,),
         sink=sink,
         operators=operators,
-        micro_batches=micro_batches,
+        weight=micro_batches - 1.0,
         tail=tail,
         head=head,
         start=start,
@@ -111,7 +111,7 @@ def dense_graphs(draw: st.DrawFn) -> StageGraph:
 
 @st.composite
 def general_graphs(draw: st.DrawFn) -> StageGraph:
-    """Draw a small graph with extras, up to two peaks and up to three device types.
+    """Draw a small graph with extras, any weight, up to two peaks and up to three device types.
 
     The capacities are what one of its paths uses, or less: some leave no path, some many.
     """
@@ -129,8 +129,9 @@ def general_graphs(draw: st.DrawFn) -> StageGraph:
     path = draw(st.sampled_from(paths_of(graph)))
     spare = random.integers(-2, 4, types) if draw(st.booleans()) else np.zeros(types, np.int64)
     capacity = np.maximum(0, use[list(path)].sum(axis=0) + spare)
+    weight = draw(st.sampled_from([graph.weight, graph.weight + 0.3]))
     return dataclasses.replace(
-        graph, extra=extra, peaks=peaks, use=use, capacity=tuple(capacity.tolist())
+        graph, weight=weight, extra=extra, peaks=peaks, use=use, capacity=tuple(capacity.tolist())
     )
 
 
@@ -152,7 +153,7 @@ def odd_one_out(steps: int = 6) -> StageGraph:
         sources=(0,),
         sink=steps,
         operators=steps,
-        micro_batches=4,
+        weight=3.0,
         tail=tail,
         head=tail + 1,
         start=tail,
@@ -199,7 +200,7 @@ def two_types(layers: int = 48, seed: int = 0, *, shared: bool = False) -> Stage
         sources=(0,),
         sink=states[layers, 0, 0, 0],
         operators=layers,
-        micro_batches=64,
+        weight=63.0,
         tail=tail.astype(np.int64),
         head=head.astype(np.int64),
         start=start.astype(np.int64),

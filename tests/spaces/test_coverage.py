@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ilp_planner.spaces.registry import space_of
 
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.coverage import coverage_of
@@ -21,6 +20,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.solve import solve
 from ilp_planner.spaces.amp.costs import AmpCosts
+from ilp_planner.spaces.registry import space_of
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.training import Recompute

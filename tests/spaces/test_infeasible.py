@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from ilp_planner.spaces.registry import space_of
 
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.infeasible import exists_without_limits, misfit
+from ilp_planner.spaces.registry import space_of
 from tests.mixed_cases import room_problem
 
 if TYPE_CHECKING:

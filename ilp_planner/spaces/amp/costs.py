@@ -25,6 +25,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.profiles.amp import PASSES
 from ilp_planner.profiles.shares import term_shares
 from ilp_planner.profiles.table import Origin, Provenance
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,14 +60,14 @@ class AmpTables:
     load: float64 [L, L + 1], seconds of layers [i, j), one micro-batch. sent: float64 [L + 1],
     numbers that every tensor-parallel rank sends over the cut before layer i. reduced: float64 [L,
     L + 1], numbers that cross each link of the ring to reduce the gradients of [i, j). total:
-    seconds of all layers. repeats: B - 1.
+    seconds of all layers. weight: of the slowest stage beyond these.
     """
 
     load: NDArray[np.float64]
     sent: NDArray[np.float64]
     reduced: NDArray[np.float64]
     total: float
-    repeats: int
+    weight: float
 
 
 class AmpTerms(NamedTuple):
@@ -177,7 +178,7 @@ class AmpCosts:
             sent=np.concatenate([[0.0], sent[:-1], [0.0]]),
             reduced=np.where(below, 0.0, ring * held),
             total=float(time.sum()),
-            repeats=global_batch // together - 1,
+            weight=OneForwardOneBackward(global_batch // together).weight,
         )
 
     def terms(
@@ -212,7 +213,7 @@ class AmpCosts:
             loads=tuple(loads.tolist()),
             sending=float(sending),
             reduction=reduction,
-            total=float(tables.total + tables.repeats * loads.max() + sending + reduction),
+            total=float(tables.total + tables.weight * loads.max() + sending + reduction),
         )
 
     def plan_cost(self, plan: GroupPlan, cluster: ClusterSpec) -> PlanCost:
@@ -243,7 +244,6 @@ class AmpCosts:
             raise PlanError(f"device {devices.max()}: {cluster.name!r} has {node_of.size} devices")
         partition = [stage.stop - stage.start for stage in stages]
         terms = self.terms(cluster, degrees, partition, plan.global_batch, node_of[devices])
-        repeats = plan.micro_batches - 1
         return PlanCost(
             iteration_time=terms.total,
             stages=tuple(
@@ -254,7 +254,7 @@ class AmpCosts:
             ),
             terms={
                 "stages": sum(terms.loads),
-                "slowest stage, repeated": repeats * max(terms.loads),
+                "slowest stage, repeated": plan.schedule.steady(terms.loads),
                 "sending": terms.sending,
                 "gradient all-reduce": terms.reduction,
             },

@@ -199,7 +199,7 @@ def configuration_graph(tables: AmpTables, routes: Routes) -> StageGraph:
         sources=(0,),
         sink=sink,
         operators=count,
-        micro_batches=tables.repeats + 1,
+        weight=tables.weight,
         tail=numbers[routes.tail[step], start],
         head=np.where(last, sink, numbers[routes.head[step], stop]),
         start=start,

@@ -83,7 +83,7 @@ def best_cut(tables: AmpTables, routes: Routes, cutoff: float = np.inf) -> Cut |
     unlimited = sweep.least(loads[-1], peaks[-1])
     if unlimited >= INFINITE:
         return None
-    weight, best = tables.repeats, None
+    weight, best = tables.weight, None
     least_load = sweep.first_load(loads, peaks[-1])
     most = loads.size - 1
     for peak in peaks[sweep.first_peak(loads[-1], peaks) :]:
@@ -171,7 +171,7 @@ class _Sweep:
         return Cut(
             partition=tuple(np.diff(ends).tolist()),
             steps=tuple(steps),
-            value=tables.total + tables.repeats * slowest + sending + peak,
+            value=tables.total + tables.weight * slowest + sending + peak,
         )
 
 

@@ -11,12 +11,12 @@ that any placement could have closes what it can, and CP-SAT places the rest.
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.spaces.amp.costs import slowness
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, rank_key, rank_plans
 from ilp_planner.spaces.amp.partition import best_cut, fixed_routes
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_STEPS = 60_000  # of one placement's routes: about a second of search
+SECONDS = 120.0  # where nobody says how long
 ROUNDS = 4  # partition and placement in turn
 
 
@@ -59,15 +60,15 @@ def place(
     *,
     max_tp: int | None = None,
     most_steps: int = MOST_STEPS,
-    seconds: float = 120.0,
+    deadline: Deadline | None = None,
     workers: int = 1,
 ) -> Placed:
     """Return the fastest plan of AMP's space on any placement, with a proved bound.
 
     Parameters
     ----------
-    most_steps: of one choice of degrees, beyond which CP-SAT places. seconds: to open choices of
-        degrees in; those left keep their bound.
+    most_steps: of one choice of degrees, beyond which CP-SAT places. deadline: to open choices of
+        degrees until; those left keep their bound. Two minutes without one.
 
     Raises
     ------
@@ -75,13 +76,13 @@ def place(
     """
     search = _Search(replace(costs, repaired=True), cluster, global_batch, most_steps, workers)
     space = amp_space(costs, cluster, global_batch, max_tp=max_tp)
-    deadline = time.monotonic() + seconds
+    deadline = deadline or Deadline(SECONDS)
     best = rank_plans(search.costs, cluster, global_batch, max_tp=max_tp)[0]
     bound, opened = best.cost, 0
     for least, degrees in sorted((search.least_cost(d), d) for d in space.degrees):
         if least >= best.cost:
             break
-        if time.monotonic() > deadline:
+        if not deadline.goon():
             bound = min(bound, least)  # ascending: the least of those left
             break
         opened += 1
@@ -157,7 +158,7 @@ class _Search:
         return np.inf if cut is None else cut.value + detour * smallest
 
     def open(
-        self, degrees: AmpDegrees, least: float, cutoff: float, deadline: float
+        self, degrees: AmpDegrees, least: float, cutoff: float, deadline: Deadline
     ) -> AmpPlan | None:
         """Return the best plan below the cutoff that is found, with a proved bound; None when it is
         proved that there is none."""
@@ -198,7 +199,7 @@ class _Search:
             self.costs, self.cluster, self.global_batch, degrees, hosts, partition, counts
         )
 
-    def _by_turns(self, degrees: AmpDegrees, hosts: Hosts, deadline: float) -> AmpPlan:
+    def _by_turns(self, degrees: AmpDegrees, hosts: Hosts, deadline: Deadline) -> AmpPlan:
         """Return a good plan: the best placement of a partition, the best partition of that
         placement, and so on until neither improves."""
         tables = self.tables(degrees)
@@ -207,8 +208,8 @@ class _Search:
         partition = cut.partition
         best = self.plan(degrees, hosts, partition, in_order(hosts, degrees))
         for turn in range(ROUNDS):
-            left = max((deadline - time.monotonic()) / ROUNDS, 1.0)
-            if turn and time.monotonic() > deadline:
+            left = max(deadline.left / ROUNDS, 1.0)
+            if turn and not deadline.goon():
                 break
             counts = cpsat_counts(
                 tables, hosts, degrees, partition, seconds=left, workers=self.workers

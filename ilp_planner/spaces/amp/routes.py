@@ -3,10 +3,9 @@ nodes are one.
 
 A tensor-parallel group stays inside a node, so a placement says how many replicas of each stage
 each node hosts. Which replica sends to which one of the next stage is free, because pipelines can
-be numbered at
-will: the cheapest matching counts. The ring of a stage is charged with a link that none of its
-orders can avoid; where a node's link to others is its own, at most as fast as the link inside it,
-every order has exactly that as its slowest.
+be numbered at will: the cheapest matching counts. The ring of a stage is charged with a link that
+none of its orders can avoid; where a node's link to others is its own, at most as fast as the link
+inside it, every order has exactly that as its slowest.
 """
 
 from __future__ import annotations
@@ -225,9 +224,8 @@ def placements(
     Parameters
     ----------
     whole: tell apart only stages that one node hosts. A stage on several nodes hosts nothing, takes
-        no
-        room, and is charged with the fastest links that any such stage can have: a relaxation, and
-        exact along paths without such a stage.
+        no room, and is charged with the fastest links that any such stage can have: a relaxation,
+        and exact along paths without such a stage.
     """
     start: State = tuple((0, 0) for _ in hosts.room)
     numbers = {(0, start): 0}

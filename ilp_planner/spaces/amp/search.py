@@ -24,7 +24,7 @@ def run_amp(search: GroupSearch[Any], *, free: bool) -> None:
             problem.cluster,
             problem.global_batch,
             max_tp=problem.max_tp,
-            seconds=max(search.seconds_left, 0.0),
+            deadline=search.deadline,
             workers=search.limits.workers,
         )
         search.notes.append(f"placement: {placed.proof}")

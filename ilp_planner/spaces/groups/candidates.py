@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.kernels import kernel
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.groups.sending import price_sending
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.groups import GroupOption, GroupTables, OptionTables
     from ilp_planner.problem import Problem
+    from ilp_planner.schedule import Schedule
     from ilp_planner.spaces.groups.sending import Sending
     from ilp_planner.specs.cluster import ClusterSpec
 
@@ -67,6 +69,11 @@ class Catalogue:
     use: NDArray[np.int64]
     capacity: tuple[int, ...]
 
+    @property
+    def schedule(self) -> Schedule:
+        """In which order the stages run."""
+        return OneForwardOneBackward(self.micro_batches)
+
     def rows(self, stages: Candidates) -> NDArray[np.int64]:
         """Return the row of each candidate in the tables of sending."""
         return stages.option * (self.layers + 1) + stages.stop
@@ -74,8 +81,8 @@ class Catalogue:
     def stages_after(self, stages: Candidates, most: int) -> NDArray[np.int64]:
         """Return the most stages after each candidate that memory, or the user, allows. most:
         stages of a plan."""
-        unlimited = stages.in_flight >= self.micro_batches
-        return np.where(unlimited, most - 1, np.minimum(stages.in_flight - 1, most - 1))
+        held = [self.schedule.in_flight(behind) for behind in range(most)]
+        return np.searchsorted(held, stages.in_flight, side="right") - 1
 
     @cached_property
     def kept(self) -> NDArray[np.int64]:
@@ -157,9 +164,9 @@ def _stages(
     tables: Sequence[OptionTables], layers: int, micro_batches: int, kinds: int
 ) -> Candidates:
     """Return the ranges that memory allows, option by option. kinds: of peaks."""
-    # A stage that is not the last one has another micro-batch in flight.
-    least = np.full((layers, layers + 1), min(2, micro_batches))
-    least[:, -1] = 1
+    schedule = OneForwardOneBackward(micro_batches)
+    least = np.full((layers, layers + 1), schedule.in_flight(1))
+    least[:, -1] = schedule.in_flight(0)
     nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
     columns: list[list[NDArray]] = [[] for _ in range(7)]  # type: ignore[type-arg]
     for number, table in enumerate(tables):

@@ -183,7 +183,7 @@ def _graph(
         sources=tuple(range(sources)),
         sink=sink,
         operators=catalogue.layers,
-        micro_batches=catalogue.micro_batches,
+        weight=catalogue.schedule.weight,
         tail=tail,
         head=head,
         start=c.start,
@@ -200,6 +200,6 @@ def _no_graph(catalogue: Catalogue) -> StageGraph:
     none = np.zeros(0, np.int64)
     return StageGraph(
         nodes=2, sources=(0,), sink=1, operators=catalogue.layers,
-        micro_batches=catalogue.micro_batches, tail=none, head=none, start=none, stop=none,
+        weight=catalogue.schedule.weight, tail=none, head=none, start=none, stop=none,
         time=np.zeros(0),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.costs.group_network import group_class
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.groups.candidates import build_catalogue
 from ilp_planner.spaces.groups.graphs import (
     explicit_graph,
@@ -56,7 +57,7 @@ class PlannerPart:
         self.name = f"{micro_batches} micro-batches"
         self.constant = costs.constant(micro_batches)
         self.layers = len(costs.chain)
-        self.weight = micro_batches - 1
+        self.weight = OneForwardOneBackward(micro_batches).weight
         self.most_stages = min(problem.max_stages, self.layers)
         samples = problem.global_batch // micro_batches
         known = costs.degrees()

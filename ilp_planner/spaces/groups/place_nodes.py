@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.costs.group_network import best_ring
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,4 +231,5 @@ def _minimise_links(seating: _Seating, stages: Sequence[_Stage], micro_batches: 
                 model.add(transfer >= fixed + carried).only_enforce_if(
                     seating.both(used[v], following[w])
                 )
-    model.minimize((micro_batches - 1) * slowest + sum(transfers) + peak)
+    weight = round(OneForwardOneBackward(micro_batches).weight)
+    model.minimize(weight * slowest + sum(transfers) + peak)

@@ -108,7 +108,7 @@ class SeatChains:
         group = self.class_of[c.option]
         return GroupChain(
             layers=found.layers,
-            micro_batches=found.micro_batches,
+            weight=found.schedule.weight,
             capacity=found.capacity,
             choice=choices,
             start=c.start,

@@ -17,6 +17,7 @@ from ilp_planner.spaces.groups.place import node_devices
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Limits, Progress
@@ -77,11 +78,12 @@ class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> GroupSearch[PlannerPart]:
         """Return the state of a search that begins; it notes where the parts do not hold every
         group of devices."""
         parts = self.parts(problem)
-        search = GroupSearch(problem, parts, limits, solver, progress)
+        search = GroupSearch(problem, parts, limits, solver, progress, deadline)
         few = [str(part.micro_batches) for part in parts if not part.complete]
         if few:
             search.notes.append(

@@ -114,8 +114,8 @@ class MegatronCosts:
         ]
         syncs = [self._sync(plan, ranks, rank) for rank in range(plan.ranks)]
         terms = {
-            "slowest stage": (plan.micro_batches - 1 / plan.virtual) * max(loads),
-            "pipeline fill": sum(loads) / plan.virtual,
+            "slowest stage": plan.schedule.steady(loads),
+            "pipeline fill": plan.schedule.fill(loads),
             SYNC: max(syncs),
             TIED: ranks.constant,
         }

@@ -41,7 +41,7 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
         row=found.row,
         fits=found.possible,
         least=np.array(least, np.int64),
-        weight=float(v * part.micro_batches - 1),
+        weight=part.schedule(v).weight,
         sample=_sample(part) if part.alike else None,
     )
 

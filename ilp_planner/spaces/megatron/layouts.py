@@ -88,6 +88,6 @@ def layout_seconds(
     shape = (layouts.shape[0], virtual, pp)
     load = times.reshape(shape).sum(axis=1) + np.array(part.sends(virtual))
     sync = syncs.reshape(shape).sum(axis=1) + part.syncs[row[:pp], 0]
-    weight = virtual * part.micro_batches - 1
+    weight = part.schedule(virtual).weight
     seconds = (weight * load.max(axis=1) + load.sum(axis=1)) / virtual + sync.max(axis=1)
     return np.asarray(seconds, np.float64)

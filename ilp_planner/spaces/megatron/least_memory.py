@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.memory import stage_of_rank
+from ilp_planner.deadline import Deadline
+from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.variants import FULL, Variant
@@ -25,11 +26,11 @@ SPARE = 1.005  # on top of what would do: it is printed with two decimals
 def more(problem: Problem[MegatronCosts]) -> str:
     """Say how much memory would do for the plan of Megatron's space that was found to need least:
     every layer computed again, and layers divided evenly."""
-    begin, least = time.monotonic(), math.inf
+    deadline, least = Deadline(SECONDS), math.inf
     name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
     for part in megatron_parts(problem, problem.costs):
         least = min(least, _needed(part))
-        if time.monotonic() - begin > SECONDS:
+        if not deadline.goon():
             break
     least *= SPARE
     return (

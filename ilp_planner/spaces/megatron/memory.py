@@ -8,14 +8,13 @@ it the context, communication buffers and what the allocator cannot use.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.anatomy.memory import kept_bytes, stage_memory
 from ilp_planner.anatomy.overheads import outside
-from ilp_planner.anatomy.schedule import held, in_flight
 from ilp_planner.numerics import FINE_ROUNDING
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.anatomy.memory import MemoryParts
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.schedule import Schedule
 
     Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
@@ -124,7 +123,7 @@ def _good(
     job = parts.job
     if job.virtual == 1:
         rows: dict[tuple[int, float], int] = {}
-        flights = [in_flight(job, rank) for rank in range(job.pp)]
+        flights = [job.schedule.in_flight(behind) for behind in reversed(range(job.pp))]
         row = [rows.setdefault(pair, len(rows)) for pair in zip(flights, limits, strict=True)]
         needed = _needed(parts, ranges, in_flight=np.array([[[n] for n, _ in rows]]))
         most = np.array([[[limit] for _, limit in rows]])
@@ -185,21 +184,20 @@ def _interleaved(parts: MemoryParts, ranges: ChainRanges) -> NDArray[np.float64]
         kept.append(own)
     chunks = np.stack(np.broadcast_arrays(*kept)).astype(np.float64)  # [virtual, sizes, counts]
     return np.stack(
-        [np.tensordot(_held(job, rank), chunks, axes=1).max(axis=0) for rank in range(job.pp)],
+        [
+            np.tensordot(_held(job.schedule, behind), chunks, axes=1).max(axis=0)
+            for behind in reversed(range(job.pp))
+        ],
         axis=1,
     )
 
 
-_HELD: dict[tuple[int, int, int, int], NDArray[np.float64]] = {}
-
-
-def _held(job: TrainingJob, rank: int) -> NDArray[np.float64]:
+@cache
+def _held(schedule: Schedule, behind: int) -> NDArray[np.float64]:
     """Return the micro-batches held per virtual stage, a row for every combination that no other
-    one exceeds; they depend on the schedule only, so once for all jobs with the same one."""
-    key = (job.pp, job.virtual, job.micro_batches, rank)
-    if key not in _HELD:
-        states = np.unique(np.array(held(job, rank), np.float64), axis=0)
-        exceeded = np.all(states[:, None, :] <= states[None, :, :], axis=2)
-        np.fill_diagonal(exceeded, False)
-        _HELD[key] = states[~np.any(exceeded, axis=1)]
-    return _HELD[key]
+    one exceeds."""
+    states = np.unique(np.array(schedule.held(behind), np.float64), axis=0)
+    exceeded = np.all(states[:, None, :] <= states[None, :, :], axis=2)
+    np.fill_diagonal(exceeded, False)
+    found: NDArray[np.float64] = states[~np.any(exceeded, axis=1)]
+    return found

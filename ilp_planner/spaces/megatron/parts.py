@@ -18,6 +18,7 @@ import numpy as np
 from ilp_planner.anatomy.memory import memory_parts
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.schedule import schedule_of
 from ilp_planner.search.parts import FixedPlacement
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.anatomy.memory import MemoryParts
     from ilp_planner.problem import Problem
+    from ilp_planner.schedule import Schedule
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.spaces.megatron.partition import CutTables
@@ -169,8 +171,15 @@ class MegatronPart(FixedPlacement):
 
     def sends(self, virtual: int) -> tuple[float, ...]:
         """Return the seconds that each rank sends to the next and back per micro-batch."""
-        each = self.ranks.transfers
-        return (*(virtual * t for t in each[:-1]), (virtual - 1) * each[-1])
+        schedule, last = self.schedule(virtual), self.degrees.pp - 1
+        return tuple(
+            schedule.sends(last - rank) * seconds
+            for rank, seconds in enumerate(self.ranks.transfers)
+        )
+
+    def schedule(self, virtual: int) -> Schedule:
+        """Return the schedule of so many virtual stages per rank."""
+        return schedule_of(self.micro_batches, ranks=self.degrees.pp, virtual=virtual)
 
     def memory(self, variant: Variant) -> MemoryParts:
         """Return the memory of a variant's parts."""

@@ -8,7 +8,7 @@ of the chain, by dynamic programming or by the solver that was asked for.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -202,7 +202,7 @@ def cut_graph(tables: CutTables) -> tuple[StageGraph, np.ndarray]:
         sources=(0,),
         sink=ranks * count,
         operators=count - 1,
-        micro_batches=round(tables.weight) + 1,
+        weight=tables.weight,
         tail=rank_of * count + start,
         head=np.where(rank_of == ranks - 1, ranks * count, (rank_of + 1) * count + stop),
         start=start,
@@ -222,8 +222,8 @@ def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], 
         if best_cut(tables, cutoff, search.goon).cut is None:
             return CutSearch(None, cutoff)  # nothing to look for
         graph, _ = cut_graph(tables)
-        limits = replace(search.limits, seconds=max(search.seconds_left, 0.0), gap=0.0)
-        solution = registry.get(search.solver).solve(graph, limits)
+        solver = registry.get(search.solver)
+        solution = solver.solve(graph, search.exactly, deadline=search.deadline)
         if solution.stopped_by is Stop.USER:
             raise KeyboardInterrupt
         if not solution.path:

@@ -32,11 +32,10 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
     loads = [
         sum(stage.time for stage in cost.stages[rank :: plan.ranks]) for rank in range(plan.ranks)
     ]
-    slowest = loads.index(max(loads))
+    counts = plan.schedule.counts(loads)
     for number, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
         rank = number % plan.ranks
-        weight = 1 / plan.virtual
-        weight += plan.micro_batches - 1 / plan.virtual if rank == slowest else 0.0
+        weight = counts[rank]
         terms = dict(found.time_terms)
         if ranks.profile is not None:
             key = ranks.slowest(ranks.kinds[rank])

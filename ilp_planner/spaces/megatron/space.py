@@ -16,6 +16,7 @@ from ilp_planner.spaces.megatron.rules import check_megatron
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.evaluate import Violation
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
@@ -42,9 +43,10 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> MegatronSearchState:
         """Return the state of a search that begins."""
-        return PartSearch(problem, self.parts(problem), limits, solver, progress)
+        return PartSearch(problem, self.parts(problem), limits, solver, progress, deadline)
 
     def describe(self, problem: Problem[MegatronCosts]) -> str:
         """Return which plans the proofs are about."""

@@ -38,7 +38,7 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
         # However its layers are spread over virtual stages, a rank that has the mean, or more,
         # computes so many again.
         total += min(block, -(-part.costs.model.layers // pp)) * least_again
-    weight = v * part.micro_batches - 1
+    weight = part.schedule(v).weight
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
     seconds = (weight * slowest + total + sends.sum()) / v + sync + part.ranks.constant

@@ -26,6 +26,7 @@ from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import layer_names, total
 from ilp_planner.profiles.shares import term_shares
 from ilp_planner.profiles.table import Origin, Provenance
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def terms_ms(
         group = groups[-1]
         raise ProfileError(f"{formulas.profile.source}: not profiled: tp{group.tp} bs{group.mean}")
     return {
-        "execution": (batches - 1) * max(times) + total(times),
+        "execution": OneForwardOneBackward(batches).steady(times) + total(times),
         "fb_sync": sync * batches,
         OPTIMIZER: max(optimizer),
         GRADIENTS: max(gradients),

@@ -20,6 +20,7 @@ import numpy as np
 
 from ilp_planner.graph import StageGraph
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
+from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.metis.costs import rank_types
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class MetisGraph:
 
     sequence: tuple[str, ...]
     global_batch: int
+    micro_batches: int
     graph: StageGraph
     constant: float
     devices: tuple[int, ...]
@@ -70,7 +72,7 @@ class MetisGraph:
         return Plan(
             model=self.model,
             global_batch=self.global_batch,
-            micro_batches=self.graph.micro_batches,
+            micro_batches=self.micro_batches,
             stages=tuple(stages),
         )
 
@@ -116,6 +118,7 @@ def metis_graphs(
             yield MetisGraph(
                 sequence=sequence,
                 global_batch=global_batch,
+                micro_batches=batches,
                 graph=arcs,
                 constant=costs.constant(batches),
                 devices=tuple(
@@ -217,7 +220,7 @@ class _Builder:
             sources=tuple(range(int(offsets[1]))),
             sink=sink,
             operators=layers,
-            micro_batches=self.batches,
+            weight=OneForwardOneBackward(self.batches).weight,
             tail=tail[keep],
             head=head[keep],
             start=start[keep],

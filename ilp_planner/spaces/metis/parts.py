@@ -27,7 +27,7 @@ class MetisPart(FixedGraph):
 
     def __init__(self, whole: MetisGraph) -> None:
         self.whole = whole
-        self.micro_batches = whole.graph.micro_batches
+        self.micro_batches = whole.micro_batches
         self.name = f"{' '.join(whole.sequence)}, {self.micro_batches} micro-batches"
         self.constant = whole.constant
 

@@ -38,7 +38,7 @@ def last_of_part(search: OperatorSearch, plan: OperatorPlan) -> LastProblem | No
     graph = part.expand(search.objective * (1 + ROOM)).graph
     path, value = best_path(graph)
     if path and value <= search.objective * (1 + CLAIM_ROUNDING):
-        return LastProblem(graph=graph, learn=lambda p: part.refine(p, search.seconds_left))
+        return LastProblem(graph=graph, learn=lambda p: part.refine(p, search.deadline.left))
     certificate = {"parts": [part.record()]}
     return LastProblem(graph=plan_graph(search.problem, certificate, plan), relaxed=True)
 

@@ -72,7 +72,7 @@ class OperatorHunt(OperatorSearch):
             if not path or graph.path_time(path) >= min(cutoff, self.objective):
                 return
             self.check_time()
-            learned = part.refine(path, self.seconds_left)
+            learned = part.refine(path, self.deadline.left)
             better = self.take(part, path)
             better |= self.take(part, part.best_known_path(self.objective))
             failed = 0 if better else failed + 1
@@ -82,6 +82,5 @@ class OperatorHunt(OperatorSearch):
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
         """Return a good path of a graph; with a known one, after fewer starts."""
         starts = max(1, self.limits.starts // FEWER) if hint else self.limits.starts
-        seconds = max(self.seconds_left, 0.0)
-        limits = dataclasses.replace(self.limits, seconds=seconds, gap=0.0, starts=starts)
-        return self.backend.solve(graph, limits, hint=tuple(hint))
+        limits = dataclasses.replace(self.exactly, starts=starts)
+        return self.backend.solve(graph, limits, hint=tuple(hint), deadline=self.deadline)

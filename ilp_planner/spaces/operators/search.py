@@ -8,7 +8,6 @@ exact stages: then it is the optimum of its part.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import PlannerError, SolverError
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.part import Part
     from ilp_planner.costs.operators import OperatorTables
+    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import GraphSolution, Limits, Progress
@@ -51,8 +51,9 @@ class OperatorSearch(SearchState):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
-        super().__init__(problem, limits, solver, progress)
+        super().__init__(problem, limits, solver, progress, deadline)
         self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
         self.first = self.backend
         self.parts: list[Part] = []
@@ -152,7 +153,7 @@ class OperatorSearch(SearchState):
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
             self.check_time()
-            learned = part.refine(path, self.seconds_left)
+            learned = part.refine(path, self.deadline.left)
             better = self.take(part, path)
             if not learned:  # the cheapest path is as fast as its bounds say
                 part.closed = solution.status is Status.OPTIMAL
@@ -165,20 +166,23 @@ class OperatorSearch(SearchState):
 
         `auto` gives to CP-SAT what the DP leaves open; a backend that fails is replaced by the DP.
         """
-        limits = dataclasses.replace(self.limits, seconds=max(self.seconds_left, 0.0), gap=0.0)
         try:
-            solution = self.backend.solve(graph, limits, hint=tuple(hint))
+            solution = self.solved(graph, hint)
             if self.solver == "auto" and solution.status is Status.UNKNOWN:
                 self.backend = registry.get("cp-sat")
-                solution = self.backend.solve(graph, limits, hint=tuple(hint))
+                solution = self.solved(graph, hint)
         except (PlannerError, RuntimeError, ValueError, OSError, ImportError) as error:
             if self.backend.name == "dp":
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             self.notes.append(f"{self.backend.name} failed ({reason}); chain DP alone went on")
             self.backend = registry.get("dp")
-            solution = self.backend.solve(graph, limits, hint=tuple(hint))
+            solution = self.solved(graph, hint)
         return solution
+
+    def solved(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
+        """Return the backend's answer, in the time that is left."""
+        return self.backend.solve(graph, self.exactly, hint=tuple(hint), deadline=self.deadline)
 
     def last_words(self, part: Part, path: tuple[int, ...]) -> NoReturn:
         """Keep the plan along the best path that an interrupted solver had.

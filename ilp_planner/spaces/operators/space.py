@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import OperatorPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
@@ -129,15 +130,16 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         limits: Limits,
         solver: str,
         progress: Progress | None = None,
+        deadline: Deadline | None = None,
     ) -> OperatorSearch:
         """Return the state of a search that begins, a heuristic's where one is asked for."""
         if registry.is_heuristic(solver):
             from ilp_planner.spaces.operators.hunt import OperatorHunt
 
-            return OperatorHunt(problem, limits, solver, progress)
+            return OperatorHunt(problem, limits, solver, progress, deadline)
         from ilp_planner.spaces.operators.search import OperatorSearch
 
-        return OperatorSearch(problem, limits, solver, progress)
+        return OperatorSearch(problem, limits, solver, progress, deadline)
 
     def search(self, search: OperatorSearch) -> Stop:
         """Work until proof, gap or time."""

@@ -107,7 +107,7 @@ def test_a_larger_reduction_may_allow_a_smaller_stage_that_sends_less() -> None:
         sent=np.array([0, 0, 1e6, 0, 0, 0, 0]),
         reduced=np.where(below, 0.0, 1e4 * (held[None, :] - held[:-1, None])),
         total=float(load.sum()),
-        repeats=2,
+        weight=2.0,
     )
     routes = fixed_routes(np.full(2, 6.4e-9), np.array([1.9e-10, 6.4e-10, 6.4e-10]))
     cut = best_cut(tables, routes)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, slowness
 from ilp_planner.spaces.amp.degrees import amp_space, rank_plans
@@ -74,7 +75,7 @@ def test_a_bound_holds_where_links_inside_nodes_are_slow(data: st.DataObject) ->
     costs = AmpCosts(profile=data.draw(profiles(cluster, most_layers=4)), repaired=True)
     most = data.draw(st.sampled_from([0, 3, 60_000]))
     try:
-        placed = place(costs, cluster, 4, most_steps=most, seconds=4)
+        placed = place(costs, cluster, 4, most_steps=most, deadline=Deadline(4))
     except InfeasibleError:
         return
     least = least_by_trying(costs, cluster, 4)

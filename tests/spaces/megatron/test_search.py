@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ilp_planner.spaces.registry import space_of
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
@@ -26,6 +25,7 @@ from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.partition import best_cut
 from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.registry import space_of
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.gpt import Gpt

@@ -38,7 +38,7 @@ def cheapest(graphs):
         head, times = graph.head.tolist(), graph.time.tolist()
         totals = (graph.time + graph.extra).tolist()
         peaks = graph.peaks.T.tolist()
-        weight = graph.micro_batches - 1
+        weight = graph.weight
         labels = [[] for _ in range(graph.nodes)]
         for source in graph.sources:
             labels[source] = [((0.0, 0.0, 0.0, 0.0), ())]
@@ -270,7 +270,7 @@ def test_micro_batches_can_be_chosen():
     costs = synthetic_costs({"A": 2}, 4)
     cluster = metis_cluster_spec(costs.formulas.cluster)
     graphs = list(metis_graphs(costs, cluster, global_batch=8, micro_batches=[4, 3, 2]))
-    assert [space.graph.micro_batches for space in graphs] == [2, 4]
+    assert [space.micro_batches for space in graphs] == [2, 4]
     with pytest.raises(ValueError, match="memory_rule must be 'device' or 'metis', found 'x'"):
         list(metis_graphs(costs, cluster, global_batch=8, memory_rule="x"))
 

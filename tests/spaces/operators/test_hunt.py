@@ -24,6 +24,7 @@ from tests.tiny import least_time, problems
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.problem import Problem
 
 FEW = settings(max_examples=10)
@@ -138,16 +139,16 @@ PROVED = {
 def together(found: Outcome, proved: Outcome, gap: float = 0.0) -> Outcome:
     """Put both together; the portfolio tells of its bound before it ends."""
 
-    def prove(limits: Limits, progress: Callable[[float, float], None] | None) -> Outcome:
+    def prove(
+        limits: Limits, progress: Callable[[float, float], None] | None, deadline: Deadline
+    ) -> Outcome:
         assert progress is not None
         assert limits.gap == 0.0
-        try:
-            progress(proved.objective, proved.bound)
-        except KeyboardInterrupt:
-            return dataclasses.replace(proved, stopped_by=Stop.USER)
-        return proved
+        assert deadline.goon()
+        progress(proved.objective, proved.bound)
+        return proved if deadline.goon() else dataclasses.replace(proved, stopped_by=Stop.TIME)
 
-    return plan_and_bound(lambda limits, progress: found, prove, Limits(gap=gap))
+    return plan_and_bound(lambda limits, progress, deadline: found, prove, Limits(gap=gap))
 
 
 def test_the_better_plan_of_the_portfolio_is_not_claimed() -> None:

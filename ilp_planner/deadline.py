@@ -1,0 +1,55 @@
+"""When a search has to end: the one clock that everything which takes time asks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class OutOfTimeError(Exception):
+    """The time limit has passed."""
+
+
+def _always() -> bool:
+    return True
+
+
+class Deadline:
+    """A time limit that begins when it is made.
+
+    seconds: wall clock, inf for no limit. wanted: says no as soon as whoever asked has enough.
+    """
+
+    def __init__(self, seconds: float, wanted: Callable[[], bool] = _always) -> None:
+        self.seconds, self.wanted = seconds, wanted
+        self.started = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end, 0 after it."""
+        return max(0.0, self.seconds - self.elapsed)
+
+    def goon(self) -> bool:
+        """Tell whether there is time left, and something wanted."""
+        return self.left > 0 and self.wanted()
+
+    def check(self) -> None:
+        """Go on, or raise OutOfTimeError."""
+        if not self.goon():
+            raise OutOfTimeError
+
+    def within(self, seconds: float) -> Deadline:
+        """Return the end of so many seconds from now on, or this one where it comes first."""
+        return Deadline(min(seconds, self.left), self.wanted)
+
+    def effort(self, rate: float) -> float:
+        """Return the steps that there is time for, at so many in a second."""
+        return rate * self.left

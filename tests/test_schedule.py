@@ -1,0 +1,119 @@
+"""Schedules, against a replay of Megatron's two: seconds, and micro-batches in flight."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.schedule import Interleaved, OneForwardOneBackward, schedule_of
+
+LOADS = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8)
+
+
+def replay(micro_batches, ranks):
+    """Return when a pipeline of equal ranks ends that runs 1F1B, a pass taking one second."""
+    orders = []
+    for rank in range(ranks):
+        warm = min(ranks - rank - 1, micro_batches)
+        order = [("forward", n) for n in range(warm)]
+        for n in range(micro_batches):
+            if warm + n < micro_batches:
+                order.append(("forward", warm + n))
+            order.append(("backward", n))
+        orders.append(order)
+    ended, clock, place = {}, [0] * ranks, [0] * ranks
+    while any(place[r] < len(orders[r]) for r in range(ranks)):
+        for r in range(ranks):
+            if place[r] == len(orders[r]):
+                continue
+            way, n = orders[r][place[r]]
+            needs = []
+            if way == "forward" and r > 0:
+                needs.append((r - 1, "forward", n))
+            if way == "backward":
+                needs.append((r + 1, "backward", n) if r < ranks - 1 else (r, "forward", n))
+            if all(need in ended for need in needs):
+                clock[r] = max([clock[r], *(ended[need] for need in needs)]) + 1
+                ended[r, way, n] = clock[r]
+                place[r] += 1
+    return max(clock)
+
+
+@given(st.integers(1, 12), st.integers(1, 6))
+def test_seconds_are_those_of_a_replay(micro_batches, ranks):
+    """A forward and a backward pass of a second each: a rank's load is two."""
+    schedule = OneForwardOneBackward(micro_batches)
+    assert schedule.iteration_time([2.0] * ranks) == replay(micro_batches, ranks)
+
+
+def test_seconds_of_ranks_that_differ():
+    schedule = OneForwardOneBackward(5)
+    assert schedule.steady([1.0, 3.0, 2.0]) == 4 * 3.0
+    assert schedule.fill([1.0, 3.0, 2.0]) == 6.0
+    assert schedule.iteration_time([1.0, 3.0, 2.0]) == 4 * 3.0 + 6.0
+    assert schedule.bubble([1.0, 3.0, 2.0]) == 3.0
+    assert schedule.counts([1.0, 3.0, 3.0]) == (1.0, 5.0, 1.0)
+    assert OneForwardOneBackward(1).iteration_time([float("inf")]) == float("inf")
+
+
+@given(LOADS, st.integers(1, 20), st.integers(1, 5))
+def test_all_say_the_same(loads, micro_batches, virtual):
+    schedule = schedule_of(micro_batches, ranks=len(loads), virtual=virtual)
+    seconds = schedule.iteration_time(loads)
+    assert virtual * seconds == pytest.approx(schedule.weight * max(loads) + sum(loads))
+    assert seconds == pytest.approx(micro_batches * max(loads) + schedule.bubble(loads))
+    counted = zip(schedule.counts(loads), loads, strict=True)
+    assert seconds == pytest.approx(sum(count * load for count, load in counted))
+
+
+@pytest.mark.parametrize(("ranks", "virtual"), [(2, 1), (4, 2), (8, 3)])
+def test_bubble(ranks, virtual):
+    """Narayanan et al. 2021 (arXiv 2104.04473): (p - 1) / v micro-batches of equal ranks."""
+    schedule = schedule_of(8 * ranks, ranks=ranks, virtual=virtual)
+    assert schedule.bubble([1.0] * ranks) == pytest.approx((ranks - 1) / virtual)
+
+
+@pytest.mark.parametrize("virtual", [1, 2, 5])
+def test_every_cut_between_stages_is_crossed(virtual):
+    schedule = schedule_of(12, ranks=4, virtual=virtual)
+    cuts = 4 * virtual - 1
+    assert sum(schedule.sends(behind) for behind in range(4)) == cuts
+    assert sum(schedule.receives(before) for before in range(4)) == cuts
+    assert schedule.sends(0) == schedule.receives(0) == virtual - 1
+
+
+@given(st.integers(1, 12), st.integers(1, 40))
+def test_one_forward_one_backward(pp, micro_batches):
+    schedule = schedule_of(micro_batches, ranks=pp)
+    flights = [schedule.in_flight(pp - 1 - rank) for rank in range(pp)]
+    assert flights == [min(pp - rank, micro_batches) for rank in range(pp)]
+    assert all(schedule.held(behind) == ((flights[-1 - behind],),) for behind in range(pp))
+
+
+@given(st.integers(2, 6), st.integers(2, 4), st.integers(1, 4))
+def test_interleaved(pp, virtual, groups):
+    schedule = schedule_of(groups * pp, ranks=pp, virtual=virtual)
+    flights = [schedule.in_flight(behind) for behind in range(pp)]
+    assert flights == sorted(flights)
+    for behind in range(pp):
+        for counts in schedule.held(behind):
+            assert sum(counts) == flights[behind]
+            assert min(counts) >= 0
+            # The last virtual stage of the last rank goes back at once.
+            if behind == 0:
+                assert counts[-1] <= 1
+
+
+@pytest.mark.parametrize(("pp", "virtual"), [(2, 2), (4, 2), (8, 3), (4, 8)])
+def test_penalty_of_interleaving(pp, virtual):
+    """Narayanan et al. 2021 (arXiv 2104.04473): 1 + (p - 1) / (p v) of 1F1B on the first rank."""
+    schedule = schedule_of(8 * pp, ranks=pp, virtual=virtual)
+    assert schedule.in_flight(pp - 1) / virtual / pp == pytest.approx(1 + (pp - 1) / (pp * virtual))
+    assert schedule.in_flight(pp - 1) == sum(schedule.held(pp - 1)[0])
+
+
+def test_few_micro_batches():
+    """With as many micro-batches as ranks, no more than there are can be in flight."""
+    schedule = Interleaved(4, virtual=2, group=4)
+    assert schedule.in_flight(3) == 8
+    assert Interleaved(2, virtual=2, group=4).in_flight(3) == 4
+    assert schedule.held(3) == ((4, 4),)
