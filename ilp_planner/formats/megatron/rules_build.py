@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import (
-    BUILD,
-    RUN,
-    Finding,
-)
-from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.findings import BUILD, RUN, Finding, broken, needs
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import CP, EP, PP, TP, model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
@@ -23,10 +19,7 @@ if TYPE_CHECKING:
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     """What only building the groups and the model shows."""
-
-    def late(key: str, found: str, expected: str, fix: str = "", stage: str = BUILD) -> Finding:
-        return Finding(flag=flag_of(key), found=found, expected=expected, stage=stage, fix=fix)
-
+    late = partial(broken, stage=BUILD)
     tp, pp, ep = a.whole(TP), a.whole(PP), a.whole(EP)
     etp = a.whole("expert_tensor_parallel_size") or tp
     dense = not a.whole("num_experts") or a["moe_layer_freq"] != 1
@@ -34,7 +27,7 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     if dense and ffn % tp:
         yield late(
             "ffn_hidden_size",
-            str(ffn),
+            ffn,
             f"a multiple of --tensor-model-parallel-size ({tp}): not divisible",
             f"--ffn-hidden-size {nearest_multiple(ffn, tp)}",
         )
@@ -43,7 +36,7 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
         if inner % etp:
             yield late(
                 "moe_ffn_hidden_size",
-                str(inner),
+                inner,
                 f"a multiple of the experts' tensor parallelism ({etp})",
                 f"--moe-ffn-hidden-size {nearest_multiple(inner, etp)}",
             )
@@ -51,7 +44,7 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
         if shared % tp:
             yield late(
                 "moe_shared_expert_intermediate_size",
-                str(shared),
+                shared,
                 f"a multiple of --tensor-model-parallel-size ({tp})",
                 f"--moe-shared-expert-intermediate-size {nearest_multiple(shared, tp)}",
             )
@@ -64,7 +57,7 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
         padded = a.whole("padded_vocab_size")
         yield late(
             "padded_vocab_size",
-            str(padded),
+            padded,
             f"a multiple of --tensor-model-parallel-size ({tp})",
             f"--padded-vocab-size {-(-padded // tp) * tp}",
         )
@@ -90,7 +83,7 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     if instances < 1 or shares % instances:
         yield late(
             "num_distributed_optimizer_instances",
-            str(instances),
+            instances,
             f"a divisor of data-parallel size x context-parallel size ({shares})",
             f"--num-distributed-optimizer-instances {nearest_divisor(instances, shares)}",
         )
@@ -101,28 +94,22 @@ def check_states(a: MegatronArguments) -> Iterator[Finding]:
     aware = a.on("use_precision_aware_optimizer")
     if aware and a["optimizer"] != "adam":
         yield Finding(
-            flag="--use-precision-aware-optimizer",
-            found=f"--optimizer {a['optimizer']}",
-            expected="adam",
+            "--use-precision-aware-optimizer",
+            f"--optimizer {a['optimizer']}",
+            "adam",
+            "--optimizer adam",
             stage=BUILD,
-            fix="--optimizer adam",
         )
     if aware and not a.on("use_distributed_optimizer") and not a.on("use_megatron_fsdp"):
-        yield Finding(
-            flag="--use-precision-aware-optimizer",
-            found="no --use-distributed-optimizer",
-            expected="it",
-            stage=BUILD,
-            fix="--use-distributed-optimizer",
-        )
+        yield needs("use_precision_aware_optimizer", "use_distributed_optimizer", "it", stage=BUILD)
     for key in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
         if not aware and a[key] != "fp32":
-            yield Finding(
-                flag=flag_of(key),
-                found=f"{a[key]} without --use-precision-aware-optimizer",
-                expected="fp32",
+            yield broken(
+                key,
+                f"{a[key]} without --use-precision-aware-optimizer",
+                "fp32",
+                "--use-precision-aware-optimizer",
                 stage=BUILD,
-                fix="--use-precision-aware-optimizer",
             )
 
 
@@ -132,28 +119,28 @@ def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
     unit = (2 if cp > 1 else 1) * tp * cp
     if sequence_parallel_of(a) and sequence % (tp * cp):
         yield Finding(
-            flag="--seq-length",
-            found=str(sequence),
-            expected=f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
+            "--seq-length",
+            str(sequence),
+            f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
             "--context-parallel-size with --sequence-parallel",
+            f"--seq-length {nearest_multiple(sequence, unit)}",
             stage=RUN,
-            fix=f"--seq-length {nearest_multiple(sequence, unit)}",
             others=(f"--seq-length {max(1, sequence // unit) * unit}",),
         )
     experts = a.whole("num_experts")
     if experts and tp > 1 and not sequence_parallel_of(a):
         yield Finding(
-            flag="--num-experts",
-            found=f"experts with --tensor-model-parallel-size {tp} without --sequence-parallel",
-            expected="--sequence-parallel",
+            "--num-experts",
+            f"experts with --tensor-model-parallel-size {tp} without --sequence-parallel",
+            "--sequence-parallel",
+            "--sequence-parallel",
             stage=RUN,
-            fix="--sequence-parallel",
         )
     if experts and a.whole("moe_router_topk") > experts:
         yield Finding(
-            flag="--moe-router-topk",
-            found=str(a["moe_router_topk"]),
-            expected=f"at most --num-experts ({experts})",
+            "--moe-router-topk",
+            str(a["moe_router_topk"]),
+            f"at most --num-experts ({experts})",
+            f"--moe-router-topk {experts}",
             stage=RUN,
-            fix=f"--moe-router-topk {experts}",
         )
