@@ -10,13 +10,7 @@ from ilp_planner.cli.inputs import find_model
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
 from ilp_planner.specs.pipeline_layout import even_layout, read_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from ilp_planner.cli.analyze_inputs import Devices
@@ -191,10 +185,7 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
     for misfit in pipeline_misfits(model.layers, asked["pp"], asked["virtual"]):
         raise _UnfitError(misfit)
     return even_layout(
-        model.layers,
-        asked["pp"],
-        asked["virtual"],
-        prediction_layers=model.prediction_layers,
+        model.layers, asked["pp"], asked["virtual"], prediction_layers=model.prediction_layers
     )
 
 

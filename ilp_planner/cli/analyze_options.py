@@ -21,11 +21,7 @@ MaybePlan = Annotated[
 Model = Annotated[
     str | None,
     option(
-        WHAT,
-        "--model",
-        "Model, TOML, or the name of a known one.",
-        "FILE",
-        autocompletion=models,
+        WHAT, "--model", "Model, TOML, or the name of a known one.", "FILE", autocompletion=models
     ),
 ]
 MegatronArgs = Annotated[
@@ -65,8 +61,7 @@ SequenceLength = Annotated[
 Tp = Annotated[int, number(PARALLEL, "--tp", "Tensor-parallel degree.", True)]
 Pp = Annotated[int, number(PARALLEL, "--pp", "Pipeline stages.", True)]
 Dp = Annotated[
-    int | None,
-    number(PARALLEL, "--dp", "Replicas; what --world-size or --cluster leaves, or 1."),
+    int | None, number(PARALLEL, "--dp", "Replicas; what --world-size or --cluster leaves, or 1.")
 ]
 Cp = Annotated[int, number(PARALLEL, "--cp", "Context-parallel degree.", True)]
 Ep = Annotated[int, number(PARALLEL, "--ep", "Expert-parallel degree.", True)]

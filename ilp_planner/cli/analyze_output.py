@@ -112,9 +112,5 @@ def _own(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
     from ilp_planner.report.analysis import analysis_text
 
     return analysis_text(
-        analysis,
-        all_groups=asked["all_groups"],
-        stage=asked["stage"],
-        width=width,
-        styled=styled,
+        analysis, all_groups=asked["all_groups"], stage=asked["stage"], width=width, styled=styled
     )

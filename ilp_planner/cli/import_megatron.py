@@ -62,9 +62,7 @@ def import_megatron(
     if not args.world_said:
         args = replace(args, world=spec.device_count, world_said=True)
     job = replace(
-        job_of_arguments(args),
-        devices_per_node=spec.nodes[0].devices,
-        generation=generation(spec),
+        job_of_arguments(args), devices_per_node=spec.nodes[0].devices, generation=generation(spec)
     )
     plan = plan_of_job(job, spec)
     named = ctx.params["model"] if _typed(ctx, "model") else None

@@ -64,8 +64,7 @@ def measure_links(
         ),
     ] = None,
     operations: Annotated[
-        str,
-        o.option(None, "--operations", "Which to measure.", "NAME,...", default="all"),
+        str, o.option(None, "--operations", "Which to measure.", "NAME,...", default="all")
     ] = ",".join(OPERATIONS),
     device_name: Annotated[
         str,

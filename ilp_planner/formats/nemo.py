@@ -224,10 +224,7 @@ def _data_parallel(job: TrainingJob) -> Section:
 
 def _optimizer(job: TrainingJob) -> Section:
     o = job.settings.optimizer
-    section: Section = {
-        "optimizer": o.name,
-        "use_distributed_optimizer": o.sharding != "none",
-    }
+    section: Section = {"optimizer": o.name, "use_distributed_optimizer": o.sharding != "none"}
     if o.offload:
         section |= {
             "optimizer_cpu_offload": True,

@@ -225,11 +225,7 @@ def _variable(name: str, line: int, variables: Variables, quoted: bool) -> Piece
         return (
             ("", quoted, list(variables.arguments))
             if quoted
-            else (
-                " ".join(variables.arguments),
-                False,
-                None,
-            )
+            else (" ".join(variables.arguments), False, None)
         )
     if name == "#":
         return str(len(variables.arguments)), quoted, None

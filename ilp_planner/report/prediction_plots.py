@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.profiles.predict.assessment import Judged
 
-COLORS = {
-    Protocol.BETWEEN: "#2a6fb0",
-    Protocol.EDGE: "#4c9a5b",
-    Protocol.BEYOND: "#d2762b",
-}
+COLORS = {Protocol.BETWEEN: "#2a6fb0", Protocol.EDGE: "#4c9a5b", Protocol.BEYOND: "#d2762b"}
 MOST_MARKS = 1500  # beyond it marks are drawn as one picture: a page should open at once
 LEAST_ERROR = 1e-4
 SIZE = (4.6, 3.6)  # inches
@@ -67,11 +63,7 @@ def distribution_svg(judged: Sequence[Judged]) -> str:
         errors = np.sort(np.maximum(np.abs(predicted / measured - 1), LEAST_ERROR))
         share = np.arange(1, errors.size + 1) / errors.size
         axes.step(
-            100 * errors,
-            100 * share,
-            where="post",
-            color=COLORS[protocol],
-            label=protocol.value,
+            100 * errors, 100 * share, where="post", color=COLORS[protocol], label=protocol.value
         )
     axes.set(xscale="log", ylim=(0, 101))
     axes.set(xlabel="error, at most (%)", ylabel="rows (%)")

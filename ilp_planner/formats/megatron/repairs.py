@@ -85,9 +85,7 @@ def read_repair(text: str) -> Repair:
             flag = word
         values[flag] = (*values[flag], word) if flag in values else ()
     return Repair(
-        values,
-        tuple(dropped.split(" and ")) if dropped else (),
-        int(world[1]) if world else 0,
+        values, tuple(dropped.split(" and ")) if dropped else (), int(world[1]) if world else 0
     )
 
 

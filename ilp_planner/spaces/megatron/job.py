@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
-from ilp_planner.specs.training import (
-    ORDERS,
-    Kernels,
-    OptimizerSettings,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import ORDERS, Kernels, OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -128,11 +128,7 @@ class RankCosts:
         ]
         seconds = np.max(rows, axis=0).tolist()
         return tuple(
-            ElementTime(
-                compute=spent,
-                again=once,
-                core=spent * element.core / element.total,
-            )
+            ElementTime(compute=spent, again=once, core=spent * element.core / element.total)
             for spent, once, element in zip(
                 seconds, np.max(again, axis=0).tolist(), chain, strict=True
             )

@@ -269,11 +269,7 @@ def run_megatron(search: GroupSearch) -> Stop:
         return search.goon() and not (search.limits.gap > 0 and search.gap_reached())
 
     engine = MegatronSearch(
-        parts_of(search),
-        goon=goon,
-        solve=solver_of(search),
-        accept=search.accept,
-        raised=raised,
+        parts_of(search), goon=goon, solve=solver_of(search), accept=search.accept, raised=raised
     )
     if engine.run():
         return Stop.PROOF

@@ -16,12 +16,7 @@ from ilp_planner.anatomy.messages import (
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.work import (
-    embedding_work,
-    layer_work,
-    output_work,
-    prediction_work,
-)
+from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.profiles.work import kernel_time
 
 if TYPE_CHECKING:
