@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
-from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
 
 # Where: Megatron's own checks before anything is built, in their order, and what comes after.
 PARSE, VALIDATE, CONFIG = "parse_args", "validate_args", "TransformerConfig"
@@ -48,23 +49,38 @@ class Finding:
         return line if self.rejected else f"{line} ({LATE[self.stage]})"
 
 
-def broken(key: str, found: object, expected: str, fix: str = "", stage: str = VALIDATE) -> Finding:
-    """Return what is wrong with the value of a key."""
-    return Finding(flag_of(key), str(found), expected, fix, stage)
+class Found(NamedTuple):
+    """What an argument has. flag: as it is typed. what: its value, or what is there beside it."""
+
+    flag: str
+    what: str
+    stage: str
+
+    def expected(self, expected: str, fix: str = "", *others: str) -> Finding:
+        """Return that something else is expected."""
+        return Finding(self.flag, self.what, expected, fix, self.stage, others)
 
 
-config = partial(broken, stage=CONFIG)  # what `TransformerConfig` refuses
+def found(key: str, what: object, stage: str = VALIDATE) -> Found:
+    """Return what the argument of a key has; `key` may also be a flag or the name of a variable."""
+    return Found(flag_of(key) if key in flags_by_key() else key, str(what), stage)
+
+
+config = partial(found, stage=CONFIG)
+built = partial(found, stage=BUILD)
+run = partial(found, stage=RUN)
+never = partial(found, stage=NEVER)
 
 
 def one_of(key: str, other: str, stage: str = VALIDATE) -> Finding:
     """Return that two arguments exclude each other."""
-    return broken(key, f"{flag_of(other)} with it", "one of them", stage=stage)
+    return found(key, f"{flag_of(other)} with it", stage).expected("one of them")
 
 
 def needs(
-    key: str, other: str, expected: str = "", *, found: str = "", stage: str = VALIDATE
+    key: str, other: str, expected: str = "", *, value: str = "", stage: str = VALIDATE
 ) -> Finding:
-    """Return that an argument, or its value that was found, needs another one."""
+    """Return that an argument, or one of its values, needs another one."""
     need = flag_of(other)
-    what = f"{found} without {need}" if found else f"no {need}"
-    return broken(key, what, expected or need, need, stage)
+    what = f"{value} without {need}" if value else f"no {need}"
+    return found(key, what, stage).expected(expected or need, need)

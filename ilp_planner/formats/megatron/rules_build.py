@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import BUILD, RUN, Finding, broken, needs
+from ilp_planner.formats.megatron.findings import BUILD, Finding, built, needs, run
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import CP, EP, PP, TP, model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
@@ -19,45 +18,36 @@ if TYPE_CHECKING:
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     """What only building the groups and the model shows."""
-    late = partial(broken, stage=BUILD)
     tp, pp, ep = a.whole(TP), a.whole(PP), a.whole(EP)
     etp = a.whole("expert_tensor_parallel_size") or tp
     dense = not a.whole("num_experts") or a["moe_layer_freq"] != 1
     ffn = ffn_of(a)
     if dense and ffn % tp:
-        yield late(
-            "ffn_hidden_size",
-            ffn,
+        yield built("ffn_hidden_size", ffn).expected(
             f"a multiple of --tensor-model-parallel-size ({tp}): not divisible",
             f"--ffn-hidden-size {nearest_multiple(ffn, tp)}",
         )
     if a.whole("num_experts"):
         inner = a.whole("moe_ffn_hidden_size") or ffn
         if inner % etp:
-            yield late(
-                "moe_ffn_hidden_size",
-                inner,
+            yield built("moe_ffn_hidden_size", inner).expected(
                 f"a multiple of the experts' tensor parallelism ({etp})",
                 f"--moe-ffn-hidden-size {nearest_multiple(inner, etp)}",
             )
         shared = a.whole("moe_shared_expert_intermediate_size")
         if shared % tp:
-            yield late(
-                "moe_shared_expert_intermediate_size",
-                shared,
+            yield built("moe_shared_expert_intermediate_size", shared).expected(
                 f"a multiple of --tensor-model-parallel-size ({tp})",
                 f"--moe-shared-expert-intermediate-size {nearest_multiple(shared, tp)}",
             )
         frequency = a["moe_layer_freq"]
         if isinstance(frequency, tuple) and len(frequency) != layers_of(a):
-            yield late(
-                "moe_layer_freq", f"{len(frequency)} entries", f"--num-layers ({layers_of(a)})"
+            yield built("moe_layer_freq", f"{len(frequency)} entries").expected(
+                f"--num-layers ({layers_of(a)})"
             )
     if a.whole("padded_vocab_size") % tp:
         padded = a.whole("padded_vocab_size")
-        yield late(
-            "padded_vocab_size",
-            padded,
+        yield built("padded_vocab_size", padded).expected(
             f"a multiple of --tensor-model-parallel-size ({tp})",
             f"--padded-vocab-size {-(-padded // tp) * tp}",
         )
@@ -65,25 +55,20 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     if a.world % size:
         most = a.world // pp // etp if a.world % (pp * etp) == 0 else 1
         experts = a.whole("num_experts") or most
-        yield late(
-            "expert_model_parallel_size",
-            f"{ep} on {a.world} ranks",
+        yield built("expert_model_parallel_size", f"{ep} on {a.world} ranks").expected(
             f"a world size that is a multiple of {size} = expert tensor {etp} x "
             f"--expert-model-parallel-size {ep} x --pipeline-model-parallel-size {pp}",
             f"--expert-model-parallel-size {nearest_divisor(ep, most, experts)}",
         )
     elif a.on("use_tp_pp_dp_mapping") and pp > 1 and a.world // size != a.world // model_size(a):
-        yield late(
+        yield built(
             "use_tp_pp_dp_mapping",
             f"{a.world // size} replicas of experts and {a.world // model_size(a)} of the rest",
-            "equally many, or the default order",
-        )
+        ).expected("equally many, or the default order")
     instances = a.whole("num_distributed_optimizer_instances")
     shares = a.world // (tp * pp)
     if instances < 1 or shares % instances:
-        yield late(
-            "num_distributed_optimizer_instances",
-            instances,
+        yield built("num_distributed_optimizer_instances", instances).expected(
             f"a divisor of data-parallel size x context-parallel size ({shares})",
             f"--num-distributed-optimizer-instances {nearest_divisor(instances, shares)}",
         )
@@ -93,23 +78,15 @@ def check_states(a: MegatronArguments) -> Iterator[Finding]:
     """What `OptimizerConfig` asks when the optimiser is built."""
     aware = a.on("use_precision_aware_optimizer")
     if aware and a["optimizer"] != "adam":
-        yield Finding(
-            "--use-precision-aware-optimizer",
-            f"--optimizer {a['optimizer']}",
-            "adam",
-            "--optimizer adam",
-            stage=BUILD,
+        yield built("--use-precision-aware-optimizer", f"--optimizer {a['optimizer']}").expected(
+            "adam", "--optimizer adam"
         )
     if aware and not a.on("use_distributed_optimizer") and not a.on("use_megatron_fsdp"):
         yield needs("use_precision_aware_optimizer", "use_distributed_optimizer", "it", stage=BUILD)
     for key in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
         if not aware and a[key] != "fp32":
-            yield broken(
-                key,
-                f"{a[key]} without --use-precision-aware-optimizer",
-                "fp32",
-                "--use-precision-aware-optimizer",
-                stage=BUILD,
+            yield built(key, f"{a[key]} without --use-precision-aware-optimizer").expected(
+                "fp32", "--use-precision-aware-optimizer"
             )
 
 
@@ -118,29 +95,19 @@ def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
     tp, cp, sequence = a.whole(TP), a.whole(CP), sequence_of(a)
     unit = (2 if cp > 1 else 1) * tp * cp
     if sequence_parallel_of(a) and sequence % (tp * cp):
-        yield Finding(
-            "--seq-length",
-            str(sequence),
+        yield run("--seq-length", sequence).expected(
             f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
             "--context-parallel-size with --sequence-parallel",
             f"--seq-length {nearest_multiple(sequence, unit)}",
-            stage=RUN,
-            others=(f"--seq-length {max(1, sequence // unit) * unit}",),
+            f"--seq-length {max(1, sequence // unit) * unit}",
         )
     experts = a.whole("num_experts")
     if experts and tp > 1 and not sequence_parallel_of(a):
-        yield Finding(
+        yield run(
             "--num-experts",
             f"experts with --tensor-model-parallel-size {tp} without --sequence-parallel",
-            "--sequence-parallel",
-            "--sequence-parallel",
-            stage=RUN,
-        )
+        ).expected("--sequence-parallel", "--sequence-parallel")
     if experts and a.whole("moe_router_topk") > experts:
-        yield Finding(
-            "--moe-router-topk",
-            str(a["moe_router_topk"]),
-            f"at most --num-experts ({experts})",
-            f"--moe-router-topk {experts}",
-            stage=RUN,
+        yield run("--moe-router-topk", a["moe_router_topk"]).expected(
+            f"at most --num-experts ({experts})", f"--moe-router-topk {experts}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import BUILD, RUN, Finding, broken, needs, one_of
+from ilp_planner.formats.megatron.findings import Finding, built, found, needs, one_of, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.specs.degrees import nearest_multiple
@@ -37,25 +37,21 @@ def check_degrees(a: MegatronArguments) -> Iterator[Finding]:
     """Degrees must be positive: nothing else can be judged otherwise."""
     for key in (TP, PP, CP, EP, "expert_tensor_parallel_size", "micro_batch_size"):
         if a.given(key) and a.whole(key) < 1:
-            yield broken(key, a[key], "at least 1", f"{flag_of(key)} 1")
+            yield found(key, a[key]).expected("at least 1", f"{flag_of(key)} 1")
 
 
 def check_world(a: MegatronArguments) -> Iterator[Finding]:
     """Ranks make whole replicas; weight shards are whole multiples of tp."""
     tp, shards = a.whole(TP), a.whole("tensor_parallel_num_weight_shards")
     if shards and (shards < tp or shards % tp):
-        yield Finding(
-            "--tensor-parallel-num-weight-shards",
-            str(shards),
+        yield found("--tensor-parallel-num-weight-shards", shards).expected(
             f"a multiple of --tensor-model-parallel-size ({tp})",
             f"--tensor-parallel-num-weight-shards {nearest_multiple(shards, tp)}",
         )
         return
     size = model_size(a)
     if a.world % size:
-        yield Finding(
-            "world size",
-            str(a.world),
+        yield found("world size", a.world).expected(
             f"a multiple of {size} = --tensor-model-parallel-size {tp} x "
             f"--pipeline-model-parallel-size {a.whole(PP)} x --context-parallel-size {a.whole(CP)}",
             f"a world size of {nearest_multiple(a.world, size)}",
@@ -66,21 +62,18 @@ def check_context(a: MegatronArguments) -> Iterator[Finding]:
     """Hierarchical context parallelism multiplies to the whole."""
     sizes, cp = a["hierarchical_context_parallel_sizes"], a.whole(CP)
     if isinstance(sizes, tuple) and math.prod(int(s) for s in sizes) != cp:
-        yield Finding(
-            "--hierarchical-context-parallel-sizes",
-            " x ".join(str(s) for s in sizes),
-            f"a product of --context-parallel-size ({cp})",
-        )
+        yield found(
+            "--hierarchical-context-parallel-sizes", " x ".join(str(s) for s in sizes)
+        ).expected(f"a product of --context-parallel-size ({cp})")
     if "a2a+p2p" in a.words("cp_comm_type") and sizes is None:
-        yield Finding("--cp-comm-type", "a2a+p2p", "--hierarchical-context-parallel-sizes with it")
+        yield found("--cp-comm-type", "a2a+p2p").expected(
+            "--hierarchical-context-parallel-sizes with it"
+        )
     if a.on("hybrid_context_parallel"):
         if a.whole(PP) > 1:
-            yield Finding(
-                "--hybrid-context-parallel",
-                f"--pipeline-model-parallel-size {a.whole(PP)} with it",
-                "no pipeline",
-                "--pipeline-model-parallel-size 1",
-            )
+            yield found(
+                "--hybrid-context-parallel", f"--pipeline-model-parallel-size {a.whole(PP)} with it"
+            ).expected("no pipeline", "--pipeline-model-parallel-size 1")
         if not a.on("calculate_per_token_loss"):
             yield needs("hybrid_context_parallel", "calculate_per_token_loss")
 
@@ -89,13 +82,13 @@ def check_renamed(a: MegatronArguments) -> Iterator[Finding]:
     """Arguments that are only there to name their successors."""
     for key, successor in RENAMED.items():
         if a[key]:
-            yield broken(key, "it", f"{successor} instead")
+            yield found(key, "it").expected(f"{successor} instead")
 
 
 def check_micro_batch(a: MegatronArguments) -> Iterator[Finding]:
     """There is a micro-batch."""
     if not a.given("micro_batch_size") and not a.given("batch_size"):
-        yield Finding("--micro-batch-size", "none", "a whole number")
+        yield found("--micro-batch-size", "none").expected("a whole number")
     elif not a.given("micro_batch_size"):
         yield from check_renamed(a)
 
@@ -107,8 +100,8 @@ def check_batches(a: MegatronArguments) -> Iterator[Finding]:
         yield one_of("step_batch_size_schedule", "global_batch_size")
     whole = a.whole("global_batch_size") if a.given("global_batch_size") else micro * dp
     if whole < 1:
-        yield Finding(
-            "--global-batch-size", str(whole), "at least 1", f"--global-batch-size {micro * dp}"
+        yield found("--global-batch-size", whole).expected(
+            "at least 1", f"--global-batch-size {micro * dp}"
         )
         return
     shards = a.whole("tensor_parallel_num_weight_shards") or a.whole(TP)
@@ -122,9 +115,7 @@ def check_batches(a: MegatronArguments) -> Iterator[Finding]:
             "--eval-micro-batch-size" if a.given("eval_micro_batch_size") else "--micro-batch-size"
         )
         follows = "" if own else " (eval_global_batch_size follows it)"
-        yield Finding(
-            flag,
-            str(evaluated),
+        yield found(flag, evaluated).expected(
             f"a multiple of {step} = {which} {step // dp // remat} x data-parallel size "
             f"{dp}{follows}",
             f"{flag} {nearest_multiple(evaluated, step)}",
@@ -142,29 +133,20 @@ def check_rampup(a: MegatronArguments) -> Iterator[Finding]:
     if isinstance(ramp, tuple):
         start, more = int(ramp[0]), int(ramp[1])
         if start < 1 or more < 1 or start > whole or (whole - start) % more:
-            yield Finding(
-                "--rampup-batch-size",
-                f"{start} in steps of {more}",
-                f"a start from which these steps reach --global-batch-size ({whole})",
-                stage=BUILD,
+            yield built("--rampup-batch-size", f"{start} in steps of {more}").expected(
+                f"a start from which these steps reach --global-batch-size ({whole})"
             )
         elif not a.on("decrease_batch_size_if_needed") and (start % step or more % step):
-            yield Finding(
-                "--rampup-batch-size",
-                f"{start} in steps of {more}",
+            yield run("--rampup-batch-size", f"{start} in steps of {more}").expected(
                 f"multiples of {step} = --micro-batch-size x data-parallel size",
                 "--decrease-batch-size-if-needed",
-                stage=RUN,
             )
     elif whole % step and not a.on("decrease_batch_size_if_needed"):
         own = a.given("eval_global_batch_size") or a.given("eval_micro_batch_size")
         if own:
-            yield Finding(
-                "--global-batch-size",
-                str(whole),
+            yield built("--global-batch-size", whole).expected(
                 f"a multiple of {step} = --micro-batch-size x data-parallel size",
                 f"--global-batch-size {nearest_multiple(whole, step)}",
-                stage=BUILD,
             )
 
 
@@ -184,29 +166,23 @@ def check_sharding(a: MegatronArguments) -> Iterator[Finding]:
             "num_layers_per_virtual_pipeline_stage"
         )
         if not virtual and not a.given("pipeline_model_parallel_layout"):
-            yield Finding(
-                "--overlap-param-gather-with-optimizer-step",
-                "no virtual pipeline stages",
-                "an interleaved pipeline (--num-virtual-stages-per-pipeline-rank)",
-            )
+            yield found(
+                "--overlap-param-gather-with-optimizer-step", "no virtual pipeline stages"
+            ).expected("an interleaved pipeline (--num-virtual-stages-per-pipeline-rank)")
         if a.text("ckpt_format") != "torch":
-            yield Finding(
+            yield found(
                 "--overlap-param-gather-with-optimizer-step",
                 f"--ckpt-format {a.text('ckpt_format')}",
-                "--ckpt-format torch",
-                "--ckpt-format torch",
-            )
+            ).expected("--ckpt-format torch", "--ckpt-format torch")
     if a.on("fp8_param_gather") and not (
         distributed or a.on("use_torch_fsdp2") or a.on("use_megatron_fsdp")
     ):
         yield needs("fp8_param_gather", "use_distributed_optimizer")
     if not a.on("use_gloo_process_groups") and distributed and a.text("ckpt_format") == "torch":
-        yield Finding(
+        yield found(
             "--disable-gloo-process-groups",
             "--use-distributed-optimizer and --ckpt-format torch with it",
-            "a distributed checkpoint format",
-            "--ckpt-format torch_dist",
-        )
+        ).expected("a distributed checkpoint format", "--ckpt-format torch_dist")
     if a.on("optimizer_cpu_offload") and not a.on("use_precision_aware_optimizer"):
         yield needs("optimizer_cpu_offload", "use_precision_aware_optimizer")
 
@@ -217,26 +193,21 @@ def check_torch_fsdp(a: MegatronArguments) -> Iterator[Finding]:
         return
     for key in (PP, EP):
         if a.whole(key) != 1:
-            yield Finding(
-                "--use-torch-fsdp2",
-                f"{flag_of(key)} {a.whole(key)}",
-                f"{flag_of(key)} 1",
-                f"{flag_of(key)} 1",
+            yield found("--use-torch-fsdp2", f"{flag_of(key)} {a.whole(key)}").expected(
+                f"{flag_of(key)} 1", f"{flag_of(key)} 1"
             )
     if a.on("use_distributed_optimizer"):
         yield one_of("use_torch_fsdp2", "use_distributed_optimizer")
     if a.on("gradient_accumulation_fusion"):
         yield needs("use_torch_fsdp2", "gradient_accumulation_fusion")
     if a.text("ckpt_format") not in ("torch_dist", "torch_dcp"):
-        yield Finding(
-            "--use-torch-fsdp2",
-            f"--ckpt-format {a.text('ckpt_format')}",
-            "--ckpt-format torch_dist or torch_dcp",
+        yield found("--use-torch-fsdp2", f"--ckpt-format {a.text('ckpt_format')}").expected(
+            "--ckpt-format torch_dist or torch_dcp"
         )
     if not a.on("untie_embeddings_and_output_weights"):
         yield needs("use_torch_fsdp2", "untie_embeddings_and_output_weights")
     if a.on("fp16"):
-        yield Finding("--use-torch-fsdp2", "--fp16", "--bf16", "--bf16")
+        yield found("--use-torch-fsdp2", "--fp16").expected("--bf16", "--bf16")
 
 
 def check_megatron_fsdp(a: MegatronArguments) -> Iterator[Finding]:
@@ -246,39 +217,30 @@ def check_megatron_fsdp(a: MegatronArguments) -> Iterator[Finding]:
     if not a.on("use_megatron_fsdp"):
         return
     if a["megatron_fsdp_version"] == 2 and a.on("use_distributed_optimizer"):
-        yield Finding(
-            "--megatron-fsdp-version", "2 with --use-distributed-optimizer", "one of them"
+        yield found("--megatron-fsdp-version", "2 with --use-distributed-optimizer").expected(
+            "one of them"
         )
     if a.text("optimizer") not in ("sgd", "adam"):
-        yield Finding(
-            "--use-megatron-fsdp",
-            f"--optimizer {a.text('optimizer')}",
-            "--optimizer adam or sgd",
-            "--optimizer adam",
+        yield found("--use-megatron-fsdp", f"--optimizer {a.text('optimizer')}").expected(
+            "--optimizer adam or sgd", "--optimizer adam"
         )
     strategy = a.text("data_parallel_sharding_strategy")
     if (
         strategy == "optim_grads_params"
         and a["check_weight_hash_across_dp_replicas_interval"] is not None
     ):
-        yield Finding(
+        yield found(
             "--check-weight-hash-across-dp-replicas-interval",
             "--data-parallel-sharding-strategy optim_grads_params with it",
-            "one of them",
-        )
+        ).expected("one of them")
     if a.text("ckpt_format") != "fsdp_dtensor":
-        yield Finding(
-            "--use-megatron-fsdp",
-            f"--ckpt-format {a.text('ckpt_format')}",
-            "--ckpt-format fsdp_dtensor",
-            "--ckpt-format fsdp_dtensor",
+        yield found("--use-megatron-fsdp", f"--ckpt-format {a.text('ckpt_format')}").expected(
+            "--ckpt-format fsdp_dtensor", "--ckpt-format fsdp_dtensor"
         )
     if a.on("init_model_with_meta_device") and strategy == "no_shard":
-        yield Finding(
-            "--init-model-with-meta-device",
-            "--data-parallel-sharding-strategy no_shard with it",
-            "a strategy that shards",
-        )
+        yield found(
+            "--init-model-with-meta-device", "--data-parallel-sharding-strategy no_shard with it"
+        ).expected("a strategy that shards")
 
 
 def check_precision(a: MegatronArguments) -> Iterator[Finding]:
@@ -294,12 +256,10 @@ def check_precision(a: MegatronArguments) -> Iterator[Finding]:
         and a.on("accumulate_allreduce_grads_in_fp32")
         and a["main_grads_dtype"] != "fp32"
     ):
-        yield Finding(
+        yield found(
             "--main-grads-dtype",
             f"{a['main_grads_dtype']} with --accumulate-allreduce-grads-in-fp32",
-            "fp32",
-            "--main-grads-dtype fp32",
-        )
+        ).expected("fp32", "--main-grads-dtype fp32")
     if a.on("fp16_lm_cross_entropy") and not a.on("fp16"):
         yield needs("fp16_lm_cross_entropy", "fp16")
     if a.on("fp32_residual_connection") and precision_of(a) == "fp32":
@@ -310,11 +270,12 @@ def check_overlap(a: MegatronArguments) -> Iterator[Finding]:
     """Tensor-parallel overlap needs what sequence parallelism sends."""
     if a.on("tp_comm_overlap") and not sequence_parallel_of(a):
         off = a.on("sequence_parallel")
-        yield Finding(
+        yield found(
             "--tp-comm-overlap",
             "--tensor-model-parallel-size 1, which turns --sequence-parallel off"
             if off
             else "no sequence parallelism",
+        ).expected(
             "--sequence-parallel with tensor parallelism",
             "--tensor-model-parallel-size 2" if off else "--sequence-parallel",
         )
@@ -331,20 +292,15 @@ def check_environment(a: MegatronArguments) -> Iterator[Finding]:
     sharded = next((f for f in ("use_torch_fsdp2", "use_megatron_fsdp") if a.on(f)), None)
     if sharded:
         if queues == "1":
-            yield broken(
-                sharded,
-                "CUDA_DEVICE_MAX_CONNECTIONS 1",
-                "a larger one, or none",
-                "leaving CUDA_DEVICE_MAX_CONNECTIONS out",
+            yield found(sharded, "CUDA_DEVICE_MAX_CONNECTIONS 1").expected(
+                "a larger one, or none", "leaving CUDA_DEVICE_MAX_CONNECTIONS out"
             )
     elif (
         queues != "1"
         and a.whole(TP) * a.whole(CP) > 1
         and not a.on("overlap_moe_expert_parallel_comm")
     ):
-        yield Finding(
-            "CUDA_DEVICE_MAX_CONNECTIONS",
-            queues or "none",
+        yield found("CUDA_DEVICE_MAX_CONNECTIONS", queues or "none").expected(
             "1 with tensor or context parallelism (GPUs before Blackwell)",
             "CUDA_DEVICE_MAX_CONNECTIONS=1",
         )
@@ -354,25 +310,17 @@ def check_experts(a: MegatronArguments) -> Iterator[Finding]:
     """Experts are divided among expert-parallel ranks."""
     ep, experts = a.whole(EP), a.whole("num_experts")
     if ep > 1 and not experts:
-        yield Finding(
-            "--expert-model-parallel-size",
-            f"{ep} without --num-experts (num_experts)",
-            "experts",
-            "--expert-model-parallel-size 1",
-        )
+        yield found(
+            "--expert-model-parallel-size", f"{ep} without --num-experts (num_experts)"
+        ).expected("experts", "--expert-model-parallel-size 1")
     elif ep > 1 and experts % ep:
-        yield Finding(
-            "--num-experts",
-            str(experts),
+        yield found("--num-experts", experts).expected(
             f"a multiple of --expert-model-parallel-size ({ep})",
             f"--num-experts {nearest_multiple(experts, ep)}",
         )
     if a.on("fake_process_group") and a["moe_token_dispatcher_type"] == "flex":
-        yield Finding(
-            "--fake-process-group",
-            "--moe-token-dispatcher-type flex",
-            "alltoall or allgather",
-            "--moe-token-dispatcher-type alltoall",
+        yield found("--fake-process-group", "--moe-token-dispatcher-type flex").expected(
+            "alltoall or allgather", "--moe-token-dispatcher-type alltoall"
         )
 
 
@@ -381,32 +329,23 @@ def check_checkpoints(a: MegatronArguments) -> Iterator[Finding]:
     kind = a.text("ckpt_format")
     if kind == "torch_dcp":
         if not a.on("use_torch_fsdp2"):
-            yield needs("ckpt_format", "use_torch_fsdp2", found="torch_dcp")
+            yield needs("ckpt_format", "use_torch_fsdp2", value="torch_dcp")
         for key in (TP, PP):
             if a.whole(key) > 1:
-                yield Finding(
-                    "--ckpt-format",
-                    f"torch_dcp with {flag_of(key)} {a.whole(key)}",
-                    "torch_dist",
-                    "--ckpt-format torch_dist",
-                )
+                yield found(
+                    "--ckpt-format", f"torch_dcp with {flag_of(key)} {a.whole(key)}"
+                ).expected("torch_dist", "--ckpt-format torch_dist")
     if kind == "fsdp_dtensor" and not a.on("use_megatron_fsdp"):
-        yield needs("ckpt_format", "use_megatron_fsdp", found="fsdp_dtensor")
+        yield needs("ckpt_format", "use_megatron_fsdp", value="fsdp_dtensor")
     if a.text("optimizer") in EMERGING:
         for key in ("use_torch_fsdp2", "use_megatron_fsdp"):
             if a.on(key) and key == "use_torch_fsdp2":
-                yield broken(
-                    key,
-                    f"--optimizer {a.text('optimizer')}",
-                    "--optimizer adam or sgd",
-                    "--optimizer adam",
+                yield found(key, f"--optimizer {a.text('optimizer')}").expected(
+                    "--optimizer adam or sgd", "--optimizer adam"
                 )
         if kind not in ("torch", "torch_dist"):
-            yield Finding(
-                "--ckpt-format",
-                f"{kind} with --optimizer {a.text('optimizer')}",
-                "torch or torch_dist",
-                "--ckpt-format torch_dist",
+            yield found("--ckpt-format", f"{kind} with --optimizer {a.text('optimizer')}").expected(
+                "torch or torch_dist", "--ckpt-format torch_dist"
             )
     if a.given("save") and a.whole("save_interval") < 1:
-        yield Finding("--save", "no --save-interval", "one of at least 1")
+        yield found("--save", "no --save-interval").expected("one of at least 1")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import BUILD, CONFIG, NEVER, RUN, Finding, broken, config
+from ilp_planner.formats.megatron.findings import Finding, built, config, found, never, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
@@ -36,67 +35,52 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
     pp, layers = a.whole(PP), layers_of(a)
     given = [key for key in (EACH, VIRTUAL, LAYOUT) if a.given(key)]
     if len(given) > 1:
-        yield broken(
-            given[0],
-            f"{' and '.join(flag_of(key) for key in given[1:])} with it",
-            "no more than one of them",
-        )
+        yield found(
+            given[0], f"{' and '.join(flag_of(key) for key in given[1:])} with it"
+        ).expected("no more than one of them")
         return
     counted = layers + a.on(EMBEDDING) + a.on(LOSS)
     if a.given(LAYOUT):
         stages = _flat_layout(a.text(LAYOUT)).count("|") + 1
         if stages % pp:
-            yield Finding(
-                flag_of(LAYOUT),
-                f"{stages} stages",
+            yield found(LAYOUT, f"{stages} stages").expected(
                 f"a multiple of {PIPELINE} ({pp})",
                 f"{PIPELINE} {nearest_divisor(pp, stages)}",
-                others=(_even_as_can_be(a, layers, pp),),
+                _even_as_can_be(a, layers, pp),
             )
     elif a.given(EACH):
         yield from _check_each(a, counted, pp)
     elif not a.given(VIRTUAL) and not (a.given(FIRST) or a.given(LAST)) and counted % pp:
-        yield Finding(
-            "--num-layers",
-            _counted(a, layers),
+        yield found("--num-layers", _counted(a, layers)).expected(
             f"a multiple of {PIPELINE} ({pp}) or {flag_of(LAYOUT)}",
             _even_as_can_be(a, layers, pp),
-            others=(f"{PIPELINE} {nearest_divisor(pp, counted)}",),
+            f"{PIPELINE} {nearest_divisor(pp, counted)}",
         )
     if _virtual(a) > 1:
         least = 2 if a.on("overlap_p2p_comm") else 3
         if pp < least:
             alone = "" if least == 2 else " with --no-overlap-p2p-communication"
-            yield Finding(
-                PIPELINE,
-                f"{pp} with virtual stages",
-                f"at least {least} for an interleaved schedule{alone}",
-                f"{PIPELINE} {least}",
+            yield found(PIPELINE, f"{pp} with virtual stages").expected(
+                f"at least {least} for an interleaved schedule{alone}", f"{PIPELINE} {least}"
             )
 
 
 def _check_each(a: MegatronArguments, counted: int, pp: int) -> Iterator[Finding]:
     each = a.whole(EACH)
     if a.given(FIRST) or a.given(LAST):
-        yield broken(
-            EACH,
-            f"{flag_of(FIRST if a.given(FIRST) else LAST)} with it",
-            f"{flag_of(VIRTUAL)} for uneven pipelines",
+        yield found(EACH, f"{flag_of(FIRST if a.given(FIRST) else LAST)} with it").expected(
+            f"{flag_of(VIRTUAL)} for uneven pipelines"
         )
     elif each < 1:
-        yield broken(EACH, each, "at least 1", f"{flag_of(EACH)} 1")
+        yield found(EACH, each).expected("at least 1", f"{flag_of(EACH)} 1")
     elif counted % pp:
-        yield Finding(
-            "--num-layers",
-            _counted(a, layers_of(a)),
+        yield found("--num-layers", _counted(a, layers_of(a))).expected(
             f"a multiple of {PIPELINE} ({pp})",
             f"{PIPELINE} {nearest_divisor(pp, counted)}",
-            others=(_even_as_can_be(a, layers_of(a), pp),),
+            _even_as_can_be(a, layers_of(a), pp),
         )
     elif (counted // pp) % each:
-        yield broken(
-            EACH,
-            each,
+        yield found(EACH, each).expected(
             f"a divisor of the {counted // pp} layers of a pipeline rank (virtual "
             "pipeline stages must be equal)",
             f"{flag_of(EACH)} {nearest_divisor(each, counted // pp)}",
@@ -108,14 +92,12 @@ def check_split(a: MegatronArguments) -> Iterator[Finding]:
     uneven = [key for key in (FIRST, LAST) if a[key] is not None]
     accounts = [key for key in (EMBEDDING, LOSS) if a.on(key)]
     if uneven and accounts:
-        yield config(uneven[0], f"{flag_of(accounts[0])} with it", "one of them")
+        yield config(uneven[0], f"{flag_of(accounts[0])} with it").expected("one of them")
     if a.given(LAYOUT):
         if uneven or accounts:
             yield config(
-                LAYOUT,
-                f"{', '.join(flag_of(key) for key in uneven + accounts)} with it",
-                "the layout alone",
-            )
+                LAYOUT, f"{', '.join(flag_of(key) for key in uneven + accounts)} with it"
+            ).expected("the layout alone")
         yield from _check_layout(a)
     elif uneven:
         yield from _check_uneven(a)
@@ -132,12 +114,10 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
         if not isinstance(count, int):
             continue
         if count <= 0:
-            yield config(key, count, "larger than 0")
+            yield config(key, count).expected("larger than 0")
             return
         if count % virtual:
-            yield config(
-                key,
-                count,
+            yield config(key, count).expected(
                 f"a multiple of {flag_of(VIRTUAL)} ({virtual})",
                 f"{flag_of(key)} {nearest_multiple(count, virtual)}",
             )
@@ -146,9 +126,7 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
         middle -= 1
     key = FIRST if a.given(FIRST) else LAST
     if bool(layers) != bool(middle):
-        yield config(
-            key,
-            f"{layers} layers left for {middle} middle stages",
+        yield config(key, f"{layers} layers left for {middle} middle stages").expected(
             f"layers and stages that fit --num-layers and {PIPELINE}",
             _even_as_can_be(a, layers_of(a), pp),
         )
@@ -157,12 +135,10 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
             key,
             f"{layers} layers left for {middle} middle stages (middle pipeline model "
             "parallel size)",
-            "a multiple",
-            _even_as_can_be(a, layers_of(a), pp),
-        )
+        ).expected("a multiple", _even_as_can_be(a, layers_of(a), pp))
     elif middle and layers // middle % virtual:
-        yield config(
-            VIRTUAL, virtual, f"a divisor of the {layers // middle} layers of a middle rank"
+        yield config(VIRTUAL, virtual).expected(
+            f"a divisor of the {layers // middle} layers of a middle rank"
         )
 
 
@@ -171,17 +147,11 @@ def _check_counted(a: MegatronArguments) -> Iterator[Finding]:
     pp, virtual = a.whole(PP), _virtual(a)
     counted = layers_of(a) + a.on(EMBEDDING) + a.on(LOSS)
     if counted % pp:
-        yield Finding(
-            "--num-layers",
-            _counted(a, layers_of(a)),
-            f"a multiple of {PIPELINE} ({pp})",
-            _even_as_can_be(a, layers_of(a), pp),
-            stage=CONFIG,
+        yield config("--num-layers", _counted(a, layers_of(a))).expected(
+            f"a multiple of {PIPELINE} ({pp})", _even_as_can_be(a, layers_of(a), pp)
         )
     elif counted // pp % virtual:
-        yield config(
-            VIRTUAL,
-            virtual,
+        yield config(VIRTUAL, virtual).expected(
             f"a divisor of the {counted // pp} layers of a rank, embedding and loss counted",
             f"{flag_of(VIRTUAL)} {nearest_divisor(virtual, counted // pp)}",
         )
@@ -194,40 +164,40 @@ def _check_layout(a: MegatronArguments) -> Iterator[Finding]:
     stages = flat.split("|")
     line = flat.replace("|", "")
     prediction = a.whole("mtp_num_layers")
-    wrong = partial(config, LAYOUT)
 
     if unknown := re.sub(r"[Etm|L]", "", flat):
-        yield wrong(f"{unknown[0]!r} in {text}", "E, t, m, L, | and x*n or (..)*n only")
+        yield config(LAYOUT, f"{unknown[0]!r} in {text}").expected(
+            "E, t, m, L, | and x*n or (..)*n only"
+        )
         return
     if len(stages) % pp:
         return  # said already
     if not line.startswith("E") or line.count("E") != 1:
-        yield wrong(text, "one embedding, E, first")
+        yield config(LAYOUT, text).expected("one embedding, E, first")
     elif not line.endswith("L") or line.count("L") != 1:
-        yield wrong(text, "one loss, L, last")
+        yield config(LAYOUT, text).expected("one loss, L, last")
     elif line.count("t") != layers:
-        yield wrong(
-            f"{line.count('t')} decoder layers",
-            f"--num-layers ({layers})",
-            f"--num-layers {line.count('t')}",
+        yield config(LAYOUT, f"{line.count('t')} decoder layers").expected(
+            f"--num-layers ({layers})", f"--num-layers {line.count('t')}"
         )
     elif line.count("m") != prediction:
-        yield wrong(
-            f"{line.count('m')} prediction layers",
-            f"--mtp-num-layers ({prediction})",
-            f"--mtp-num-layers {line.count('m')}",
+        yield config(LAYOUT, f"{line.count('m')} prediction layers").expected(
+            f"--mtp-num-layers ({prediction})", f"--mtp-num-layers {line.count('m')}"
         )
     elif "m" in line and "t" in line[line.index("m") :]:
-        yield wrong("layers behind a prediction layer", "prediction layers, m, last")
+        yield config(LAYOUT, "layers behind a prediction layer").expected(
+            "prediction layers, m, last"
+        )
     elif prediction:
         holders = [k for k, stage in enumerate(stages) if "m" in stage]
         if len(holders) > 1:
-            yield wrong("prediction layers in several stages", "all of them in one")
-        elif holders[0] // pp != len(stages) // pp - 1:
-            yield wrong(
-                "prediction layers before the last virtual stage of their rank",
-                "them in the last one",
+            yield config(LAYOUT, "prediction layers in several stages").expected(
+                "all of them in one"
             )
+        elif holders[0] // pp != len(stages) // pp - 1:
+            yield config(
+                LAYOUT, "prediction layers before the last virtual stage of their rank"
+            ).expected("them in the last one")
 
 
 def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
@@ -239,32 +209,22 @@ def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
     uneven = a.given(FIRST) or a.given(LAST)
     if a.given(VIRTUAL) and not uneven and not (a.on(EMBEDDING) or a.on(LOSS)):
         if counted % pp:
-            yield Finding(
-                "--num-layers",
-                str(layers),
-                f"a multiple of {PIPELINE} ({pp})",
-                _even_as_can_be(a, layers, pp),
-                stage=BUILD,
+            yield built("--num-layers", layers).expected(
+                f"a multiple of {PIPELINE} ({pp})", _even_as_can_be(a, layers, pp)
             )
             return
         if counted // pp % virtual:
-            yield broken(
-                VIRTUAL,
-                virtual,
+            yield built(VIRTUAL, virtual).expected(
                 f"a divisor of the {counted // pp} layers of a rank (vp_size)",
                 f"{flag_of(VIRTUAL)} {nearest_divisor(virtual, counted // pp)}",
-                stage=BUILD,
             )
             return
     if not uneven and counted % pp == 0 and counted // pp % virtual == 0:
         each = counted // pp // virtual
         needed = (a.on(EMBEDDING) + a.on(LOSS)) if pp * virtual == 1 else 1
         if (a.on(EMBEDDING) or a.on(LOSS)) and each < needed:
-            yield Finding(
-                "--num-layers",
-                str(layers),
-                "enough layers for the first and the last stage",
-                stage=BUILD,
+            yield built("--num-layers", layers).expected(
+                "enough layers for the first and the last stage"
             )
 
 
@@ -286,23 +246,23 @@ def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
     if not pp <= group <= batches:
         given = a.given("microbatch_group_size_per_vp_stage")
         more = f"--global-batch-size {max(pp, group) * micro * dp}"
-        yield Finding(
+        yield run(
             flag if given else "--global-batch-size",
             str(group) if given else f"{whole}, which makes {batches} micro-batches",
+        ).expected(
             f"from {PIPELINE} ({pp}) to the number of micro-batches ({batches})"
             if given
             else f"at least {PIPELINE} ({pp}) of them for an interleaved schedule",
             f"{flag} {pp}" if given and pp <= batches else more,
-            stage=RUN,
         )
     elif 0 < batches % group < pp:
-        yield Finding(
+        yield run(
             "--global-batch-size",
             f"{whole}, which makes {batches} micro-batches with {batches % group} left over "
             f"from groups of {group}",
+        ).expected(
             f"a remainder of 0 or at least {PIPELINE} ({pp}) for an interleaved schedule",
             f"--global-batch-size {nearest_multiple(batches, group) * micro * dp}",
-            stage=RUN,
         )
 
 
@@ -321,23 +281,16 @@ def check_recomputed_layers(a: MegatronArguments) -> Iterator[Finding]:
         return
     flag = "--recompute-num-layers"
     if count < 1:
-        yield Finding(flag, str(count), "at least 1", f"{flag} 1", stage=RUN)
+        yield run(flag, count).expected("at least 1", f"{flag} 1")
     elif a.text("recompute_method") == "uniform":
         if odd := [n for n in counts if n % count]:
-            yield Finding(
-                flag,
-                str(count),
+            yield run(flag, count).expected(
                 f"a divisor of the {odd[0]} layers of a stage for --recompute-method uniform",
                 f"{flag} {nearest_divisor(count, *(n for n in counts if n))}",
-                stage=RUN,
             )
     elif count > max(counts):
-        yield Finding(
-            flag,
-            str(count),
-            f"at most the {max(counts)} layers of a stage",
-            f"{flag} {max(counts)}",
-            stage=NEVER,
+        yield never(flag, count).expected(
+            f"at most the {max(counts)} layers of a stage", f"{flag} {max(counts)}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import CONFIG, Finding, broken, config, needs, one_of
+from ilp_planner.formats.megatron.findings import CONFIG, Finding, config, found, needs, one_of
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.rules_parallel import EP, PP, TP
 from ilp_planner.formats.megatron.settings import granularity_of, precision_of, sequence_parallel_of
@@ -61,23 +61,23 @@ def check_schedule(a: MegatronArguments) -> Iterator[Finding]:
             if a.given("lr_warmup_fraction") and a.whole("lr_warmup_samples"):
                 yield one_of("lr_warmup_fraction", "lr_warmup_samples")
     if a.given("lr") and a.number("min_lr") > a.number("lr"):
-        yield Finding("--min-lr", str(a["min_lr"]), f"at most --lr ({a['lr']})")
+        yield found("--min-lr", a["min_lr"]).expected(f"at most --lr ({a['lr']})")
     own = a.given("start_weight_decay") and a.given("end_weight_decay")
     constant = a["weight_decay_incr_style"] == "constant"
     if constant and (a.given("start_weight_decay") or a.given("end_weight_decay")):
         yield one_of("start_weight_decay", "weight_decay_incr_style")
     if not constant and not own:
-        yield Finding(
-            "--weight-decay-incr-style",
-            str(a["weight_decay_incr_style"]),
-            "--start-weight-decay and --end-weight-decay",
+        yield found("--weight-decay-incr-style", a["weight_decay_incr_style"]).expected(
+            "--start-weight-decay and --end-weight-decay"
         )
     every, log = a.whole("log_memory_interval"), a.whole("log_interval")
     if every and log and every % log:
-        yield Finding("--log-memory-interval", str(every), f"a multiple of --log-interval ({log})")
+        yield found("--log-memory-interval", every).expected(
+            f"a multiple of --log-interval ({log})"
+        )
     splits = any(a.given(f"{part}_data_path") for part in ("train", "valid", "test"))
     if a.on("mock_data") + bool(a["data_path"]) + splits > 1:
-        yield Finding("--data-path", "several sources of data", "one of them")
+        yield found("--data-path", "several sources of data").expected("one of them")
     if a.on("use_varlen_dataset") and a.on("sft"):
         yield one_of("use_varlen_dataset", "sft")
 
@@ -88,57 +88,40 @@ def check_recompute(a: MegatronArguments) -> Iterator[Finding]:
     tp = a.whole(TP)
     if a.on("distribute_saved_activations"):
         if tp < 2:
-            yield Finding(
-                "--distribute-saved-activations",
-                f"--tensor-model-parallel-size {tp}",
-                "tensor parallelism",
-            )
+            yield found(
+                "--distribute-saved-activations", f"--tensor-model-parallel-size {tp}"
+            ).expected("tensor parallelism")
         if kind != "full":
-            yield Finding(
-                "--distribute-saved-activations",
-                f"--recompute-granularity {kind or 'none'}",
-                "full",
-                "--recompute-granularity full",
-            )
+            yield found(
+                "--distribute-saved-activations", f"--recompute-granularity {kind or 'none'}"
+            ).expected("full", "--recompute-granularity full")
         if not a.given("recompute_method"):
-            yield Finding(
-                "--distribute-saved-activations",
-                "no --recompute-method",
-                "uniform or block",
-                "--recompute-method uniform",
+            yield found("--distribute-saved-activations", "no --recompute-method").expected(
+                "uniform or block", "--recompute-method uniform"
             )
     if kind == "selective" and a.given("recompute_method"):
-        yield Finding(
-            "--recompute-method",
-            f"{a['recompute_method']} with --recompute-granularity selective",
-            "none, or --recompute-granularity full",
-        )
+        yield found(
+            "--recompute-method", f"{a['recompute_method']} with --recompute-granularity selective"
+        ).expected("none, or --recompute-granularity full")
     for key in ("delay_wgrad_compute", "fine_grained_activation_offloading"):
         if a.on(key) and a["transformer_impl"] != "transformer_engine":
-            yield broken(
-                key,
-                f"--transformer-impl {a['transformer_impl']}",
-                "transformer_engine",
-                "--transformer-impl transformer_engine",
+            yield found(key, f"--transformer-impl {a['transformer_impl']}").expected(
+                "transformer_engine", "--transformer-impl transformer_engine"
             )
     if a["cuda_graph_impl"] == "full_iteration":
         if a.on("check_for_nan_in_loss_and_grad"):
-            yield Finding(
-                "--cuda-graph-impl",
-                "full_iteration",
-                "--no-check-for-nan-in-loss-and-grad with it",
-                "--no-check-for-nan-in-loss-and-grad",
+            yield found("--cuda-graph-impl", "full_iteration").expected(
+                "--no-check-for-nan-in-loss-and-grad with it", "--no-check-for-nan-in-loss-and-grad"
             )
         if a.words("cuda_graph_modules"):
             yield one_of("cuda_graph_modules", "cuda_graph_impl")
     if a.whole("inference_batch_times_seqlen_threshold") > -1 and a.whole(PP) < 2:
-        yield Finding(
+        yield found(
             "--inference-batch-times-seqlen-threshold",
             f"--pipeline-model-parallel-size {a.whole(PP)}",
-            "a pipeline",
-        )
+        ).expected("a pipeline")
     if a.on("moe_use_upcycling") and not a.given("save"):
-        yield Finding("--moe-use-upcycling", "no --save", "it")
+        yield found("--moe-use-upcycling", "no --save").expected("it")
 
 
 def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
@@ -149,26 +132,23 @@ def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
         pp = a.whole(PP)
         if not method:
             yield config(
-                "recompute_method",
-                "none with --recompute-granularity full (recompute_granularity)",
-                "block or uniform",
-                "--recompute-method uniform",
-            )
+                "recompute_method", "none with --recompute-granularity full (recompute_granularity)"
+            ).expected("block or uniform", "--recompute-method uniform")
         if count is None:
-            yield config(
-                "recompute_num_layers",
-                "none with --recompute-granularity full",
+            yield config("recompute_num_layers", "none with --recompute-granularity full").expected(
                 f"from 1 to the layers of a pipeline rank ({layers_of(a) // pp})",
                 "--recompute-num-layers 1",
             )
     if kind == "selective" and count is not None:
         yield config(
-            "recompute_num_layers", f"{count} with --recompute-granularity selective", "none"
-        )
+            "recompute_num_layers", f"{count} with --recompute-granularity selective"
+        ).expected("none")
     if kind and a.on("distribute_saved_activations") and sequence_parallel_of(a):
         yield one_of("distribute_saved_activations", "sequence_parallel", stage=CONFIG)
     if a.on("moe_layer_recompute") and a["recompute_granularity"] == "full":
-        yield config("moe_layer_recompute", "--recompute-granularity full with it", "one of them")
+        yield config("moe_layer_recompute", "--recompute-granularity full with it").expected(
+            "one of them"
+        )
     if kind == "selective":
         yield from _check_modules(a)
 
@@ -182,30 +162,32 @@ def _check_modules(a: MegatronArguments) -> Iterator[Finding]:
     modules = a.words("recompute_modules") or ("core_attn",)
     unknown = [module for module in modules if module not in MODULES]
     if unknown:
-        yield config("recompute_modules", ", ".join(unknown), f"some of {', '.join(MODULES)}")
+        yield config("recompute_modules", ", ".join(unknown)).expected(
+            f"some of {', '.join(MODULES)}"
+        )
     if "moe_act" in modules and not a.on("moe_grouped_gemm"):
-        yield config(
-            "recompute_modules", "moe_act", "--moe-grouped-gemm with it", "--moe-grouped-gemm"
+        yield config("recompute_modules", "moe_act").expected(
+            "--moe-grouped-gemm with it", "--moe-grouped-gemm"
         )
     if "mla_up_proj" in modules and not a.on("multi_latent_attention"):
-        yield config("recompute_modules", "mla_up_proj", "--multi-latent-attention with it")
+        yield config("recompute_modules", "mla_up_proj").expected(
+            "--multi-latent-attention with it"
+        )
     if "gdn_norm_out" in modules and a["experimental_attention_variant"] != "gated_delta_net":
-        yield config("recompute_modules", "gdn_norm_out", "gated delta nets")
+        yield config("recompute_modules", "gdn_norm_out").expected("gated delta nets")
     if (
         "shared_experts" in modules
         and a.given("moe_shared_expert_intermediate_size")
         and a.on("moe_shared_expert_overlap")
     ):
-        yield config(
-            "recompute_modules", "shared_experts", "no --moe-shared-expert-overlap with it"
+        yield config("recompute_modules", "shared_experts").expected(
+            "no --moe-shared-expert-overlap with it"
         )
     quantised = {"moe_act", "layernorm"} & set(modules)
     if a.given("fp8") and quantised and a["fp8_recipe"] == "delayed":
         yield config(
-            "recompute_modules",
-            f"{', '.join(sorted(quantised))} with --fp8-recipe delayed",
-            "another recipe",
-        )
+            "recompute_modules", f"{', '.join(sorted(quantised))} with --fp8-recipe delayed"
+        ).expected("another recipe")
 
 
 def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
@@ -217,11 +199,8 @@ def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
             yield one_of("deterministic_mode", other)
     algorithm = (a.environment or {}).get("NCCL_ALGO")
     if a.environment is not None and algorithm not in REPEATABLE:
-        yield Finding(
-            "NCCL_ALGO",
-            algorithm or "none",
-            f"one of {', '.join(REPEATABLE)} with --deterministic-mode",
-            "NCCL_ALGO=Ring",
+        yield found("NCCL_ALGO", algorithm or "none").expected(
+            f"one of {', '.join(REPEATABLE)} with --deterministic-mode", "NCCL_ALGO=Ring"
         )
 
 
@@ -230,31 +209,32 @@ def check_offloading(a: MegatronArguments) -> Iterator[Finding]:
     count, pp, layers = a.whole("cpu_offloading_num_layers"), a.whole(PP), layers_of(a)
     if count > 0:
         if count >= layers:
-            yield config("cpu_offloading_num_layers", count, f"less than --num-layers ({layers})")
+            yield config("cpu_offloading_num_layers", count).expected(
+                f"less than --num-layers ({layers})"
+            )
         if pp > 1:
             yield config(
-                "cpu_offloading_num_layers",
-                f"--pipeline-model-parallel-size {pp} with it",
-                "no pipeline",
-                "--pipeline-model-parallel-size 1",
-            )
+                "cpu_offloading_num_layers", f"--pipeline-model-parallel-size {pp} with it"
+            ).expected("no pipeline", "--pipeline-model-parallel-size 1")
         if _asked(a):
-            yield config(
-                "cpu_offloading_num_layers", "recomputation (recompute) with it", "one of them"
+            yield config("cpu_offloading_num_layers", "recomputation (recompute) with it").expected(
+                "one of them"
             )
     if not a.on("fine_grained_activation_offloading"):
         return
     modules = a.words("offload_modules")
     if count > 0:
-        yield config(
-            "fine_grained_activation_offloading", "--cpu-offloading-num-layers", "one of them"
+        yield config("fine_grained_activation_offloading", "--cpu-offloading-num-layers").expected(
+            "one of them"
         )
     if not modules:
-        yield config("offload_modules", "none", f"some of {', '.join(OFFLOADED)}")
+        yield config("offload_modules", "none").expected(f"some of {', '.join(OFFLOADED)}")
     if unknown := [module for module in modules if module not in OFFLOADED]:
-        yield config("offload_modules", ", ".join(unknown), f"some of {', '.join(OFFLOADED)}")
+        yield config("offload_modules", ", ".join(unknown)).expected(
+            f"some of {', '.join(OFFLOADED)}"
+        )
     if "attn_proj" in modules and "core_attn" not in modules:
-        yield config("offload_modules", "attn_proj", "core_attn with it")
+        yield config("offload_modules", "attn_proj").expected("core_attn with it")
 
 
 def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
@@ -266,19 +246,17 @@ def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
     virtual = virtual or a.text("pipeline_model_parallel_layout").count("|") >= pp
     if a.on("defer_embedding_wgrad_compute"):
         if pp == 1:
-            yield config("defer_embedding_wgrad_compute", "no pipeline", "a pipeline")
+            yield config("defer_embedding_wgrad_compute", "no pipeline").expected("a pipeline")
         if not a.on("gradient_accumulation_fusion"):
             yield config(
-                "defer_embedding_wgrad_compute", "--no-gradient-accumulation-fusion", "the fusion"
-            )
+                "defer_embedding_wgrad_compute", "--no-gradient-accumulation-fusion"
+            ).expected("the fusion")
         if a.whole("wgrad_deferral_limit") < 0:
-            yield config("wgrad_deferral_limit", a["wgrad_deferral_limit"], "at least 0")
+            yield config("wgrad_deferral_limit", a["wgrad_deferral_limit"]).expected("at least 0")
     if a.on("overlap_p2p_comm_warmup_flush") and not (virtual and a.on("overlap_p2p_comm")):
         yield config(
-            "overlap_p2p_comm_warmup_flush",
-            "no overlapped communication between stages",
-            "an interleaved pipeline without --no-overlap-p2p-communication",
-        )
+            "overlap_p2p_comm_warmup_flush", "no overlapped communication between stages"
+        ).expected("an interleaved pipeline without --no-overlap-p2p-communication")
     if a.on("overlap_moe_expert_parallel_comm"):
         yield from _check_expert_overlap(a, pp, virtual)
     elif a.on("delay_wgrad_compute"):
@@ -295,20 +273,22 @@ def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
 def _check_expert_overlap(a: MegatronArguments, pp: int, virtual: bool) -> Iterator[Finding]:
     key = "overlap_moe_expert_parallel_comm"
     if pp > 1 and not virtual:
-        yield config(key, "a pipeline without virtual stages", "virtual stages")
+        yield config(key, "a pipeline without virtual stages").expected("virtual stages")
     if a.whole(EP) < 2:
-        yield config(key, "--expert-model-parallel-size 1", "expert parallelism")
+        yield config(key, "--expert-model-parallel-size 1").expected("expert parallelism")
     if a["moe_token_dispatcher_type"] == "allgather":
-        yield config(
-            key, "allgather dispatcher", "alltoall or flex", "--moe-token-dispatcher-type alltoall"
+        yield config(key, "allgather dispatcher").expected(
+            "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
     if granularity_of(a) == "full" or a.given("recompute_method"):
-        yield config(key, "--recompute-granularity full", "selective or none")
+        yield config(key, "--recompute-granularity full").expected("selective or none")
     if "moe" in a.words("recompute_modules"):
-        yield config(key, "--recompute-modules moe", "others")
+        yield config(key, "--recompute-modules moe").expected("others")
     if precision_of(a) == "fp32":
-        yield config(key, "neither --bf16 nor --fp16", "one of them", "--bf16")
+        yield config(key, "neither --bf16 nor --fp16").expected("one of them", "--bf16")
     if a.on("moe_shared_expert_overlap"):
         yield one_of(key, "moe_shared_expert_overlap", stage=CONFIG)
     if a.whole("mtp_num_layers") > 1:
-        yield config(key, f"--mtp-num-layers {a['mtp_num_layers']}", "1", "--mtp-num-layers 1")
+        yield config(key, f"--mtp-num-layers {a['mtp_num_layers']}").expected(
+            "1", "--mtp-num-layers 1"
+        )
