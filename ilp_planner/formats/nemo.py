@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
     Exported,
+    Found,
     check_batch,
     check_heads,
     commented,
     describe,
-    refusal,
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
@@ -55,16 +55,12 @@ def export_nemo(job: TrainingJob, name: str) -> Exported:
     check_heads(job, whole_groups=False)
     s = job.settings
     if s.order != ORDERS[0] and (s.cp > 1 or s.ep > 1):
-        raise refusal(
-            "settings.order",
-            s.order,
+        raise Found("settings.order", s.order).but(
             f"{TOOL} takes this order only without context and expert parallelism",
             f"order = {ORDERS[0]}",
         )
     if s.precision == "fp32" and job.pp > 1:
-        raise refusal(
-            "settings.precision",
-            "fp32",
+        raise Found("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",
             "precision = bf16",
         )
@@ -99,9 +95,7 @@ def _model(job: TrainingJob) -> Section:
     """Return the architecture."""
     m = job.model
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
-        raise refusal(
-            "model.max_position_embeddings",
-            m.max_position_embeddings,
+        raise Found("model.max_position_embeddings", m.max_position_embeddings).but(
             f"{TOOL} has as many positions as the sequence is long",
             f"max_position_embeddings = {m.sequence}",
         )
