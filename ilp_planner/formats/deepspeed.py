@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.files import to_json
 from ilp_planner.formats.exported import (
+    Expected,
     Exported,
     Found,
     check_batch,
@@ -67,7 +68,7 @@ class PlannedPipeline(PipelineModule):
 '''
 
 
-def export_deepspeed(job: TrainingJob, name: str) -> Exported:
+def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
     """Return the configuration, and for a pipeline its boundaries and the class that keeps them.
 
     Parameters

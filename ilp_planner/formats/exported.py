@@ -30,6 +30,19 @@ class Exported:
         return {file_name(name, suffix): text for suffix, text in self.files.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What is known of a run before it starts.
+
+    iteration: seconds. memory: peak bytes of every pipeline rank. hosts: names of the nodes by node
+    rank; empty: any.
+    """
+
+    iteration: float | None = None
+    memory: tuple[float, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
 def file_name(name: str, suffix: str) -> str:
     """Return the name of one of a run's files; that of Python can be imported."""
     return (module_name(name) if suffix.endswith(".py") else name) + suffix

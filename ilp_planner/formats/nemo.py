@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
+    Expected,
     Exported,
     Found,
     check_batch,
@@ -40,7 +41,7 @@ NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 SHARDED = {"gradients": "optim_grads", "parameters": "optim_grads_params"}
 
 
-def export_nemo(job: TrainingJob, name: str) -> Exported:
+def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
     """Return the overrides of a recipe.
 
     Parameters

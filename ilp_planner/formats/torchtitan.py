@@ -15,6 +15,7 @@ import json
 from typing import TYPE_CHECKING
 
 from ilp_planner.formats.exported import (
+    Expected,
     Exported,
     Found,
     check_batch,
@@ -37,7 +38,7 @@ Value = bool | int | str | list[list[str]]
 Tables = dict[str, dict[str, Value]]
 
 
-def export_torchtitan(job: TrainingJob, name: str) -> Exported:
+def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
     """Return the configuration of a run.
 
     Parameters

@@ -130,6 +130,19 @@ def rank_devices(plan: GroupPlan) -> tuple[int, ...]:
     )
 
 
+def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
+    """Return the nodes in the order of a plan's ranks; None where ranks do not fill nodes."""
+    if len({group.devices for group in cluster.nodes}) > 1:
+        return None
+    each = cluster.nodes[0].devices
+    devices = rank_devices(plan)
+    order = [device // each for device in devices[::each]]
+    expected = [node * each + i for node in order for i in range(each)]
+    if len(set(order)) < len(order) or list(devices) != expected[: len(devices)]:
+        return None
+    return tuple(order)
+
+
 def base_layout(model: Decoder, stages: int) -> PipelineLayout:
     """Return a layout of so many (virtual) stages for what does not depend on the layout."""
     return split_layout(
