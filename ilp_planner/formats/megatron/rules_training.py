@@ -15,28 +15,13 @@ if TYPE_CHECKING:
     from ilp_planner.formats.megatron.values import MegatronArguments
 
 MODULES = (
-    "core_attn",
-    "moe_act",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "shared_experts",
-    "gdn_norm_out",
-    "gdp_in_proj",
-    "gdp_qkv",
-    "mhc",
-)
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",
+    "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc",
+)  # fmt: skip
 OFFLOADED = (
-    "core_attn",
-    "attn_proj",
-    "expert_fc1",
-    "moe_act",
-    "attn_norm",
-    "mlp_norm",
-    "qkv_linear",
+    "core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear",
     "gdp_qkv",
-)
+)  # fmt: skip
 RESIZED = ("train_samples", "lr_decay_samples")
 # Algorithms of NCCL that add up in the same order every time.
 REPEATABLE = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")

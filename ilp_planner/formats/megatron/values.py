@@ -78,6 +78,11 @@ class MegatronArguments:
         return tuple(word for key, value in self.values.items() for word in write_value(key, value))
 
 
+def given(*rows: tuple[str, Value, object]) -> dict[str, Value]:
+    """Return the values of those keys whose condition, the last of a row, holds."""
+    return {key: value for key, value, condition in rows if condition}
+
+
 def parse_values(words: Sequence[str]) -> dict[str, Value]:
     """Return the values that the words of a command line give, by key; the last one counts.
 
