@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_options import JOB_OPTIONS, LAUNCH_OPTIONS, SOURCES
-from ilp_planner.cli.values import option_size
+from ilp_planner.cli.analyze_options import OF_JOBS, OF_LAUNCHES, SOURCES, option_of
+from ilp_planner.cli.values import option_size, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.library import find_spec
 from ilp_planner.specs.data_sheets import generation
@@ -76,22 +76,16 @@ def one_source(ctx: typer.Context) -> str:
             f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
         )
     source = given[0]
-    wrong = {} if source == "model" else JOB_OPTIONS
+    wrong: tuple[str, ...] = () if source == "model" else OF_JOBS
     if source == "plan_file":
-        wrong = wrong | LAUNCH_OPTIONS
-    for name, option in wrong.items():
+        wrong += OF_LAUNCHES
+    for name in wrong:
         if was_typed(ctx, name):
             said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")
             raise UsageError(
-                f"{option}: expected --model beside it, found {SOURCES[source]}: {said}"
+                f"{option_of(name)}: expected --model beside it, found {SOURCES[source]}: {said}"
             )
     return source
-
-
-def was_typed(ctx: typer.Context, name: str) -> bool:
-    """Return whether a parameter is not just its default."""
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def read_cluster_named(name: str | None) -> ClusterSpec | None:

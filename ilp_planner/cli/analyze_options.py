@@ -155,39 +155,28 @@ Output = Annotated[
     Path | None, option(OUTPUT, "--output", "Where to write it, JSON for FILE.json.", "FILE")
 ]
 
-# What says something of a job, and so goes with --model only: parameter -> option.
-JOB_OPTIONS = {
-    "tp": "--tp",
-    "pp": "--pp",
-    "dp": "--dp",
-    "cp": "--cp",
-    "ep": "--ep",
-    "etp": "--etp",
+# Parameters that say something of a job, and so go with --model only.
+OF_JOBS = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "virtual", "layout", "micro_batch", "global_batch",
+    "sequence_length", "sequence_parallel", "recompute", "recompute_modules", "recompute_method",
+    "recompute_layers", "distributed_optimizer", "sharding", "rank_order", "attention",
+    "dispatcher", "cp_comm", "fused_loss", "grouped_experts", "imbalance",
+)  # fmt: skip
+OF_LAUNCHES = ("world_size", "devices_per_node")  # what a launch line may leave open
+# Parameters that are called otherwise than their options.
+RENAMED = {
     "virtual": "--virtual-stages",
-    "layout": "--layout",
     "micro_batch": "--micro-batch-size",
     "global_batch": "--global-batch-size",
-    "sequence_length": "--sequence-length",
-    "sequence_parallel": "--sequence-parallel",
-    "recompute": "--recompute",
-    "recompute_modules": "--recompute-modules",
-    "recompute_method": "--recompute-method",
-    "recompute_layers": "--recompute-layers",
-    "distributed_optimizer": "--distributed-optimizer",
-    "sharding": "--sharding",
-    "rank_order": "--rank-order",
-    "attention": "--attention",
-    "dispatcher": "--dispatcher",
-    "cp_comm": "--cp-comm",
-    "fused_loss": "--fused-loss",
-    "grouped_experts": "--grouped-experts",
-    "imbalance": "--imbalance",
 }
-# What a launch line may leave open.
-LAUNCH_OPTIONS = {"world_size": "--world-size", "devices_per_node": "--devices-per-node"}
 SOURCES = {
     "plan_file": "PLAN",
     "model": "--model",
     "megatron_args": "--megatron-args",
     "megatron_script": "--megatron-script",
 }
+
+
+def option_of(parameter: str) -> str:
+    """Return the option of a parameter."""
+    return RENAMED.get(parameter, f"--{parameter.replace('_', '-')}")
