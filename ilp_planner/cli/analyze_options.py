@@ -1,5 +1,6 @@
 """The options of `ilp-plan analyze`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,10 +10,10 @@ from ilp_planner.cli.completion import clusters, models, plans
 from ilp_planner.cli.help import OUTPUT
 from ilp_planner.cli.options import number, option
 
-WHAT = "What to analyse"
-PARALLEL = "Parallelism"
-MEMORY = "Memory"
-KERNELS = "Kernels"
+what = partial(option, "What to analyse")
+parallel, degree = partial(option, "Parallelism"), partial(number, "Parallelism")
+memory, kernels = partial(option, "Memory"), partial(option, "Kernels")
+output = partial(option, OUTPUT)
 
 MaybePlan = Annotated[
     Path | None,
@@ -20,120 +21,91 @@ MaybePlan = Annotated[
 ]
 Model = Annotated[
     str | None,
-    option(
-        WHAT, "--model", "Model, TOML, or the name of a known one.", "FILE", autocompletion=models
-    ),
+    what("--model", "Model, TOML, or the name of a known one.", "FILE", autocompletion=models),
 ]
 MegatronArgs = Annotated[
     str | None,
-    option(
-        WHAT, "--megatron-args", "Arguments of Megatron-LM's pretrain_gpt.py, as one text.", "ARGS"
-    ),
+    what("--megatron-args", "Arguments of Megatron-LM's pretrain_gpt.py, as one text.", "ARGS"),
 ]
 MegatronScript = Annotated[
     Path | None,
-    option(
-        WHAT, "--megatron-script", "A launch script of Megatron-LM; it is read, not run.", "FILE"
-    ),
+    what("--megatron-script", "A launch script of Megatron-LM; it is read, not run.", "FILE"),
 ]
 Cluster = Annotated[
     str | None,
-    option(
-        WHAT,
-        "--cluster",
-        "Cluster, TOML, or the name of a known one.",
-        "FILE",
-        autocompletion=clusters,
+    what(
+        "--cluster", "Cluster, TOML, or the name of a known one.", "FILE", autocompletion=clusters
     ),
 ]
 DeviceMemory = Annotated[
     str | None,
-    option(
-        WHAT,
-        "--device-memory",
-        "Memory of a device, as 80GiB; a card sold as 80 GB has that.",
-        "SIZE",
-    ),
+    what("--device-memory", "Memory of a device, as 80GiB; a card sold as 80 GB has that.", "SIZE"),
 ]
 SequenceLength = Annotated[
-    int | None, number(WHAT, "--sequence-length", "Tokens of a sample; the model's.")
+    int | None, number("What to analyse", "--sequence-length", "Tokens of a sample; the model's.")
 ]
-Tp = Annotated[int, number(PARALLEL, "--tp", "Tensor-parallel degree.", True)]
-Pp = Annotated[int, number(PARALLEL, "--pp", "Pipeline stages.", True)]
-Dp = Annotated[
-    int | None, number(PARALLEL, "--dp", "Replicas; what --world-size or --cluster leaves, or 1.")
-]
-Cp = Annotated[int, number(PARALLEL, "--cp", "Context-parallel degree.", True)]
-Ep = Annotated[int, number(PARALLEL, "--ep", "Expert-parallel degree.", True)]
+Tp = Annotated[int, degree("--tp", "Tensor-parallel degree.", True)]
+Pp = Annotated[int, degree("--pp", "Pipeline stages.", True)]
+Dp = Annotated[int | None, degree("--dp", "Replicas; what --world-size or --cluster leaves, or 1.")]
+Cp = Annotated[int, degree("--cp", "Context-parallel degree.", True)]
+Ep = Annotated[int, degree("--ep", "Expert-parallel degree.", True)]
 Etp = Annotated[
-    int,
-    number(PARALLEL, "--etp", "Tensor-parallel degree of experts; 0: that of --tp.", True, least=0),
+    int, degree("--etp", "Tensor-parallel degree of experts; 0: that of --tp.", True, least=0)
 ]
-VirtualStages = Annotated[
-    int, number(PARALLEL, "--virtual-stages", "Virtual stages per GPU.", True)
-]
+VirtualStages = Annotated[int, degree("--virtual-stages", "Virtual stages per GPU.", True)]
 Layout = Annotated[
-    str | None,
-    option(PARALLEL, "--layout", "Uneven stages, in Megatron's letters: 'Et*3|t*5L'.", "TEXT"),
+    str | None, parallel("--layout", "Uneven stages, in Megatron's letters: 'Et*3|t*5L'.", "TEXT")
 ]
-MicroBatch = Annotated[
-    int, number(PARALLEL, "--micro-batch-size", "Samples per replica at a time.", True)
-]
-GlobalBatchOrNone = Annotated[
-    int | None, number(PARALLEL, "--global-batch-size", "Samples per iteration.")
-]
-WorldSize = Annotated[int | None, number(PARALLEL, "--world-size", "GPUs in all.")]
+MicroBatch = Annotated[int, degree("--micro-batch-size", "Samples per replica at a time.", True)]
+GlobalBatchOrNone = Annotated[int | None, degree("--global-batch-size", "Samples per iteration.")]
+WorldSize = Annotated[int | None, degree("--world-size", "GPUs in all.")]
 DevicesPerNode = Annotated[
-    int | None, number(PARALLEL, "--devices-per-node", "GPUs of a node; the cluster's, or 8.")
+    int | None, degree("--devices-per-node", "GPUs of a node; the cluster's, or 8.")
 ]
 RankOrder = Annotated[
     Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
-    option(PARALLEL, "--rank-order", "Fastest first.", default=True),
+    parallel("--rank-order", "Fastest first.", default=True),
 ]
 SequenceParallel = Annotated[
-    bool, option(MEMORY, "--sequence-parallel", "Divide activations between products too.")
+    bool, memory("--sequence-parallel", "Divide activations between products too.")
 ]
 Recompute = Annotated[
     Literal["none", "selective", "full"],
-    option(MEMORY, "--recompute", "Activations computed again.", default=True),
+    memory("--recompute", "Activations computed again.", default=True),
 ]
 RecomputeModules = Annotated[
-    str | None,
-    option(MEMORY, "--recompute-modules", "Of selective: Megatron's names, by commas.", "NAMES"),
+    str | None, memory("--recompute-modules", "Of selective: Megatron's names, by commas.", "NAMES")
 ]
 RecomputeMethod = Annotated[
-    Literal["uniform", "block"] | None, option(MEMORY, "--recompute-method", "Of full.")
+    Literal["uniform", "block"] | None, memory("--recompute-method", "Of full.")
 ]
 RecomputeLayers = Annotated[
     int | None,
-    number(MEMORY, "--recompute-layers", "Of full: layers of a chunk, or of each stage."),
+    number("Memory", "--recompute-layers", "Of full: layers of a chunk, or of each stage."),
 ]
 DistributedOptimizer = Annotated[
-    bool, option(MEMORY, "--distributed-optimizer", "The same as --sharding optimizer.")
+    bool, memory("--distributed-optimizer", "The same as --sharding optimizer.")
 ]
 Sharding = Annotated[
     Literal["none", "optimizer", "gradients", "parameters"],
-    option(MEMORY, "--sharding", "What replicas divide: ZeRO 0, 1, 2, 3.", default=True),
+    memory("--sharding", "What replicas divide: ZeRO 0, 1, 2, 3.", default=True),
 ]
-Attention = Annotated[
-    Literal["flash", "unfused"], option(KERNELS, "--attention", "Kernel.", default=True)
-]
+Attention = Annotated[Literal["flash", "unfused"], kernels("--attention", "Kernel.", default=True)]
 Dispatcher = Annotated[
     Literal["allgather", "alltoall", "flex"],
-    option(KERNELS, "--dispatcher", "Of tokens to experts.", default=True),
+    kernels("--dispatcher", "Of tokens to experts.", default=True),
 ]
 CpComm = Annotated[
     Literal["p2p", "all_gather", "a2a"],
-    option(KERNELS, "--cp-comm", "Of attention over --cp.", default=True),
+    kernels("--cp-comm", "Of attention over --cp.", default=True),
 ]
 GroupedExperts = Annotated[
-    bool, option(KERNELS, "--grouped-experts", "All experts of a GPU in one kernel.")
+    bool, kernels("--grouped-experts", "All experts of a GPU in one kernel.")
 ]
-FusedLoss = Annotated[bool, option(KERNELS, "--fused-loss", "Cross-entropy as one kernel.")]
+FusedLoss = Annotated[bool, kernels("--fused-loss", "Cross-entropy as one kernel.")]
 Imbalance = Annotated[
     float,
-    option(
-        KERNELS,
+    kernels(
         "--imbalance",
         "Assumed: the fullest rank's tokens over the average.",
         "N",
@@ -142,17 +114,13 @@ Imbalance = Annotated[
     ),
 ]
 Stage = Annotated[int | None, number(OUTPUT, "--stage", "Show only this pipeline stage.", least=0)]
-AllGroups = Annotated[bool, option(OUTPUT, "--all-groups", "Name every communication group.")]
+AllGroups = Annotated[bool, output("--all-groups", "Name every communication group.")]
 Compat = Annotated[
     Literal["analysis-tool"] | None,
-    option(
-        OUTPUT,
-        "--compat",
-        "The report of Megatron-LM's analysis tool, with its formulas and errors.",
-    ),
+    output("--compat", "The report of Megatron-LM's analysis tool, with its formulas and errors."),
 ]
 Output = Annotated[
-    Path | None, option(OUTPUT, "--output", "Where to write it, JSON for FILE.json.", "FILE")
+    Path | None, output("--output", "Where to write it, JSON for FILE.json.", "FILE")
 ]
 
 # Parameters that say something of a job, and so go with --model only.

@@ -1,6 +1,7 @@
 """The options that commands share, each described once."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,9 @@ def number(
 ) -> Any:
     """Return an option of one whole number."""
     return option(section, name, text, "N", default=default, min=least)
+
+
+plain, count = partial(option, None), partial(number, None)  # of no section
 
 
 def model_option(text: str = "", default: str | bool = True) -> Any:
