@@ -338,11 +338,10 @@ def check_checkpoints(a: MegatronArguments) -> Iterator[Finding]:
     if kind == "fsdp_dtensor" and not a.on("use_megatron_fsdp"):
         yield needs("ckpt_format", "use_megatron_fsdp", value="fsdp_dtensor")
     if a.text("optimizer") in EMERGING:
-        for key in ("use_torch_fsdp2", "use_megatron_fsdp"):
-            if a.on(key) and key == "use_torch_fsdp2":
-                yield found(key, f"--optimizer {a.text('optimizer')}").expected(
-                    "--optimizer adam or sgd", "--optimizer adam"
-                )
+        if a.on("use_torch_fsdp2"):
+            yield found("use_torch_fsdp2", f"--optimizer {a.text('optimizer')}").expected(
+                "--optimizer adam or sgd", "--optimizer adam"
+            )
         if kind not in ("torch", "torch_dist"):
             yield found("--ckpt-format", f"{kind} with --optimizer {a.text('optimizer')}").expected(
                 "torch or torch_dist", "--ckpt-format torch_dist"
