@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from ilp_planner.analysis.analyze import GroupKind
+    from ilp_planner.analysis.analyze import Analysis, GroupKind
     from ilp_planner.report.analysis_judged import Judged
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
@@ -59,6 +59,21 @@ class Found:
     placed: tuple[GroupKind, ...] = ()
     links: Mapping[tuple[str, int], str] | None = None
     judged: Judged | None = None
+
+    def analysis(self) -> Analysis:
+        """Analyse the jobs."""
+        from ilp_planner.analysis.analyze import analyze_stages
+
+        return analyze_stages(
+            self.jobs,
+            name=self.name,
+            limit=self.limit,
+            limits=self.limits,
+            device=self.device,
+            notes=self.notes,
+            placed=self.placed,
+            links=self.links,
+        )
 
 
 def one_source(ctx: typer.Context) -> str:

@@ -148,13 +148,10 @@ def _sizes(texts: list[str] | None) -> tuple[int, ...]:
 
 def _operations(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in OPERATIONS:
-            raise UsageError(
-                f"--operations: found {name!r}, expected some of {', '.join(OPERATIONS)}"
-            )
-    if not names:
-        raise UsageError(f"--operations: found none, expected some of {', '.join(OPERATIONS)}")
+    unknown = [repr(name) for name in names if name not in OPERATIONS]
+    if unknown or not names:
+        wrong = unknown[0] if unknown else "none"
+        raise UsageError(f"--operations: found {wrong}, expected some of {', '.join(OPERATIONS)}")
     return names
 
 
