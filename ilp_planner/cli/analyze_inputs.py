@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_options import OF_JOBS, OF_LAUNCHES, SOURCES, option_of
 from ilp_planner.cli.values import option_size, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.library import find_spec
@@ -27,6 +26,27 @@ if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
+
+# Parameters that say something of a job, and so go with --model only.
+OF_JOBS = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "virtual", "layout", "micro_batch", "global_batch",
+    "sequence_length", "sequence_parallel", "recompute", "recompute_modules", "recompute_method",
+    "recompute_layers", "distributed_optimizer", "sharding", "rank_order", "attention",
+    "dispatcher", "cp_comm", "fused_loss", "grouped_experts", "imbalance",
+)  # fmt: skip
+OF_LAUNCHES = ("world_size", "devices_per_node")  # what a launch line may leave open
+# Parameters that are called otherwise than their options.
+RENAMED = {
+    "virtual": "--virtual-stages",
+    "micro_batch": "--micro-batch-size",
+    "global_batch": "--global-batch-size",
+}
+SOURCES = {
+    "plan_file": "PLAN",
+    "model": "--model",
+    "megatron_args": "--megatron-args",
+    "megatron_script": "--megatron-script",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +121,11 @@ def one_source(ctx: typer.Context) -> str:
                 f"{option_of(name)}: expected --model beside it, found {SOURCES[source]}: {said}"
             )
     return source
+
+
+def option_of(parameter: str) -> str:
+    """Return the option of a parameter."""
+    return RENAMED.get(parameter, f"--{parameter.replace('_', '-')}")
 
 
 def read_cluster_named(name: str | None) -> ClusterSpec | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_inputs import decoder_of, values_of
-from ilp_planner.cli.analyze_options import option_of
+from ilp_planner.cli.analyze_inputs import decoder_of, option_of, values_of
 from ilp_planner.cli.inputs import find_model
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
