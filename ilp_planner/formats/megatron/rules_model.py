@@ -160,11 +160,8 @@ def check_expert_config(a: MegatronArguments) -> Iterator[Finding]:
         yield config("moe_enable_deepep", f"--moe-token-dispatcher-type {dispatcher}").expected(
             "flex", "--moe-token-dispatcher-type flex"
         )
-    if (
-        dispatcher == "flex"
-        and a.on("moe_pad_expert_input_to_capacity")
-        and a["moe_flex_dispatcher_backend"] == "deepep"
-    ):
+    padded, backend = a.on("moe_pad_expert_input_to_capacity"), a["moe_flex_dispatcher_backend"]
+    if padded and dispatcher == "flex" and backend == "deepep":
         yield config("moe_pad_expert_input_to_capacity", "flex token dispatcher").expected(
             "alltoall"
         )
@@ -175,7 +172,7 @@ def check_expert_config(a: MegatronArguments) -> Iterator[Finding]:
         yield config("moe_shared_expert_overlap", "allgather token dispatcher").expected(
             "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
-    if a.on("moe_pad_expert_input_to_capacity") and not a.given("moe_expert_capacity_factor"):
+    if padded and not a.given("moe_expert_capacity_factor"):
         yield config(
             "moe_pad_expert_input_to_capacity", "no --moe-expert-capacity-factor"
         ).expected("one", "--moe-expert-capacity-factor 1.0")
@@ -198,12 +195,8 @@ def _check_router(a: MegatronArguments) -> Iterator[Finding]:
         yield config(
             "moe_router_enable_expert_bias", "--moe-router-score-function softmax"
         ).expected("sigmoid or sqrtsoftplus", "--moe-router-score-function sigmoid")
-    if (
-        a["moe_router_topk"] == 1
-        and score == "softmax"
-        and not a.on("moe_router_pre_softmax")
-        and kinds != ("sinkhorn",)
-    ):
+    after = score == "softmax" and not a.on("moe_router_pre_softmax")
+    if a["moe_router_topk"] == 1 and after and kinds != ("sinkhorn",):
         yield config("moe_router_topk", "1 with a softmax after it").expected(
             "--moe-router-pre-softmax", "--moe-router-pre-softmax"
         )

@@ -225,10 +225,8 @@ def check_megatron_fsdp(a: MegatronArguments) -> Iterator[Finding]:
             "--optimizer adam or sgd", "--optimizer adam"
         )
     strategy = a.text("data_parallel_sharding_strategy")
-    if (
-        strategy == "optim_grads_params"
-        and a["check_weight_hash_across_dp_replicas_interval"] is not None
-    ):
+    hashed = a["check_weight_hash_across_dp_replicas_interval"] is not None
+    if strategy == "optim_grads_params" and hashed:
         yield found(
             "--check-weight-hash-across-dp-replicas-interval",
             "--data-parallel-sharding-strategy optim_grads_params with it",
@@ -251,14 +249,11 @@ def check_precision(a: MegatronArguments) -> Iterator[Finding]:
         yield one_of("fp4", "fp8")
     if a.on("fp4_param_gather") and not a.given("fp4"):
         yield needs("fp4_param_gather", "fp4")
-    if (
-        a.on("bf16")
-        and a.on("accumulate_allreduce_grads_in_fp32")
-        and a["main_grads_dtype"] != "fp32"
-    ):
+    dtype = a["main_grads_dtype"]
+    if a.on("bf16") and a.on("accumulate_allreduce_grads_in_fp32") and dtype != "fp32":
         yield found(
             "--main-grads-dtype",
-            f"{a['main_grads_dtype']} with --accumulate-allreduce-grads-in-fp32",
+            f"{dtype} with --accumulate-allreduce-grads-in-fp32",
         ).expected("fp32", "--main-grads-dtype fp32")
     if a.on("fp16_lm_cross_entropy") and not a.on("fp16"):
         yield needs("fp16_lm_cross_entropy", "fp16")
@@ -295,11 +290,9 @@ def check_environment(a: MegatronArguments) -> Iterator[Finding]:
             yield found(sharded, "CUDA_DEVICE_MAX_CONNECTIONS 1").expected(
                 "a larger one, or none", "leaving CUDA_DEVICE_MAX_CONNECTIONS out"
             )
-    elif (
-        queues != "1"
-        and a.whole(TP) * a.whole(CP) > 1
-        and not a.on("overlap_moe_expert_parallel_comm")
-    ):
+        return
+    overlaps = a.on("overlap_moe_expert_parallel_comm")
+    if queues != "1" and a.whole(TP) * a.whole(CP) > 1 and not overlaps:
         yield found("CUDA_DEVICE_MAX_CONNECTIONS", queues or "none").expected(
             "1 with tensor or context parallelism (GPUs before Blackwell)",
             "CUDA_DEVICE_MAX_CONNECTIONS=1",

@@ -160,11 +160,8 @@ def _check_modules(a: MegatronArguments) -> Iterator[Finding]:
         )
     if "gdn_norm_out" in modules and a["experimental_attention_variant"] != "gated_delta_net":
         yield config("recompute_modules", "gdn_norm_out").expected("gated delta nets")
-    if (
-        "shared_experts" in modules
-        and a.given("moe_shared_expert_intermediate_size")
-        and a.on("moe_shared_expert_overlap")
-    ):
+    overlaps = a.given("moe_shared_expert_intermediate_size") and a.on("moe_shared_expert_overlap")
+    if "shared_experts" in modules and overlaps:
         yield config("recompute_modules", "shared_experts").expected(
             "no --moe-shared-expert-overlap with it"
         )
