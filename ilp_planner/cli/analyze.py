@@ -9,12 +9,11 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import clusters, models, plans
 from ilp_planner.cli.help import OUTPUT
-from ilp_planner.cli.options import number, option
+from ilp_planner.cli.options import number, option, shown
 
 about = partial(option, "What to analyse")
 parallel, degree = partial(option, "Parallelism"), partial(number, "Parallelism")
 memory, kernel = partial(option, "Memory"), partial(option, "Kernels")
-shown = partial(option, OUTPUT)
 
 
 def analyze(
