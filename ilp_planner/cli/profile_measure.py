@@ -16,7 +16,7 @@ from ilp_planner.measure.machine import need_torch
 from ilp_planner.measure.run import measure_model
 from ilp_planner.profiles.measurements import Record, read_measurements
 from ilp_planner.report.console import print_report
-from ilp_planner.report.measuring import share_bar, sweep_summary
+from ilp_planner.report.measuring import ShareBar, sweep_summary
 from ilp_planner.specs.model_reader import read_model
 
 COMMAND = "profile measure"
@@ -91,7 +91,7 @@ def measure(
     spec = read_model(file)
     collectives = read_measurements(links) if links is not None else None
     check_writable(output, [file, *([links] if links is not None else [])])
-    with share_bar() as bar, _said_when_interrupted(output):
+    with ShareBar() as bar, _said_when_interrupted(output):
         summary = measure_model(
             spec,
             output=output,

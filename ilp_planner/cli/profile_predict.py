@@ -98,9 +98,9 @@ def find_answers(
 def judge_all(predictor: "LayerPredictor") -> "tuple[Judged, ...]":
     """Judge every row of the table; a bar says how far it is where somebody looks."""
     from ilp_planner.profiles.predict import assessment as s
-    from ilp_planner.report.measuring import share_bar
+    from ilp_planner.report.measuring import ShareBar
 
-    with share_bar() as bar:
+    with ShareBar() as bar:
         layers = s.judge_layers(
             predictor,
             columns=(*s.TIME_COLUMNS, *s.MEMORY_COLUMNS),

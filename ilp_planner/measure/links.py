@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.journal import Journal
 from ilp_planner.measure.links_ops import make_operation
-from ilp_planner.measure.links_plan import POINT_TO_POINT, Case, Series, cases_of, series_of
+from ilp_planner.measure.links_plan import (
+    POINT_TO_POINT,
+    Case,
+    Series,
+    cases_of,
+    series_of,
+)
 from ilp_planner.measure.links_world import first_line, join_world
 from ilp_planner.measure.machine import describe_machine
-from ilp_planner.measure.progress import rows_bar
+from ilp_planner.measure.progress import MeasuringBar
 from ilp_planner.profiles.measurements import RowStatus
 
 if TYPE_CHECKING:
@@ -106,13 +112,13 @@ def _measure(world: World, settings: LinkSettings) -> None:
     journal = Journal(Path(settings.output), machine)
     deadline = time.monotonic() + settings.seconds
     done = 0
-    with rows_bar(rows, shown=world.rank == 0) as bar:
+    with MeasuringBar(rows, shown=world.rank == 0) as bar:
         for case in cases:
             groups = world.open_groups(case)
             for series in (s for s in plan if s.case == case):
                 known: list[tuple[int, float]] = []  # sizes before, and their seconds
                 for size in series.sizes:
-                    bar(done, str(series))
+                    bar.show(done, str(series))
                     left = (deadline - time.monotonic()) / (rows - done)
                     budget = -world.slowest([-left])[0]  # the least: all decide alike
                     done += 1

@@ -6,53 +6,51 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rich.progress import Progress
 
 
-class Bar:
-    """Context manager that shows a bar; silent without one.
-
-    Called with how much is done, of `total`, and what comes next.
-    """
-
-    def __init__(self, bar: Progress | None, what: str, total: float) -> None:
-        self.bar = bar
-        if bar is not None:
-            bar.add_task(what, total=total)
-
-    def __call__(self, done: float, what: str) -> None:
-        """Show both."""
-        if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=done, description=what)
-
-    def __enter__(self) -> Bar:
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-
-def rows_bar(total: int, *, shown: bool = True) -> Bar:
-    """Return a bar of so many rows on stderr, silent when that is no terminal.
+class MeasuringBar:
+    """Context manager that shows a bar on stderr; silent when that is no terminal.
 
     Parameters
     ----------
-    shown: whether this process is the one to show it.
+    total: how many rows there will be. shown: whether this process is the one to show it.
     """
-    if not (shown and sys.stderr.isatty()):
-        return Bar(None, "", total)
-    from rich import progress
-    from rich.console import Console
 
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    return Bar(bar, "measuring", total)
+    def __init__(self, total: int, *, shown: bool = True) -> None:
+        self.total = total
+        self.shown = shown
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> MeasuringBar:
+        if self.shown and sys.stderr.isatty():
+            from rich import progress
+            from rich.console import Console
+
+            self.bar = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self.bar.add_task("measuring", total=self.total)
+            self.bar.start()
+        return self
+
+    def show(self, done: int, what: str) -> None:
+        """Say how many rows are done, and which is next."""
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=done, description=what)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
