@@ -10,8 +10,8 @@ from ilp_planner.cli.values import option_size, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.library import find_spec
 from ilp_planner.specs.data_sheets import generation
-from ilp_planner.specs.decoder import as_decoder
-from ilp_planner.specs.training import HOPPER
+from ilp_planner.specs.decoder import Decoder, as_decoder
+from ilp_planner.specs.training import HOPPER, TrainingJob
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.analyze import Analysis, GroupKind
     from ilp_planner.report.analysis_judged import Judged
     from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
 
 # Parameters that say something of a job, and so go with --model only.
 OF_JOBS = (

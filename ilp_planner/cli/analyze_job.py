@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_inputs import decoder_of, option_of, values_of
+from ilp_planner.cli.analyze_inputs import Devices, decoder_of, option_of, values_of
 from ilp_planner.cli.inputs import find_model
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
-from ilp_planner.specs.pipeline_layout import even_layout, read_layout
+from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
-    from ilp_planner.cli.analyze_inputs import Devices
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth

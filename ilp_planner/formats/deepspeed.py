@@ -9,7 +9,7 @@ that it reads; limits: `runtime/pipe/engine.py` and `module.py`, `runtime/zero/o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.files import to_json
 from ilp_planner.formats.exported import (
@@ -23,10 +23,7 @@ from ilp_planner.formats.exported import (
     describe,
 )
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
-from ilp_planner.specs.training import SHARDINGS
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import SHARDINGS, TrainingJob
 
 VERSION = "0.19.8"
 TOOL = f"DeepSpeed {VERSION}"

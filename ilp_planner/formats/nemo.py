@@ -10,7 +10,6 @@ NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
@@ -25,10 +24,7 @@ from ilp_planner.formats.exported import (
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.specs.pipeline_layout import even_layout, write_layout
-from ilp_planner.specs.training import ORDERS
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import ORDERS, TrainingJob
 
 VERSION = "0.3.1"
 TOOL = f"Megatron-Bridge {VERSION}"

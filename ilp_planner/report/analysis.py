@@ -14,8 +14,8 @@ from ilp_planner.analysis.rows import (
     traffic_object,
     weight_texts,
 )
-from ilp_planner.analysis.stages import messages_of
-from ilp_planner.anatomy.communication import EMBEDDING, FAMILIES
+from ilp_planner.analysis.stages import StageView, messages_of
+from ilp_planner.anatomy.communication import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.anatomy.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis import Analysis
     from ilp_planner.analysis.analyze import GroupKind
-    from ilp_planner.analysis.stages import StageView
-    from ilp_planner.anatomy.communication import Traffic
     from ilp_planner.anatomy.modules import Message, Module
     from ilp_planner.specs.training import TrainingJob
 

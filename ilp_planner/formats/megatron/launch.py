@@ -12,13 +12,12 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import flags_by_key
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments, write_value
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import ORDERS, TrainingJob
 from ilp_planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.specs.training import TrainingJob
 
 FORMAT, VERSION = "megatron-lm launch", 1
 # Arrays of the script, by the topics of their arguments.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron.values import given
+from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
 POSITIONS = {

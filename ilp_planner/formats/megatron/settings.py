@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron.values import given
+from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.training import (
     ORDERS,
     PRECISIONS,
@@ -17,7 +17,6 @@ from ilp_planner.specs.training import (
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 FSDP = {
     "no_shard": "none",

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron.flags import find_flag, flags_by_key
+from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.formats.megatron.flags import Flag, Value
 
 LONGEST_PATTERN = 100_000  # layers
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
