@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.analyze import analyze as analyze_job
-from ilp_planner.analysis.analyze import analyze_stages
 from ilp_planner.api.check import Saved, is_layers
 from ilp_planner.api.result import Result, need_plan
 from ilp_planner.api.words import expect
@@ -67,19 +66,9 @@ def analyze(
             notes=(*notes, *devices.notes),
         )
         file = subject.file if isinstance(subject, Saved) else Path("result")
-        placed = placed_found(
+        return placed_found(
             found, plan, problem.model, problem.cluster, file, str(error), typed=limit is not None
-        )
-        return analyze_stages(
-            placed.jobs,
-            name=placed.name,
-            limit=placed.limit,
-            device=placed.device,
-            notes=placed.notes,
-            limits=placed.limits,
-            placed=placed.placed,
-            links=placed.links,
-        )
+        ).analysis()
     return analyze_job(
         replace(job, devices_per_node=devices.per_node, generation=devices.generation),
         name=name or problem.model.name,

@@ -31,17 +31,18 @@ def export_plan(
     ------
     UsageError: no such system. PlanError: it cannot run the plan.
     """
-    from ilp_planner.cli.export_runtime import RUNTIMES, write_runtime
+    from ilp_planner.cli.export_runtime import write_runtime
     from ilp_planner.files import check_writable
+    from ilp_planner.formats.exports import EXPORTS
 
-    if runtime not in (*RUNTIMES, *OTHERS):
+    if runtime not in (*EXPORTS, *OTHERS):
         raise UsageError(
-            f"export: found {runtime!r}, expected one of {', '.join((*RUNTIMES, *OTHERS))}"
+            f"export: found {runtime!r}, expected one of {', '.join((*EXPORTS, *OTHERS))}"
         )
     if problem.model is None and runtime not in ("lp", "mps"):
         raise PlanError(f"export: found a plan without a model, which {runtime} needs")
     with python_words():
-        if runtime in RUNTIMES:
+        if runtime in EXPORTS:
             assert problem.model is not None
             time = evaluate(problem, plan).iteration_time
             written, _ = write_runtime(plan, time, problem.model, problem.cluster, runtime, file)

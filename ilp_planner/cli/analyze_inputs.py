@@ -6,13 +6,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_options import JOB_OPTIONS, LAUNCH_OPTIONS, SOURCES
-from ilp_planner.cli.values import option_size
+from ilp_planner.cli.values import option_size, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.library import find_spec
 from ilp_planner.specs.data_sheets import generation
-from ilp_planner.specs.decoder import as_decoder
-from ilp_planner.specs.training import HOPPER
+from ilp_planner.specs.decoder import Decoder, as_decoder
+from ilp_planner.specs.training import HOPPER, TrainingJob
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -21,12 +20,31 @@ if TYPE_CHECKING:
 
     import typer
 
-    from ilp_planner.analysis.analyze import GroupKind
+    from ilp_planner.analysis.analyze import Analysis, GroupKind
     from ilp_planner.report.analysis_judged import Judged
     from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
+
+# Parameters that say something of a job, and so go with --model only.
+OF_JOBS = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "virtual", "layout", "micro_batch", "global_batch",
+    "sequence_length", "sequence_parallel", "recompute", "recompute_modules", "recompute_method",
+    "recompute_layers", "distributed_optimizer", "sharding", "rank_order", "attention",
+    "dispatcher", "cp_comm", "fused_loss", "grouped_experts", "imbalance",
+)  # fmt: skip
+OF_LAUNCHES = ("world_size", "devices_per_node")  # what a launch line may leave open
+# Parameters that are called otherwise than their options.
+RENAMED = {
+    "virtual": "--virtual-stages",
+    "micro_batch": "--micro-batch-size",
+    "global_batch": "--global-batch-size",
+}
+SOURCES = {
+    "plan_file": "PLAN",
+    "model": "--model",
+    "megatron_args": "--megatron-args",
+    "megatron_script": "--megatron-script",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +78,21 @@ class Found:
     links: Mapping[tuple[str, int], str] | None = None
     judged: Judged | None = None
 
+    def analysis(self) -> Analysis:
+        """Analyse the jobs."""
+        from ilp_planner.analysis.analyze import analyze_stages
+
+        return analyze_stages(
+            self.jobs,
+            name=self.name,
+            limit=self.limit,
+            limits=self.limits,
+            device=self.device,
+            notes=self.notes,
+            placed=self.placed,
+            links=self.links,
+        )
+
 
 def one_source(ctx: typer.Context) -> str:
     """Return the parameter that says what to analyse.
@@ -76,22 +109,21 @@ def one_source(ctx: typer.Context) -> str:
             f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
         )
     source = given[0]
-    wrong = {} if source == "model" else JOB_OPTIONS
+    wrong: tuple[str, ...] = () if source == "model" else OF_JOBS
     if source == "plan_file":
-        wrong = wrong | LAUNCH_OPTIONS
-    for name, option in wrong.items():
+        wrong += OF_LAUNCHES
+    for name in wrong:
         if was_typed(ctx, name):
             said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")
             raise UsageError(
-                f"{option}: expected --model beside it, found {SOURCES[source]}: {said}"
+                f"{option_of(name)}: expected --model beside it, found {SOURCES[source]}: {said}"
             )
     return source
 
 
-def was_typed(ctx: typer.Context, name: str) -> bool:
-    """Return whether a parameter is not just its default."""
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+def option_of(parameter: str) -> str:
+    """Return the option of a parameter."""
+    return RENAMED.get(parameter, f"--{parameter.replace('_', '-')}")
 
 
 def read_cluster_named(name: str | None) -> ClusterSpec | None:

@@ -5,33 +5,20 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_inputs import decoder_of, values_of
+from ilp_planner.cli.analyze_inputs import Devices, decoder_of, option_of, values_of
 from ilp_planner.cli.inputs import find_model
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
-from ilp_planner.specs.pipeline_layout import even_layout, read_layout
-from ilp_planner.specs.training import (
-    Kernels,
-    OptimizerSettings,
-    Recompute,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
-    from ilp_planner.cli.analyze_inputs import Devices
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # What selective recomputation can name (`megatron.core.transformer.TransformerConfig`).
 SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
-OPTION_OF = {
-    "virtual": "--virtual-stages",
-    "world_size": "--world-size",
-    "global_batch": "--global-batch-size",
-}
 STEPS = 4  # options that a repair changes at most
 
 
@@ -61,11 +48,11 @@ def job_of_options(
     except _UnfitError as error:
         misfit = error.misfit
         repairs = _repairs(asked, devices, error)
-        line = f"{_option(error.name)}: found {misfit.found}, expected {misfit.rule}"
+        line = f"{option_of(error.name)}: found {misfit.found}, expected {misfit.rule}"
         if list(repairs) == [error.name]:
             line += f"; {repairs[error.name]} would do"
         elif repairs:
-            words = (f"{_option(name)} {value}" for name, value in repairs.items())
+            words = (f"{option_of(name)} {value}" for name, value in repairs.items())
             line += f"; {' '.join(words)} would do"
         raise UsageError(line) from None
 
@@ -86,10 +73,6 @@ def _repairs(asked: dict[str, Any], devices: Devices, error: _UnfitError) -> dic
         else:
             return repairs
     return {}
-
-
-def _option(name: str) -> str:
-    return OPTION_OF.get(name, f"--{name.replace('_', '-')}")
 
 
 def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tuple[str, ...]]:
@@ -191,10 +174,7 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
     for misfit in pipeline_misfits(model.layers, asked["pp"], asked["virtual"]):
         raise _UnfitError(misfit)
     return even_layout(
-        model.layers,
-        asked["pp"],
-        asked["virtual"],
-        prediction_layers=model.prediction_layers,
+        model.layers, asked["pp"], asked["virtual"], prediction_layers=model.prediction_layers
     )
 
 

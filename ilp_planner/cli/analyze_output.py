@@ -92,18 +92,7 @@ def _own(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
         if as_json:
             return to_json(judged_object(found.judged)).rstrip("\n")
         return judged_text(found.judged, width=width, styled=styled)
-    from ilp_planner.analysis import analyze_stages
-
-    analysis = analyze_stages(
-        found.jobs,
-        name=found.name,
-        limit=found.limit,
-        limits=found.limits,
-        device=found.device,
-        notes=found.notes,
-        placed=found.placed,
-        links=found.links,
-    )
+    analysis = found.analysis()
     if as_json:
         from ilp_planner.report.analysis_json import analysis_object
 
@@ -112,9 +101,5 @@ def _own(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
     from ilp_planner.report.analysis import analysis_text
 
     return analysis_text(
-        analysis,
-        all_groups=asked["all_groups"],
-        stage=asked["stage"],
-        width=width,
-        styled=styled,
+        analysis, all_groups=asked["all_groups"], stage=asked["stage"], width=width, styled=styled
     )

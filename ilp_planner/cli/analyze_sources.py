@@ -61,9 +61,5 @@ def _found(job: TrainingJob, name: str, devices: Devices, notes: tuple[str, ...]
     if devices.count and job.world > devices.count:
         notes += (f"the job needs {job.world} GPUs, the cluster has {devices.count}",)
     return Found(
-        jobs=(job,) * job.pp,
-        name=name,
-        limit=devices.memory,
-        device=devices.name,
-        notes=notes,
+        jobs=(job,) * job.pp, name=name, limit=devices.memory, device=devices.name, notes=notes
     )

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.export_runtime import RUNTIMES, export_runtime
+from ilp_planner.cli.export_runtime import export_runtime
 from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders, rebuild_case
 from ilp_planner.cli.layer_inputs import rebuild_layer_case
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import save_aceso
+from ilp_planner.formats.exports import EXPORTS
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.search.confirm import LastProblem
 
+TARGETS = ("aceso", *EXPORTS, "lp", "mps")
+
 
 def export(
     plan_file: o.PlanFile,
     to: Annotated[
-        Literal["aceso", "megatron", "torchtitan", "deepspeed", "nemo", "lp", "mps"],
+        Literal[TARGETS],  # type: ignore[valid-type]
         typer.Option(
             "--to", help="A training system, or the integer program that the plan solves."
         ),
@@ -41,7 +44,7 @@ def export(
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
-    if to in RUNTIMES:
+    if to in EXPORTS:
         export_runtime(plan_file, to, output, accept_changed=accept_changed)
         return
     check_writable(output, [plan_file])

@@ -10,7 +10,8 @@ import typer
 from ilp_planner.cli.inputs import check_unchanged, choose, find_model, plan_folders
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
-from ilp_planner.formats.exported import file_name
+from ilp_planner.formats.exported import Expected, file_name
+from ilp_planner.formats.exports import export_job
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
 from ilp_planner.formats.saved_plan import Reference
@@ -18,14 +19,10 @@ from ilp_planner.library import find_specs
 
 if TYPE_CHECKING:
     from ilp_planner.formats.exported import Exported
-    from ilp_planner.formats.megatron.launch import Expected
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.plan import AnyPlan
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
-
-RUNTIMES = ("megatron", "torchtitan", "deepspeed", "nemo")
 
 
 def export_runtime(plan_file: Path, to: str, output: Path, *, accept_changed: bool) -> None:
@@ -77,14 +74,19 @@ def write_runtime(
     ------
     PlanError: the system cannot run the plan.
     """
-    from ilp_planner.formats.megatron.plan import job_of_plan
+    from ilp_planner.anatomy.memory import rank_memory
+    from ilp_planner.formats.megatron.plan import hosts_of, job_of_plan
 
     job = job_of_plan(plan, model, cluster)
-    expected = _expected(job, plan, time, cluster)
-    exported = _exported(to, job, output.stem, expected)
+    expected = Expected(
+        iteration=time,
+        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
+        hosts=hosts_of(plan, job, cluster),
+    )
+    exported = export_job(to, job, output.stem, expected)
     name, asked = _stem(output, exported)
     if name != output.stem:  # files that name each other need their own name
-        exported = _exported(to, job, name, expected)
+        exported = export_job(to, job, name, expected)
     files = {
         output if suffix == asked else output.with_name(file_name(name, suffix)): text
         for suffix, text in exported.files.items()
@@ -129,52 +131,6 @@ def _inputs(
         now = Reference(name=place.name, sha256=cluster_digest)
         check_unchanged(file, "cluster", place, now)
     return model, read_cluster(path)
-
-
-def _exported(to: str, job: TrainingJob, name: str, expected: Expected) -> Exported:
-    if to == "megatron":
-        from ilp_planner.formats.megatron.launch import export_megatron
-
-        return export_megatron(job, name, expected)
-    if to == "torchtitan":
-        from ilp_planner.formats.torchtitan import export_torchtitan
-
-        return export_torchtitan(job, name)
-    if to == "deepspeed":
-        from ilp_planner.formats.deepspeed import export_deepspeed
-
-        return export_deepspeed(job, name)
-    from ilp_planner.formats.nemo import export_nemo
-
-    return export_nemo(job, name)
-
-
-def _expected(
-    job: TrainingJob, plan: AnyPlan, time: float | None, cluster: ClusterSpec
-) -> Expected:
-    from ilp_planner.anatomy.memory import rank_memory
-    from ilp_planner.formats.megatron.launch import Expected
-
-    return Expected(
-        iteration=time,
-        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
-        hosts=_hosts(plan, job, cluster),
-    )
-
-
-def _hosts(plan: AnyPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
-    """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
-    from ilp_planner.plan import is_of_groups
-    from ilp_planner.spaces.megatron.costs import node_order
-
-    order = node_order(plan, cluster) if is_of_groups(plan) and plan.settings else None
-    names: list[str] = []
-    for group in cluster.nodes:
-        for copy in range(group.count):
-            own = f"{group.name} {copy}" if group.count > 1 else group.name
-            names.append(own if group.name else f"node {len(names)}")
-    nodes = max(1, -(-job.world // job.devices_per_node))
-    return tuple(names[k] for k in (order or range(nodes)))
 
 
 def _stem(output: Path, exported: Exported) -> tuple[str, str]:

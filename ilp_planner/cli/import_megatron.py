@@ -10,6 +10,7 @@ import typer
 from ilp_planner.cli.inputs import find_model
 from ilp_planner.cli.layer_evaluate import show_verdict
 from ilp_planner.cli.layer_inputs import build_layer_case
+from ilp_planner.cli.values import was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.groups_json import write_groups
@@ -55,19 +56,17 @@ def import_megatron(
     from ilp_planner.specs.data_sheets import generation
 
     for name, option in SAID.items():
-        if _typed(ctx, name):
+        if was_typed(ctx, name):
             raise UsageError(f"{option}: expected none with megatron: the launch line says it")
     spec = read_cluster(find_spec(cluster, "clusters"))
     args = read_launch(launch)
     if not args.world_said:
         args = replace(args, world=spec.device_count, world_said=True)
     job = replace(
-        job_of_arguments(args),
-        devices_per_node=spec.nodes[0].devices,
-        generation=generation(spec),
+        job_of_arguments(args), devices_per_node=spec.nodes[0].devices, generation=generation(spec)
     )
     plan = plan_of_job(job, spec)
-    named = ctx.params["model"] if _typed(ctx, "model") else None
+    named = ctx.params["model"] if was_typed(ctx, "model") else None
     reference = _model(job, named, output, source=args.source or "arguments")
     plan = replace(plan, model=reference[1])
     asked = GroupInputs(
@@ -134,8 +133,3 @@ def _same(found: Decoder | None, wanted: Decoder, name: str) -> None:
                 f"{name}: {field.name}: found {have}, expected {want} as the launch line says"
                 + (f": add {repair} to it" if field.name == "dropout" else "")
             )
-
-
-def _typed(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"

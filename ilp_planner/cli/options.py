@@ -1,6 +1,7 @@
 """The options that commands share, each described once."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,12 @@ def number(
     return option(section, name, text, "N", default=default, min=least)
 
 
+plain, count = partial(option, None), partial(number, None)  # of no section
+problem, runtime = partial(option, PROBLEM), partial(option, RUNTIME)
+limited, solving = partial(option, LIMITS), partial(option, SOLVER)
+shown, peers = partial(option, OUTPUT), partial(option, PEERS)
+
+
 def model_option(text: str = "", default: str | bool = True) -> Any:
     """Return `--model`. text: what its help says besides."""
     help_text = f"Model, TOML, or the name of a known one.{text}"
@@ -58,7 +65,7 @@ def profile_option(text: str) -> Any:
     return option(PROBLEM, name, text, metavar, default=True, autocompletion=profiles)
 
 
-COST_MODEL = option(PROBLEM, "--cost-model", "Whose formulas say what a plan takes.", default=True)
+COST_MODEL = problem("--cost-model", "Whose formulas say what a plan takes.", default=True)
 Model = Annotated[str, model_option()]
 Cluster = Annotated[str, cluster_option()]
 MaybeModel = Annotated[
@@ -87,8 +94,7 @@ ClusterName = Annotated[
 ]
 Hostfile = Annotated[
     str | None,
-    option(
-        PEERS,
+    peers(
         "--hostfile",
         "Nodes, a line `NAME slots=N` each, with --clusterfile instead of --cluster; or those of "
         "an amp:FILE.",
@@ -97,8 +103,7 @@ Hostfile = Annotated[
 ]
 Clusterfile = Annotated[
     str | None,
-    option(
-        PEERS,
+    peers(
         "--clusterfile",
         "Metis's clusterfile.json, which says what the nodes of --hostfile are.",
         "FILE",
@@ -128,8 +133,7 @@ AnyGlobalBatch = Annotated[
 ]
 Space = Annotated[
     Literal["planner", "metis", "amp", "megatron"] | None,
-    option(
-        RUNTIME,
+    runtime(
         "--space",
         "Which plans of whole layers: any groups of devices, exactly those that Metis or AMP can "
         "choose from, or those that Megatron-LM can run.",
@@ -138,11 +142,7 @@ Space = Annotated[
 ]
 Runtime = Annotated[
     Literal["megatron"] | None,
-    option(
-        RUNTIME,
-        "--runtime",
-        "Only plans that this system can run; the same as --space megatron.",
-    ),
+    runtime("--runtime", "Only plans that this system can run; the same as --space megatron."),
 ]
 MaxCp = Annotated[
     int | None,
@@ -155,8 +155,7 @@ MaxCp = Annotated[
 ]
 MemoryRule = Annotated[
     Literal["device", "metis"] | None,
-    option(
-        PEERS,
+    peers(
         "--memory-rule",
         "What must fit: every device by itself, or Metis's sum over the devices of a stage.",
         default="device",
@@ -164,8 +163,7 @@ MemoryRule = Annotated[
 ]
 Placement = Annotated[
     Literal["default", "free"] | None,
-    option(
-        PEERS,
+    peers(
         "--placement",
         "For --cost-model amp: AMP's own order of ranks, or any, with its all-reduce formula "
         "repaired.",
@@ -173,16 +171,13 @@ Placement = Annotated[
     ),
 ]
 Experiment = Annotated[
-    str | None,
-    option(PEERS, "--experiment", "Which cluster and model of an amp:FILE.", "NAME"),
+    str | None, peers("--experiment", "Which cluster and model of an amp:FILE.", "NAME")
 ]
 Top = Annotated[
-    int | None,
-    option(OUTPUT, "--top", "Show the K best plans that differ in more than a cut.", "K", min=1),
+    int | None, shown("--top", "Show the K best plans that differ in more than a cut.", "K", min=1)
 ]
 MaxTp = Annotated[
-    int | None,
-    number(LIMITS, "--max-tp", "Tensor-parallel degree at most; all that are profiled."),
+    int | None, number(LIMITS, "--max-tp", "Tensor-parallel degree at most; all that are profiled.")
 ]
 HiddenSize = Annotated[
     int | None,
@@ -210,17 +205,11 @@ MaybeGlobalBatch = Annotated[
 ]
 MicroBatches = Annotated[
     list[str] | None,
-    option(
-        LIMITS,
-        MANY,
-        "Micro-batch sizes to try, over all replicas; all that are profiled.",
-        "N...",
-    ),
+    limited(MANY, "Micro-batch sizes to try, over all replicas; all that are profiled.", "N..."),
 ]
 MemoryLimit = Annotated[
     str | None,
-    option(
-        LIMITS,
+    limited(
         "--memory-limit",
         "Memory of a device to use, as 28000MiB or 30GB; all of it. Of several types: at most "
         "this much of each.",
@@ -229,7 +218,7 @@ MemoryLimit = Annotated[
 ]
 MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
 TimeLimit = Annotated[
-    float, option(SOLVER, "--time-limit", "Seconds to search at most.", "S", default=True, min=0.0)
+    float, solving("--time-limit", "Seconds to search at most.", "S", default=True, min=0.0)
 ]
 Workers = Annotated[int, number(SOLVER, "--workers", "Threads of a solver.", True)]
 Seed = Annotated[int, number(SOLVER, "--seed", "Seed of a solver.", True, least=0)]
@@ -242,21 +231,19 @@ Starts = Annotated[
         "64",
     ),
 ]
-Output = Annotated[Path | None, option(OUTPUT, "--output", "Where to save the plan.", "FILE")]
+Output = Annotated[Path | None, shown("--output", "Where to save the plan.", "FILE")]
 Reproducible = Annotated[
-    bool,
-    option(OUTPUT, "--reproducible", "Leave times and versions out of the saved file."),
+    bool, shown("--reproducible", "Leave times and versions out of the saved file.")
 ]
-Json = Annotated[bool, option(OUTPUT, "--json", "Print one JSON object instead of a table.")]
+Json = Annotated[bool, shown("--json", "Print one JSON object instead of a table.")]
 AcceptChanged = Annotated[
-    bool,
-    option(None, "--accept-changed", "Judge by the inputs as they are, changed or not."),
+    bool, plain("--accept-changed", "Judge by the inputs as they are, changed or not.")
 ]
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="A saved plan.", autocompletion=plans)
 ]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")]
-TableOutput = Annotated[Path, option(OUTPUT, "--output", "Where to save the table, CSV.", "FILE")]
+TableOutput = Annotated[Path, shown("--output", "Where to save the table, CSV.", "FILE")]
 
 
 class ManyNumbers(Command):

@@ -7,10 +7,7 @@ from ilp_planner.cli import options as o
 IMPLAUSIBLE = 1  # exit code where a row cannot be right
 
 
-def check(
-    file: o.Table,
-    as_json: o.Json = False,
-) -> int:
+def check(file: o.Table, as_json: o.Json = False) -> int:
     """Find what is implausible in a table of measurements.
 
     Exit code 1 where a row cannot be right; 0 where rows are unusual at most.

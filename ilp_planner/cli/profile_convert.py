@@ -29,25 +29,22 @@ def import_profile(
     output: o.TableOutput,
     model: Annotated[
         str | None,
-        typer.Option(
+        o.plain(
             "--model",
-            metavar="NAME",
-            help="Which model of several: as the format calls it, or a model file that says so. "
+            "Which model of several: as the format calls it, or a model file that says so. "
             "Of metis, the model file that says the sizes.",
-            show_default="the only one",
+            "NAME",
+            default="the only one",
         ),
     ] = None,
     sequence: Annotated[
         int | None,
-        o.number(
-            None,
-            "--sequence-length",
-            "Tokens of a sample, where the format does not say.",
-            "the model's",
+        o.count(
+            "--sequence-length", "Tokens of a sample, where the format does not say.", "the model's"
         ),
     ] = None,
     hidden: Annotated[
-        int | None, o.number(None, "--hidden-size", "Width of the layers, likewise.", "the model's")
+        int | None, o.count("--hidden-size", "Width of the layers, likewise.", "the model's")
     ] = None,
 ) -> None:
     """Make a native table of somebody else's profile."""
@@ -195,18 +192,18 @@ def export_profile(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the files.")],
     model: Annotated[
         str | None,
-        typer.Option(
+        o.plain(
             "--model",
-            metavar="NAME",
-            help="What the files call the model, or a model file that says so, and its sizes.",
-            show_default="as the table says",
+            "What the files call the model, or a model file that says so, and its sizes.",
+            "NAME",
+            default="as the table says",
         ),
     ] = None,
     sequence: Annotated[
-        int | None, o.number(None, "--sequence-length", "Which rows, where the table has several.")
+        int | None, o.count("--sequence-length", "Which rows, where the table has several.")
     ] = None,
     hidden: Annotated[
-        int | None, o.number(None, "--hidden-size", "Which rows, where the table has several.")
+        int | None, o.count("--hidden-size", "Which rows, where the table has several.")
     ] = None,
 ) -> None:
     """Write a native table as the profile that Metis or Aceso reads."""

@@ -29,16 +29,15 @@ def measure_links(
     output: o.TableOutput,
     backend: Annotated[
         Backend | None,
-        typer.Option(
+        o.plain(
             "--backend",
-            help="nccl between GPUs, gloo between processors.",
-            show_default="nccl where there are GPUs",
+            "nccl between GPUs, gloo between processors.",
+            default="nccl where there are GPUs",
         ),
     ] = None,
     processes: Annotated[
         int | None,
-        o.number(
-            None,
+        o.count(
             "--processes",
             "Ranks to start on this machine; under torchrun they are there already.",
             "one per GPU, or 2",
@@ -47,45 +46,45 @@ def measure_links(
     ] = None,
     sizes: Annotated[
         list[str] | None,
-        typer.Option(
+        o.plain(
             "--sizes",
-            metavar="SIZE...",
-            help="Of the whole tensor, as 1KiB 1MiB 64MiB.",
-            show_default="256B, 1KiB, 4KiB ... --max-size",
+            "Of the whole tensor, as 1KiB 1MiB 64MiB.",
+            "SIZE...",
+            default="256B, 1KiB, 4KiB ... --max-size",
         ),
     ] = None,
     largest: Annotated[
         str | None,
-        typer.Option(
+        o.plain(
             "--max-size",
-            metavar="SIZE",
-            help="The largest of the default sizes.",
-            show_default="1GiB by nccl, 64MiB by gloo",
+            "The largest of the default sizes.",
+            "SIZE",
+            default="1GiB by nccl, 64MiB by gloo",
         ),
     ] = None,
     operations: Annotated[
-        str,
-        o.option(None, "--operations", "Which to measure.", "NAME,...", default="all"),
+        str, o.plain("--operations", "Which to measure.", "NAME,...", default="all")
     ] = ",".join(OPERATIONS),
     device_name: Annotated[
         str,
-        typer.Option(
+        o.plain(
             "--device-name",
-            metavar="NAME",
-            help="What the table calls the devices, as the cluster file does.",
-            show_default="their own names",
+            "What the table calls the devices, as the cluster file does.",
+            "NAME",
+            default="their own names",
         ),
     ] = "",
     repeats: Annotated[
-        int, typer.Option("--repeats", min=3, metavar="N", help="Of each row at most.")
+        int, o.plain("--repeats", "Of each row at most.", "N", default=True, min=3)
     ] = 20,
     time_limit: Annotated[
         float,
-        typer.Option(
+        o.plain(
             "--time-limit",
+            "Seconds, about; what would take too long is left out.",
+            "S",
+            default=True,
             min=0.0,
-            metavar="S",
-            help="Seconds, about; what would take too long is left out.",
         ),
     ] = 600.0,
 ) -> None:
@@ -149,13 +148,10 @@ def _sizes(texts: list[str] | None) -> tuple[int, ...]:
 
 def _operations(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in OPERATIONS:
-            raise UsageError(
-                f"--operations: found {name!r}, expected some of {', '.join(OPERATIONS)}"
-            )
-    if not names:
-        raise UsageError(f"--operations: found none, expected some of {', '.join(OPERATIONS)}")
+    unknown = [repr(name) for name in names if name not in OPERATIONS]
+    if unknown or not names:
+        wrong = unknown[0] if unknown else "none"
+        raise UsageError(f"--operations: found {wrong}, expected some of {', '.join(OPERATIONS)}")
     return names
 
 

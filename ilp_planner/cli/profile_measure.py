@@ -28,71 +28,56 @@ def measure(
     model: o.Model = o.DEFAULT_MODEL,
     tp: Annotated[
         Numbers,
-        typer.Option(
+        o.plain(
             "--tp",
-            metavar="N...",
-            help="Tensor-parallel degrees: of each, the share of one rank is measured.",
-            show_default="1",
+            "Tensor-parallel degrees: of each, the share of one rank is measured.",
+            "N...",
+            default="1",
         ),
     ] = None,
     micro_batch: Annotated[
-        Numbers,
-        typer.Option(
-            o.MANY, metavar="N...", help="Samples of one replica.", show_default="the model's"
-        ),
+        Numbers, o.plain(o.MANY, "Samples of one replica.", "N...", default="the model's")
     ] = None,
     sequence: Annotated[
-        Numbers,
-        typer.Option(
-            "--sequence-length",
-            metavar="N...",
-            help="Tokens of a sample.",
-            show_default="the model's",
-        ),
+        Numbers, o.plain("--sequence-length", "Tokens of a sample.", "N...", default="the model's")
     ] = None,
     device: Annotated[
         Literal["cuda", "cpu"] | None,
-        typer.Option("--device", help="What to measure on.", show_default="a GPU if there is one"),
+        o.plain("--device", "What to measure on.", default="a GPU if there is one"),
     ] = None,
     device_name: Annotated[
         str | None,
-        typer.Option(
+        o.plain(
             "--device-name",
-            metavar="NAME",
-            help="What the table calls the device, as the cluster file does.",
-            show_default="its own name",
+            "What the table calls the device, as the cluster file does.",
+            "NAME",
+            default="its own name",
         ),
     ] = None,
     dtype: Annotated[
         Literal["bf16", "fp16", "fp32"] | None,
-        typer.Option(
-            "--dtype",
-            help="Of parameters and activations.",
-            show_default="the model's; fp32 on a CPU",
-        ),
+        o.plain("--dtype", "Of parameters and activations.", default="the model's; fp32 on a CPU"),
     ] = None,
     links: Annotated[
         Path | None,
-        typer.Option(
+        o.plain(
             "--links",
-            metavar="FILE",
-            help="Table of `profile measure-links`: its all-reduces are added to the times.",
-            show_default=False,
+            "Table of `profile measure-links`: its all-reduces are added to the times.",
+            "FILE",
         ),
     ] = None,
     repeats: Annotated[
-        int | None, o.number(None, "--repeats", "Passes that count.", "3 to 20, as time allows")
+        int | None, o.count("--repeats", "Passes that count.", "3 to 20, as time allows")
     ] = None,
     copies: Annotated[
-        int,
-        typer.Option("--layers", min=2, metavar="K", help="Copies of each kind of layer that run."),
+        int, o.plain("--layers", "Copies of each kind of layer that run.", "K", default=True, min=2)
     ] = 2,
     only: Annotated[
         Literal["layers", "operators"] | None,
-        typer.Option("--only", help="Rows of this kind.", show_default="both, where there are"),
+        o.plain("--only", "Rows of this kind.", default="both, where there are"),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the rows that FILE has.")
+        bool, o.plain("--resume", "Go on with the rows that FILE has.", default=True)
     ] = False,
 ) -> None:
     """Measure layers and operators of a model: time, memory, optimiser's step.

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ilp_planner.cli import options as o
 from ilp_planner.errors import UsageError
 
@@ -21,32 +19,25 @@ def predict(
     file: o.Table,
     wants: Annotated[
         list[str] | None,
-        typer.Option(
+        o.plain(
             "--want",
-            metavar="'KEY=VALUE ...'",
-            help="Rows to predict, several times if need be: tp, micro_batch, sequence, hidden, "
+            "Rows to predict, several times if need be: tp, micro_batch, sequence, hidden, "
             "device, name, layers, split; or collective, group_size, hosts, stride, groups, bytes; "
             "or flop and dtype. tp=2,4 asks for both.",
-            show_default=False,
+            "'KEY=VALUE ...'",
         ),
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
+        o.plain(
             "--report",
-            metavar="FILE",
-            help="Where to write how well the table predicts its own rows, one HTML page.",
-            show_default=False,
+            "Where to write how well the table predicts its own rows, one HTML page.",
+            "FILE",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            metavar="FILE",
-            help="Where to save the table with the predicted rows, CSV.",
-            show_default=False,
-        ),
+        o.plain("--output", "Where to save the table with the predicted rows, CSV.", "FILE"),
     ] = None,
     as_json: o.Json = False,
 ) -> None:

@@ -16,6 +16,8 @@ from ilp_planner.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import typer
+
 Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp", "gradient", "anneal"]
 # What follows the colon of `FORMAT:PATH`; empty: nothing does.
 PROFILE_FORMATS = {
@@ -161,3 +163,9 @@ def solve_limits(
         )
     limits = Limits(seconds=time_limit, gap=gap, workers=workers, seed=seed)
     return limits if starts is None else replace(limits, starts=starts)
+
+
+def was_typed(ctx: typer.Context, name: str) -> bool:
+    """Return whether a parameter is not just its default."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

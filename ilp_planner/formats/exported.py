@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.pipeline_layout import LayoutStage, write_layout
@@ -30,6 +30,19 @@ class Exported:
         return {file_name(name, suffix): text for suffix, text in self.files.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What is known of a run before it starts.
+
+    iteration: seconds. memory: peak bytes of every pipeline rank. hosts: names of the nodes by node
+    rank; empty: any.
+    """
+
+    iteration: float | None = None
+    memory: tuple[float, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
 def file_name(name: str, suffix: str) -> str:
     """Return the name of one of a run's files; that of Python can be imported."""
     return (module_name(name) if suffix.endswith(".py") else name) + suffix
@@ -40,15 +53,16 @@ def module_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def refusal(field: str, found: object, limit: str, nearest: str = "") -> PlanError:
-    """Return the error for what a tool cannot run.
+class Found(NamedTuple):
+    """What a job has that a tool cannot run. field: of `TrainingJob`."""
 
-    Parameters
-    ----------
-    field: of `TrainingJob`. limit: the tool's, as a clause. nearest: what it can run instead.
-    """
-    end = f"; nearest it can run: {nearest}" if nearest else ""
-    return PlanError(f"{field}: found {found}, but {limit}{end}")
+    field: str
+    what: object
+
+    def but(self, limit: str, nearest: str = "") -> PlanError:
+        """Return the error. limit: the tool's, as a clause. nearest: what it can run instead."""
+        end = f"; nearest it can run: {nearest}" if nearest else ""
+        return PlanError(f"{self.field}: found {self.what}, but {limit}{end}")
 
 
 def check_batch(job: TrainingJob) -> None:
@@ -61,9 +75,7 @@ def check_batch(job: TrainingJob) -> None:
     step = job.micro_batch * job.dp
     if job.global_batch % step:
         above = -(-job.global_batch // step) * step
-        raise refusal(
-            "global_batch",
-            job.global_batch,
+        raise Found("global_batch", job.global_batch).but(
             f"it must be a multiple of micro_batch x dp ({job.micro_batch} x {job.dp})",
             f"global_batch = {above}",
         )
@@ -85,7 +97,7 @@ def check_heads(job: TrainingJob, *, whole_groups: bool) -> None:
     what = "heads" if groups == model.heads else "kv_heads"
     if groups % job.tp:
         fits = max(t for t in range(1, job.tp) if not groups % t)
-        raise refusal("tp", job.tp, f"it must divide {what} ({groups})", f"tp = {fits}")
+        raise Found("tp", job.tp).but(f"it must divide {what} ({groups})", f"tp = {fits}")
 
 
 def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
@@ -104,9 +116,7 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
         return ()
     if job.world <= job.devices_per_node:
         return (f"settings.order: {job.settings.order}; {tool} has {usual}, alike in one node",)
-    raise refusal(
-        "settings.order",
-        job.settings.order,
+    raise Found("settings.order", job.settings.order).but(
         f"{tool} has one order of ranks",
         f"order = {usual}; plans of one stage, which `max_stages=1` asks for, run in either",
     )
@@ -116,8 +126,8 @@ def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
     """Refuse a stage without parameters where the tool's optimizer needs some on every rank."""
     for number, stage in enumerate(job.stages):
         if stage == LayoutStage():
-            raise refusal(
-                f"layout, stage {number}", "no layer", f"{tool} needs one on every stage", ""
+            raise Found(f"layout, stage {number}", "no layer").but(
+                f"{tool} needs one on every stage"
             )
 
 

@@ -10,24 +10,21 @@ NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
+    Expected,
     Exported,
+    Found,
     check_batch,
     check_heads,
     commented,
     describe,
-    refusal,
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.specs.pipeline_layout import even_layout, write_layout
-from ilp_planner.specs.training import ORDERS
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import ORDERS, TrainingJob
 
 VERSION = "0.3.1"
 TOOL = f"Megatron-Bridge {VERSION}"
@@ -40,7 +37,7 @@ NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 SHARDED = {"gradients": "optim_grads", "parameters": "optim_grads_params"}
 
 
-def export_nemo(job: TrainingJob, name: str) -> Exported:
+def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
     """Return the overrides of a recipe.
 
     Parameters
@@ -55,16 +52,12 @@ def export_nemo(job: TrainingJob, name: str) -> Exported:
     check_heads(job, whole_groups=False)
     s = job.settings
     if s.order != ORDERS[0] and (s.cp > 1 or s.ep > 1):
-        raise refusal(
-            "settings.order",
-            s.order,
+        raise Found("settings.order", s.order).but(
             f"{TOOL} takes this order only without context and expert parallelism",
             f"order = {ORDERS[0]}",
         )
     if s.precision == "fp32" and job.pp > 1:
-        raise refusal(
-            "settings.precision",
-            "fp32",
+        raise Found("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",
             "precision = bf16",
         )
@@ -99,9 +92,7 @@ def _model(job: TrainingJob) -> Section:
     """Return the architecture."""
     m = job.model
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
-        raise refusal(
-            "model.max_position_embeddings",
-            m.max_position_embeddings,
+        raise Found("model.max_position_embeddings", m.max_position_embeddings).but(
             f"{TOOL} has as many positions as the sequence is long",
             f"max_position_embeddings = {m.sequence}",
         )
@@ -224,10 +215,7 @@ def _data_parallel(job: TrainingJob) -> Section:
 
 def _optimizer(job: TrainingJob) -> Section:
     o = job.settings.optimizer
-    section: Section = {
-        "optimizer": o.name,
-        "use_distributed_optimizer": o.sharding != "none",
-    }
+    section: Section = {"optimizer": o.name, "use_distributed_optimizer": o.sharding != "none"}
     if o.offload:
         section |= {
             "optimizer_cpu_offload": True,

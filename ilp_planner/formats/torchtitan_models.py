@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ilp_planner.formats.exported import refusal
+from ilp_planner.formats.exported import Found
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import TrainingJob
 
@@ -18,36 +20,38 @@ CLASSES = {
     "qwen3": "Qwen3ModelArgs",
     "deepseek_v3": "DeepSeekV3ModelArgs",
 }
-# `models/*/__init__.py` of release 0.2.2: dim, layers, heads, key-value heads, MLP width
+LLAMA_KEYS = ("dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "ffn")
+QWEN_KEYS = (
+    "vocab_size", "head_dim", "dim", "n_layers", "n_heads", "n_kv_heads", "qk_norm", "hidden_dim",
+    "enable_weight_tying",
+)  # fmt: skip
+DEEPSEEK_KEYS = (
+    "vocab_size", "dim", "inter_dim", "moe_inter_dim", "n_layers", "n_dense_layers", "n_heads",
+    "moe_args", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+)  # fmt: skip
+# The flavors of `models/*/__init__.py` of release 0.2.2, in the order of the keys.
 LLAMA3 = {
-    "8B": (4096, 32, 32, 8, 14336),
-    "70B": (8192, 80, 64, 8, 28672),
-    "405B": (16384, 126, 128, 8, 53248),
+    "8B": (4096, 32, 32, 8, 128256, 14336),
+    "70B": (8192, 80, 64, 8, 128256, 28672),
+    "405B": (16384, 126, 128, 8, 128256, 53248),
 }
-LLAMA3_VOCAB = 128256
-# dim, layers, heads, key-value heads, MLP width, tied, (experts, top_k, expert width)
 QWEN3 = {
-    "0.6B": (1024, 28, 16, 8, 3072, True, None),
-    "1.7B": (2048, 28, 16, 8, 6144, True, None),
-    "4B": (2560, 36, 32, 8, 9728, True, None),
-    "8B": (4096, 36, 32, 8, 12288, False, None),
-    "14B": (5120, 40, 40, 8, 17408, False, None),
-    "32B": (5120, 64, 64, 8, 25600, False, None),
-    "30B-A3B": (2048, 48, 32, 4, 6144, False, (128, 8, 768)),
-    "235B-A22B": (4096, 94, 64, 4, 12288, False, (128, 8, 1536)),
+    "0.6B": (151936, 128, 1024, 28, 16, 8, True, 3072, True),
+    "1.7B": (151936, 128, 2048, 28, 16, 8, True, 6144, True),
+    "4B": (151936, 128, 2560, 36, 32, 8, True, 9728, True),
+    "8B": (151936, 128, 4096, 36, 32, 8, True, 12288, False),
+    "14B": (151936, 128, 5120, 40, 40, 8, True, 17408, False),
+    "32B": (151936, 128, 5120, 64, 64, 8, True, 25600, False),
+    "30B-A3B": (151936, 128, 2048, 48, 32, 4, True, 6144, False),
+    "235B-A22B": (151936, 128, 4096, 94, 64, 4, True, 12288, False),
 }
-QWEN3_VOCAB, QWEN3_HEAD = 151936, 128
-# vocab, dim, layers, dense layers, heads, MLP width, experts, top_k, width, shared, query rank
+# experts, top_k, width
+QWEN3_EXPERTS = {"30B-A3B": (128, 8, 768), "235B-A22B": (128, 8, 1536)}
+# moe_args: experts, top_k, shared
 DEEPSEEK = {
-    "16B": (102400, 2048, 27, 1, 16, 10944, 64, 6, 1408, 2, 0),
-    "236B": (102400, 5120, 60, 1, 128, 12288, 160, 6, 1536, 2, 1536),
-    "671B": (129280, 7168, 61, 3, 128, 18432, 256, 8, 2048, 1, 1536),
-}
-DEEPSEEK_LATENT = {
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
+    "16B": (102400, 2048, 10944, 1408, 27, 1, 16, (64, 6, 2), 0, 512, 128, 64, 128),
+    "236B": (102400, 5120, 12288, 1536, 60, 1, 128, (160, 6, 2), 1536, 512, 128, 64, 128),
+    "671B": (129280, 7168, 18432, 2048, 61, 3, 128, (256, 8, 1), 1536, 512, 128, 64, 128),
 }
 
 
@@ -77,7 +81,7 @@ def titan_model(job: TrainingJob) -> TitanModel:
     else:
         name, arguments = "qwen3", _qwen(model)
         if job.pp > 1:
-            raise refusal("pp", job.pp, f"{TOOL} has no pipeline for qwen3 and its kin", "pp = 1")
+            raise Found("pp", job.pp).but(f"{TOOL} has no pipeline for qwen3 and its kin", "pp = 1")
     for flavor, known in flavors()[name].items():
         # its flavors of DeepSeek have flex attention, which context parallelism does not take
         if known == arguments and not (name == "deepseek_v3" and job.settings.cp > 1):
@@ -92,65 +96,14 @@ def titan_model(job: TrainingJob) -> TitanModel:
 
 def flavors() -> dict[str, dict[str, Arguments]]:
     """Return the arguments of torchtitan's own flavors; `ffn` stands for llama3's two."""
-    llama: dict[str, Arguments] = {
-        flavor: {
-            "dim": dim,
-            "n_layers": layers,
-            "n_heads": heads,
-            "n_kv_heads": groups,
-            "vocab_size": LLAMA3_VOCAB,
-            "ffn": ffn,
-        }
-        for flavor, (dim, layers, heads, groups, ffn) in LLAMA3.items()
+    qwen = {flavor: _named(QWEN_KEYS, row) for flavor, row in QWEN3.items()}
+    for flavor, (count, top_k, width) in QWEN3_EXPERTS.items():
+        qwen[flavor] |= _qwen_experts(count, top_k, 0, width)
+    return {
+        "llama3": {flavor: _named(LLAMA_KEYS, row) for flavor, row in LLAMA3.items()},
+        "qwen3": qwen,
+        "deepseek_v3": {flavor: _deepseek_named(row) for flavor, row in DEEPSEEK.items()},
     }
-    qwen: dict[str, Arguments] = {}
-    for flavor, (dim, layers, heads, groups, ffn, tied, experts) in QWEN3.items():
-        qwen[flavor] = {
-            "vocab_size": QWEN3_VOCAB,
-            "head_dim": QWEN3_HEAD,
-            "dim": dim,
-            "n_layers": layers,
-            "n_heads": heads,
-            "n_kv_heads": groups,
-            "qk_norm": True,
-            "hidden_dim": ffn,
-            "enable_weight_tying": tied,
-        }
-        if experts:
-            count, top_k, width = experts
-            qwen[flavor] |= {
-                "moe_enabled": True,
-                "moe_inter_dim": width,
-                "moe_args": _routed(count, top_k, 0),
-            }
-    deepseek: dict[str, Arguments] = {
-        flavor: {
-            "vocab_size": vocab,
-            "dim": dim,
-            "inter_dim": ffn,
-            "moe_inter_dim": width,
-            "n_layers": layers,
-            "n_dense_layers": dense,
-            "n_heads": heads,
-            "moe_args": _routed(count, top_k, shared),
-            "q_lora_rank": query,
-            **DEEPSEEK_LATENT,
-        }
-        for flavor, (
-            vocab,
-            dim,
-            layers,
-            dense,
-            heads,
-            ffn,
-            count,
-            top_k,
-            width,
-            shared,
-            query,
-        ) in DEEPSEEK.items()
-    }
-    return {"llama3": llama, "qwen3": qwen, "deepseek_v3": deepseek}
 
 
 def model_module(model: TitanModel, identifier: str) -> str:
@@ -212,7 +165,7 @@ def _check_common(job: TrainingJob) -> None:
     for field, found, bad, limit, nearest in wrong:
         if bad:
             name = field.rsplit(".", 1)[1]
-            raise refusal(field, found, f"{TOOL}'s models {limit}", f"{name} = {nearest}")
+            raise Found(field, found).but(f"{TOOL}'s models {limit}", f"{name} = {nearest}")
 
 
 def _is_llama(m: Decoder) -> bool:
@@ -221,77 +174,54 @@ def _is_llama(m: Decoder) -> bool:
 
 
 def _llama(m: Decoder) -> Arguments:
-    return {
-        "dim": m.hidden,
-        "n_layers": m.layers,
-        "n_heads": m.heads,
-        "n_kv_heads": m.kv_heads,
-        "vocab_size": m.vocab,
-        "ffn": m.ffn,
-    }
+    return _named(LLAMA_KEYS, (m.hidden, m.layers, m.heads, m.kv_heads, m.vocab, m.ffn))
 
 
 def _qwen(m: Decoder) -> Arguments:
-    arguments: Arguments = {
-        "vocab_size": m.vocab,
-        "head_dim": m.head,
-        "dim": m.hidden,
-        "n_layers": m.layers,
-        "n_heads": m.heads,
-        "n_kv_heads": m.kv_heads,
-        "qk_norm": m.qk_norm,
-        "hidden_dim": m.ffn,
-        "enable_weight_tying": m.tied,
-    }
+    sizes = m.vocab, m.head, m.hidden, m.layers, m.heads, m.kv_heads
+    arguments = _named(QWEN_KEYS, (*sizes, m.qk_norm, m.ffn, m.tied))
     if m.experts:
         if not all(m.expert_layers):
-            raise refusal(
-                "model.experts",
-                f"{sum(m.expert_layers)} of {m.layers} layers",
-                f"{TOOL}'s qwen3 has experts in all layers or in none",
+            raise Found("model.experts", f"{sum(m.expert_layers)} of {m.layers} layers").but(
+                f"{TOOL}'s qwen3 has experts in all layers or in none"
             )
-        arguments |= {
-            "moe_enabled": True,
-            "moe_inter_dim": m.experts.ffn,
-            "moe_args": _routed(m.experts.count, m.experts.top_k, _shared(m)),
-        }
+        arguments |= _qwen_experts(m.experts.count, m.experts.top_k, _shared(m), m.experts.ffn)
     return arguments
 
 
 def _deepseek(m: Decoder) -> Arguments:
     assert m.latent is not None
     if m.experts is None:
-        raise refusal("model.experts", "none", f"{TOOL} has latent attention only with experts")
+        raise Found("model.experts", "none").but(f"{TOOL} has latent attention only with experts")
     dense = m.layers - sum(m.expert_layers)
     if m.expert_layers != tuple(i >= dense for i in range(m.layers)):
-        raise refusal(
-            "model.experts",
-            f"experts in layers {[i for i, e in enumerate(m.expert_layers) if e]}",
-            f"{TOOL}'s deepseek_v3 has its dense layers first",
-        )
+        raise Found(
+            "model.experts", f"experts in layers {[i for i, e in enumerate(m.expert_layers) if e]}"
+        ).but(f"{TOOL}'s deepseek_v3 has its dense layers first")
     for field, found, wanted in (("qk_norm", m.qk_norm, True), ("tied", m.tied, False)):
         if found != wanted:
-            raise refusal(
-                f"model.{field}",
-                found,
+            raise Found(f"model.{field}", found).but(
                 f"{TOOL}'s deepseek_v3 has it {str(wanted).lower()}",
                 f"{field} = {str(wanted).lower()}",
             )
-    return {
-        "vocab_size": m.vocab,
-        "dim": m.hidden,
-        "inter_dim": m.ffn,
-        "moe_inter_dim": m.experts.ffn,
-        "n_layers": m.layers,
-        "n_dense_layers": dense,
-        "n_heads": m.heads,
-        "moe_args": _routed(m.experts.count, m.experts.top_k, _shared(m)),
-        "q_lora_rank": m.latent.query_rank,
-        "kv_lora_rank": m.latent.key_value_rank,
-        "qk_nope_head_dim": m.latent.key,
-        "qk_rope_head_dim": m.latent.rotary,
-        "v_head_dim": m.latent.value,
-    }
+    sizes = m.vocab, m.hidden, m.ffn, m.experts.ffn, m.layers, dense, m.heads
+    routed = m.experts.count, m.experts.top_k, _shared(m)
+    latent = m.latent.key_value_rank, m.latent.key, m.latent.rotary, m.latent.value
+    return _deepseek_named((*sizes, routed, m.latent.query_rank, *latent))
+
+
+def _named(keys: Sequence[str], row: Sequence[object]) -> Arguments:
+    return dict(zip(keys, row, strict=True))
+
+
+def _qwen_experts(count: int, top_k: int, shared: int, width: int) -> Arguments:
+    routed = _routed(count, top_k, shared)
+    return {"moe_enabled": True, "moe_inter_dim": width, "moe_args": routed}
+
+
+def _deepseek_named(row: Sequence[Any]) -> Arguments:
+    named = _named(DEEPSEEK_KEYS, row)
+    return named | {"moe_args": _routed(*row[DEEPSEEK_KEYS.index("moe_args")])}
 
 
 def _routed(count: int, top_k: int, shared: int) -> Arguments:
@@ -302,9 +232,7 @@ def _shared(m: Decoder) -> int:
     """Return how many experts wide the shared expert is."""
     assert m.experts is not None
     if m.experts.shared_ffn % m.experts.ffn:
-        raise refusal(
-            "model.experts.shared_ffn",
-            m.experts.shared_ffn,
-            f"{TOOL} takes whole multiples of experts.ffn ({m.experts.ffn})",
+        raise Found("model.experts.shared_ffn", m.experts.shared_ffn).but(
+            f"{TOOL} takes whole multiples of experts.ffn ({m.experts.ffn})"
         )
     return m.experts.shared_ffn // m.experts.ffn

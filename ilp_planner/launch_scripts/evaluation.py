@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.launch_scripts.lexer import ASSIGNMENT
+from ilp_planner.launch_scripts.lexer import ASSIGNMENT, Token
 from ilp_planner.launch_scripts.syntax import (
     Case,
     Chain,
     Choice,
     Function,
     Loop,
+    Node,
     Simple,
     parse_script,
 )
@@ -35,8 +36,6 @@ from ilp_planner.launch_scripts.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.launch_scripts.lexer import Token
-    from ilp_planner.launch_scripts.syntax import Node
 
 DECLARING = ("export", "declare", "local", "readonly", "typeset")
 SHELLS = ("bash", "sh", "/bin/bash", "/bin/sh")

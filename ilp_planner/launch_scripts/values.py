@@ -29,6 +29,11 @@ BRACED = re.compile(
 )
 LONGEST = 1_000_000  # characters of a value
 DEEPEST = 50
+ARITHMETIC = {ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__}
+COMPARISONS = {
+    ast.Eq: int.__eq__, ast.NotEq: int.__ne__, ast.Lt: int.__lt__, ast.LtE: int.__le__,
+    ast.Gt: int.__gt__, ast.GtE: int.__ge__,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -225,11 +230,7 @@ def _variable(name: str, line: int, variables: Variables, quoted: bool) -> Piece
         return (
             ("", quoted, list(variables.arguments))
             if quoted
-            else (
-                " ".join(variables.arguments),
-                False,
-                None,
-            )
+            else (" ".join(variables.arguments), False, None)
         )
     if name == "#":
         return str(len(variables.arguments)), quoted, None
@@ -304,8 +305,9 @@ def _calculate(node: ast.expr) -> int:
     if isinstance(node, ast.BoolOp):
         values = [bool(_calculate(value)) for value in node.values]
         return int(all(values) if isinstance(node.op, ast.And) else any(values))
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return int(_compare(node.ops[0], _calculate(node.left), _calculate(node.comparators[0])))
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+        compare = COMPARISONS[type(node.ops[0])]
+        return int(compare(_calculate(node.left), _calculate(node.comparators[0])))
     if isinstance(node, ast.IfExp):
         return _calculate(node.body if _calculate(node.test) else node.orelse)
     if isinstance(node, ast.BinOp):
@@ -313,27 +315,9 @@ def _calculate(node: ast.expr) -> int:
     raise ValueError(ast.dump(node)[:100])
 
 
-def _compare(operator: ast.cmpop, left: int, right: int) -> bool:
-    results = {
-        ast.Eq: left == right,
-        ast.NotEq: left != right,
-        ast.Lt: left < right,
-        ast.LtE: left <= right,
-        ast.Gt: left > right,
-        ast.GtE: left >= right,
-    }
-    if type(operator) not in results:
-        raise ValueError(operator)
-    return results[type(operator)]
-
-
 def _operate(operator: ast.operator, left: int, right: int) -> int:
-    if isinstance(operator, ast.Add):
-        return left + right
-    if isinstance(operator, ast.Sub):
-        return left - right
-    if isinstance(operator, ast.Mult):
-        return left * right
+    if type(operator) in ARITHMETIC:
+        return ARITHMETIC[type(operator)](left, right)
     if isinstance(operator, ast.FloorDiv):  # bash cuts towards zero
         return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
     if isinstance(operator, ast.Mod):

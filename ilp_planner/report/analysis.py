@@ -14,8 +14,8 @@ from ilp_planner.analysis.rows import (
     traffic_object,
     weight_texts,
 )
-from ilp_planner.analysis.stages import messages_of
-from ilp_planner.anatomy.communication import EMBEDDING, FAMILIES
+from ilp_planner.analysis.stages import StageView, messages_of
+from ilp_planner.anatomy.communication import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.anatomy.groups import embedding_groups, groups, rank_name, stage_ranks
 from ilp_planner.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis import Analysis
     from ilp_planner.analysis.analyze import GroupKind
-    from ilp_planner.analysis.stages import StageView
-    from ilp_planner.anatomy.communication import Traffic
     from ilp_planner.anatomy.modules import Message, Module
+    from ilp_planner.specs.training import TrainingJob
 
 MIB, GIB = 2**20, 2**30
 VOLUMES = (
@@ -49,39 +48,14 @@ MOST_MEMBERS = 16  # of a group that are named
 
 def whole_table(analysis: Analysis) -> Grid:
     """Return the full model on one GPU as a tree."""
-    job = analysis.job
-    table = Grid(
-        (
-            "full model without parallelism",
-            "parameter shape",
-            "parameters\n(MiB)",
-            f"activations (MiB)\n{_samples(job.micro_batch)}",
-        ),
-        frozenset((0, 1)),
-    )
-    _fill(table, analysis.whole, job.settings.width, messages=False)
-    return table
+    heads = ("full model without parallelism", "parameter shape")
+    return _tree(heads, analysis.job, analysis.whole, messages=False)
 
 
 def stage_table(analysis: Analysis, stage: StageView) -> Grid:
     """Return one GPU of a stage as a tree, with what its modules send."""
-    job = analysis.jobs[stage.pp_ranks[0]]
-    table = Grid(
-        (
-            describe_stage(analysis, stage),
-            "shape",
-            "parameters\n(MiB)",
-            f"activations (MiB)\n{_samples(job.micro_batch)}",
-            "message\n(MiB)",
-        ),
-        frozenset((0, 1)),
-    )
-    _fill(table, stage.modules, job.settings.width, messages=True)
-    return table
-
-
-def _samples(count: int) -> str:
-    return f"of {count} sample" + "s" * (count > 1)
+    heads = (describe_stage(analysis, stage), "shape")
+    return _tree(heads, analysis.jobs[stage.pp_ranks[0]], stage.modules, messages=True)
 
 
 def describe_stage(analysis: Analysis, stage: StageView) -> str:
@@ -104,8 +78,14 @@ def describe_layers(layers: Sequence[tuple[int, int] | None], *, exact: bool) ->
     return f"layer{'s' * (count > 1)} {' and '.join(texts)}"
 
 
-def _fill(table: Grid, modules: Iterable[Module], width: int, *, messages: bool) -> None:
-    """Add a row per module, its messages below it."""
+def _tree(
+    heads: tuple[str, str], job: TrainingJob, modules: Iterable[Module], *, messages: bool
+) -> Grid:
+    """Return a row per module, its messages below it."""
+    width, count = job.settings.width, job.micro_batch
+    samples = f"of {count} sample" + "s" * (count > 1)
+    titles = (*heads, "parameters\n(MiB)", f"activations (MiB)\n{samples}")
+    table = Grid((*titles, *(("message\n(MiB)",) * messages)), frozenset((0, 1)))
     for row in module_rows(modules):
         module = row.module
         indent = "  " * row.depth
@@ -128,6 +108,7 @@ def _fill(table: Grid, modules: Iterable[Module], width: int, *, messages: bool)
         if messages:
             for direction, message in messages_of(module):
                 table.add(*_message_cells(indent, direction, message), style="dim")
+    return table
 
 
 def _message_cells(indent: str, direction: str, message: Message) -> tuple[str, ...]:

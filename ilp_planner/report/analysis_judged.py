@@ -71,10 +71,7 @@ def judged_stages(plan: AnyPlan, costs: Sequence[StageCost | StageCost]) -> Iter
 def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
     """Return two tables, memory and time, and whose figures they are."""
     lines = []
-    for title, factor, terms in (
-        ("GiB", GIB, "memory_terms"),
-        ("ms", 1e-3, "time_terms"),
-    ):
+    for title, factor, terms in (("GiB", GIB, "memory_terms"), ("ms", 1e-3, "time_terms")):
         names = list(dict.fromkeys(n for stage in judged.stages for n in getattr(stage, terms)))
         whole = "memory per\ndevice (GiB)" if terms == "memory_terms" else "micro-batch\n(ms)"
         heads = [f"{name.replace(' ', chr(10))}\n({title})" for name in names]

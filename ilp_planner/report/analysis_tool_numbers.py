@@ -210,45 +210,37 @@ def _table(job: TrainingJob, t: int) -> ToolTable:
     v = job.padded_vocab
     tokens = WIDTH * s * job.micro_batch * h
     glue = WIDTH * 4 * s * job.micro_batch * f  # printed undivided
-    whole_attention, dense = 3 * tokens + tokens + tokens + tokens, tokens
     words = f"w=[{v},{h}]" if t == 1 else f"w=[{v // t}],b=[{h}]"
     places = f"w=[{s},{h}]" if t == 1 else f"w=[{s}],b=[{h}]"
+    norm = (2 * WIDTH * h, f"w=[{h}],b=[{h}]")
+    weights = {
+        "word_embeddings": (WIDTH * v * h, words),
+        "position_embeddings": (WIDTH * s * h, places),
+        "input_layernorm": norm,
+        "query_key_value": (WIDTH * 3 * h * h / t, f"w=[{3 * h // t},{h}],b=[{h}]"),
+        "dense": (WIDTH * h * h / t, f"w=[{h // t},{h}],b=[{h}]"),
+        "post_attention_layernorm": norm,
+        "dense_h_to_4h": (WIDTH * 2 * f * h / t, f"w=[{2 * f // t},{h}],b=[{2 * f // t}]"),
+        "dense_4h_to_h": (WIDTH * f * h, f"w=[{h},{f // t}],b=[{h}]"),
+    }
     return ToolTable(
-        weights={
-            "word_embeddings": WIDTH * v * h,
-            "position_embeddings": WIDTH * s * h,
-            "input_layernorm": 2 * WIDTH * h,
-            "query_key_value": WIDTH * 3 * h * h / t,
-            "dense": WIDTH * h * h / t,
-            "post_attention_layernorm": 2 * WIDTH * h,
-            "dense_h_to_4h": WIDTH * 2 * f * h / t,
-            "dense_4h_to_h": WIDTH * f * h,
-        },
+        weights={name: size for name, (size, _) in weights.items()},
         activations={
             "Embedding": 1.5 * tokens,
             "ParallelTransformer": 10 * tokens + glue,
             "input_layernorm": tokens,
-            "self_attention": whole_attention,
+            "self_attention": 6 * tokens,
             "rearrange": 3 * tokens / t,
             "core_attention_flash": tokens / t,
             "rearrange_out": tokens / t,
-            "dense": dense,
+            "dense": tokens,
             "post_attention_layernorm": tokens,
             "mlp": glue + tokens,
             "bias_glue": glue,
             "dense_4h_to_h": tokens,
             "drop_add_fusion": 1.5 * tokens,
         },
-        shapes={
-            "word_embeddings": words,
-            "position_embeddings": places,
-            "input_layernorm": f"w=[{h}],b=[{h}]",
-            "query_key_value": f"w=[{3 * h // t},{h}],b=[{h}]",
-            "dense": f"w=[{h // t},{h}],b=[{h}]",
-            "post_attention_layernorm": f"w=[{h}],b=[{h}]",
-            "dense_h_to_4h": f"w=[{2 * f // t},{h}],b=[{2 * f // t}]",
-            "dense_4h_to_h": f"w=[{h},{f // t}],b=[{h}]",
-        },
+        shapes={name: shape for name, (_, shape) in weights.items()},
     )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.check.finding import Severity, describe_row
+from ilp_planner.check.finding import Finding, Severity, describe_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.check.finding import Finding
     from ilp_planner.profiles.measurements import Measurements
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.report.tables import new_table
 from ilp_planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ilp_planner.profiles.measurements import Measurements
 
 KEYS = ["record", "device", "name", "group_size", "hosts", "stride", "groups"]
 GB = 1e9

@@ -224,11 +224,7 @@ def _label(j: Judged) -> str:
 
 
 def _percents(found: Score) -> tuple[str, str, str]:
-    return (
-        format_percent(found.mean),
-        format_percent(found.median),
-        format_percent(found.high),
-    )
+    return (format_percent(found.mean), format_percent(found.median), format_percent(found.high))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text: int) -> str:

@@ -11,17 +11,13 @@ import numpy as np
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from ilp_planner.profiles.predict.assessment import Judged
 
-COLORS = {
-    Protocol.BETWEEN: "#2a6fb0",
-    Protocol.EDGE: "#4c9a5b",
-    Protocol.BEYOND: "#d2762b",
-}
+COLORS = {Protocol.BETWEEN: "#2a6fb0", Protocol.EDGE: "#4c9a5b", Protocol.BEYOND: "#d2762b"}
 MOST_MARKS = 1500  # beyond it marks are drawn as one picture: a page should open at once
 LEAST_ERROR = 1e-4
 SIZE = (4.6, 3.6)  # inches
@@ -32,10 +28,7 @@ def scatter_svg(judged: Sequence[Judged]) -> str:
     """Return predicted against measured seconds, each row predicted from the others."""
     figure, axes = _figure()
     limits = []
-    for order, protocol in enumerate(Protocol):
-        measured, predicted = _pairs(judged, protocol)
-        if not measured.size:
-            continue
+    for order, (protocol, measured, predicted) in enumerate(_pairs(judged)):
         limits += [measured.min(), measured.max(), predicted.min(), predicted.max()]
         axes.plot(
             measured * MICRO,
@@ -60,18 +53,11 @@ def scatter_svg(judged: Sequence[Judged]) -> str:
 def distribution_svg(judged: Sequence[Judged]) -> str:
     """Return the share of rows whose error is at most so much."""
     figure, axes = _figure()
-    for protocol in Protocol:
-        measured, predicted = _pairs(judged, protocol)
-        if not measured.size:
-            continue
+    for protocol, measured, predicted in _pairs(judged):
         errors = np.sort(np.maximum(np.abs(predicted / measured - 1), LEAST_ERROR))
         share = np.arange(1, errors.size + 1) / errors.size
         axes.step(
-            100 * errors,
-            100 * share,
-            where="post",
-            color=COLORS[protocol],
-            label=protocol.value,
+            100 * errors, 100 * share, where="post", color=COLORS[protocol], label=protocol.value
         )
     axes.set(xscale="log", ylim=(0, 101))
     axes.set(xlabel="error, at most (%)", ylabel="rows (%)")
@@ -83,10 +69,7 @@ def distribution_svg(judged: Sequence[Judged]) -> str:
 def by_size_svg(judged: Sequence[Judged]) -> str:
     """Return the errors by how long the row takes: median and 90th percentile of each octave."""
     figure, axes = _figure()
-    for protocol in Protocol:
-        measured, predicted = _pairs(judged, protocol)
-        if not measured.size:
-            continue
+    for protocol, measured, predicted in _pairs(judged):
         errors = 100 * np.abs(predicted / measured - 1)
         bins = np.floor(np.log2(measured))
         places, middles, highs = [], [], []
@@ -106,14 +89,14 @@ def by_size_svg(judged: Sequence[Judged]) -> str:
 
 
 def _pairs(
-    judged: Sequence[Judged], protocol: Protocol
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    mine = [j for j in judged if j.protocol is protocol]
-    empty = np.empty(0)
-    return (
-        np.concatenate([*(j.measured for j in mine), empty]),
-        np.concatenate([*(j.predicted for j in mine), empty]),
-    )
+    judged: Sequence[Judged],
+) -> Iterator[tuple[Protocol, NDArray[np.float64], NDArray[np.float64]]]:
+    """Yield what was measured and what predicted, seconds, of each protocol that has some."""
+    for protocol in Protocol:
+        mine = [j for j in judged if j.protocol is protocol]
+        measured = np.concatenate([*(j.measured for j in mine), np.empty(0)])
+        if measured.size:
+            yield protocol, measured, np.concatenate([j.predicted for j in mine])
 
 
 def _figure() -> tuple[Any, Any]:

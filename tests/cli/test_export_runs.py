@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from ilp_planner.formats.groups_json import write_groups
-from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
+
+from ilp_planner.formats.megatron.plan import plan_of_job
 from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.decoder import Decoder

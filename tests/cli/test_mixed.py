@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from ilp_planner.formats.groups_json import read_saved
 from ilp_planner.formats.saved_groups import SavedGroups
+
 from tests.cli.conftest import mps_optimum
 from tests.cli.test_bad_input import refused
 from tests.metis_cases import needs_data, scaled_samples

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from ilp_planner.formats.groups_json import read_saved
 
 # Runs `ilp-plan solve`, and tells on stderr once there is a plan.

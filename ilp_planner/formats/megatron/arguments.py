@@ -7,6 +7,7 @@ writes the arguments of a job.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
@@ -69,15 +70,8 @@ def read_arguments(
     )
     said = world or launch.world
     ranks = said or smallest_world(args)
-    return MegatronArguments(
-        values=values,
-        world=ranks,
-        world_said=bool(said),
-        devices_per_node=launch.devices_per_node or min(MAX_NODE, ranks),
-        environment=args.environment,
-        program=launch.program,
-        source=source,
-    )
+    each = launch.devices_per_node or min(MAX_NODE, ranks)
+    return replace(args, world=ranks, world_said=bool(said), devices_per_node=each)
 
 
 def job_of_arguments(args: MegatronArguments, *, checked: bool = True) -> TrainingJob:

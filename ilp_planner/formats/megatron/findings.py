@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
 
 # Where: Megatron's own checks before anything is built, in their order, and what comes after.
 PARSE, VALIDATE, CONFIG = "parse_args", "validate_args", "TransformerConfig"
@@ -15,20 +19,20 @@ LATE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One rule that arguments break.
 
     flag: the argument, as it is typed. found: of what its parser refuses, all there is to say.
-    stage: one of STAGES. fix: what would repair it, where one value does; others: what else might,
-    in this order (`repairs` says how they are written).
+    fix: what would repair it, where one value does; others: what else might, in this order
+    (`repairs` says how they are written). stage: one of STAGES.
     """
 
     flag: str
     found: str
     expected: str = ""
-    stage: str = VALIDATE
     fix: str = ""
+    stage: str = VALIDATE
     others: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -43,3 +47,40 @@ class Finding:
         if self.fix and self.fix not in self.expected:
             line += f"; {self.fix} would do"
         return line if self.rejected else f"{line} ({LATE[self.stage]})"
+
+
+class Found(NamedTuple):
+    """What an argument has. flag: as it is typed. what: its value, or what is there beside it."""
+
+    flag: str
+    what: str
+    stage: str
+
+    def expected(self, expected: str, fix: str = "", *others: str) -> Finding:
+        """Return that something else is expected."""
+        return Finding(self.flag, self.what, expected, fix, self.stage, others)
+
+
+def found(key: str, what: object, stage: str = VALIDATE) -> Found:
+    """Return what the argument of a key has; `key` may also be a flag or the name of a variable."""
+    return Found(flag_of(key) if key in flags_by_key() else key, str(what), stage)
+
+
+config = partial(found, stage=CONFIG)
+built = partial(found, stage=BUILD)
+run = partial(found, stage=RUN)
+never = partial(found, stage=NEVER)
+
+
+def one_of(key: str, other: str, stage: str = VALIDATE) -> Finding:
+    """Return that two arguments exclude each other."""
+    return found(key, f"{flag_of(other)} with it", stage).expected("one of them")
+
+
+def needs(
+    key: str, other: str, expected: str = "", *, value: str = "", stage: str = VALIDATE
+) -> Finding:
+    """Return that an argument, or one of its values, needs another one."""
+    need = flag_of(other)
+    what = f"{value} without {need}" if value else f"no {need}"
+    return found(key, what, stage).expected(expected or need, need)

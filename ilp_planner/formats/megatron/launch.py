@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.files import to_json
-from ilp_planner.formats.exported import Exported
+from ilp_planner.formats.exported import Expected, Exported
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import flags_by_key
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments, write_value
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import ORDERS, TrainingJob
 from ilp_planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.specs.training import TrainingJob
 
 FORMAT, VERSION = "megatron-lm launch", 1
 # Arrays of the script, by the topics of their arguments.
@@ -50,19 +48,6 @@ FIELDS = {
     "--num-experts": "settings.ep",
     "world size": "devices",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What is known of a run before it starts.
-
-    iteration: seconds. memory: peak bytes of every pipeline rank. hosts: names of the nodes by node
-    rank; empty: any.
-    """
-
-    iteration: float | None = None
-    memory: tuple[float, ...] = ()
-    hosts: tuple[str, ...] = ()
 
 
 def export_megatron(job: TrainingJob, name: str, expected: Expected | None = None) -> Exported:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
 POSITIONS = {
@@ -168,44 +168,34 @@ def model_values(model: Decoder, vocab_multiple: int) -> dict[str, Value]:
     ------
     SpecError: Megatron has no arguments for it.
     """
-    values: dict[str, Value] = {
-        "num_layers": model.layers,
-        "hidden_size": model.hidden,
-        "ffn_hidden_size": model.ffn,
-        "num_attention_heads": model.heads,
-    }
-    if model.head * model.heads != model.hidden:
-        values["kv_channels"] = model.head
-    if model.kv_heads != model.heads and model.latent is None:
-        values |= {"group_query_attention": True, "num_query_groups": model.kv_heads}
-    values |= {
-        "seq_length": model.sequence,
-        "max_position_embeddings": model.max_position_embeddings,
-        "vocab_size": model.vocab,
-    }
-    if vocab_multiple != 128:
-        values["make_vocab_size_divisible_by"] = vocab_multiple
-    if model.positions != "learned":
-        values["position_embedding_type"] = model.positions
-    if model.norm != "layernorm":
-        values["normalization"] = "RMSNorm"
-    switches = {
-        "swiglu": model.gated,
-        "add_qkv_bias": model.qkv_bias,
-        "untie_embeddings_and_output_weights": not model.tied,
-        "qk_layernorm": model.qk_norm,
-    }
-    values |= {key: True for key, on in switches.items() if on}
-    if not model.bias:
-        values["add_bias_linear"] = False
-    values |= {"hidden_dropout": model.dropout, "attention_dropout": model.dropout}
+    grouped = model.kv_heads != model.heads and model.latent is None
+    values = given(
+        ("num_layers", model.layers, True),
+        ("hidden_size", model.hidden, True),
+        ("ffn_hidden_size", model.ffn, True),
+        ("num_attention_heads", model.heads, True),
+        ("kv_channels", model.head, model.head * model.heads != model.hidden),
+        ("group_query_attention", True, grouped),
+        ("num_query_groups", model.kv_heads, grouped),
+        ("seq_length", model.sequence, True),
+        ("max_position_embeddings", model.max_position_embeddings, True),
+        ("vocab_size", model.vocab, True),
+        ("make_vocab_size_divisible_by", vocab_multiple, vocab_multiple != 128),
+        ("position_embedding_type", model.positions, model.positions != "learned"),
+        ("normalization", "RMSNorm", model.norm != "layernorm"),
+        ("swiglu", True, model.gated),
+        ("add_qkv_bias", True, model.qkv_bias),
+        ("untie_embeddings_and_output_weights", True, not model.tied),
+        ("qk_layernorm", True, model.qk_norm),
+        ("add_bias_linear", False, not model.bias),
+        ("hidden_dropout", model.dropout, True),
+        ("attention_dropout", model.dropout, True),
+    )
     if model.latent:
         values |= _latent_values(model.latent)
     if model.experts:
         values |= _expert_values(model, model.experts)
-    if model.prediction_layers:
-        values["mtp_num_layers"] = model.prediction_layers
-    return values
+    return values | given(("mtp_num_layers", model.prediction_layers, model.prediction_layers))
 
 
 def _latent(args: MegatronArguments) -> LatentAttention | None:
@@ -221,16 +211,14 @@ def _latent(args: MegatronArguments) -> LatentAttention | None:
 
 
 def _latent_values(latent: LatentAttention) -> dict[str, Value]:
-    values: dict[str, Value] = {
-        "multi_latent_attention": True,
-        "kv_lora_rank": latent.key_value_rank,
-        "qk_head_dim": latent.key,
-        "qk_pos_emb_head_dim": latent.rotary,
-        "v_head_dim": latent.value,
-    }
-    if latent.query_rank:
-        values["q_lora_rank"] = latent.query_rank
-    return values
+    return given(
+        ("multi_latent_attention", True, True),
+        ("kv_lora_rank", latent.key_value_rank, True),
+        ("qk_head_dim", latent.key, True),
+        ("qk_pos_emb_head_dim", latent.rotary, True),
+        ("v_head_dim", latent.value, True),
+        ("q_lora_rank", latent.query_rank, latent.query_rank),
+    )
 
 
 def _experts(args: MegatronArguments) -> tuple[Experts | None, tuple[bool, ...]]:
@@ -275,18 +263,14 @@ def _regular(pattern: tuple[bool, ...]) -> tuple[int, int] | None:
 
 
 def _expert_values(model: Decoder, experts: Experts) -> dict[str, Value]:
-    values: dict[str, Value] = {
-        "num_experts": experts.count,
-        "moe_router_topk": experts.top_k,
-        "moe_ffn_hidden_size": experts.ffn,
-    }
-    if experts.top_k == 1:
+    irregular = model.experts_in or experts.dense_first
+    layers = tuple(int(has) for has in model.expert_layers)
+    return given(
+        ("num_experts", experts.count, True),
+        ("moe_router_topk", experts.top_k, True),
+        ("moe_ffn_hidden_size", experts.ffn, True),
         # A softmax over one expert alone would have no gradient: Megatron wants it before.
-        values["moe_router_pre_softmax"] = True
-    if experts.shared_ffn:
-        values["moe_shared_expert_intermediate_size"] = experts.shared_ffn
-    if model.experts_in or experts.dense_first:
-        values["moe_layer_freq"] = tuple(int(has) for has in model.expert_layers)
-    elif experts.every != 1:
-        values["moe_layer_freq"] = experts.every
-    return values
+        ("moe_router_pre_softmax", True, experts.top_k == 1),
+        ("moe_shared_expert_intermediate_size", experts.shared_ffn, experts.shared_ffn),
+        ("moe_layer_freq", layers if irregular else experts.every, irregular or experts.every != 1),
+    )

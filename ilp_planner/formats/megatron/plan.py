@@ -22,8 +22,13 @@ from ilp_planner.plan import (
     is_of_groups,
     is_of_operators,
 )
-from ilp_planner.spaces.megatron.costs import node_order
-from ilp_planner.spaces.megatron.job import base_settings, ends_of, job_of_groups, layout_of
+from ilp_planner.spaces.megatron.job import (
+    base_settings,
+    ends_of,
+    job_of_groups,
+    layout_of,
+    node_order,
+)
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import as_decoder
@@ -75,6 +80,18 @@ def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> Traini
         return _of_operators(plan, decoder, model, cluster)
     except _Limit as limit:
         _refuse(limit, plan, model, cluster)
+
+
+def hosts_of(plan: Plan | GroupPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
+    order = node_order(plan, cluster) if isinstance(plan, GroupPlan) and plan.settings else None
+    names: list[str] = []
+    for group in cluster.nodes:
+        for copy in range(group.count):
+            own = f"{group.name} {copy}" if group.count > 1 else group.name
+            names.append(own if group.name else f"node {len(names)}")
+    nodes = max(1, -(-job.world // job.devices_per_node))
+    return tuple(names[k] for k in (order or range(nodes)))
 
 
 def plan_of_job(job: TrainingJob, cluster: ClusterSpec, *, model: str = "") -> GroupPlan:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import find_flag
 from ilp_planner.formats.megatron.launcher import smallest_world
-from ilp_planner.formats.megatron.values import parse_values
+from ilp_planner.formats.megatron.values import MegatronArguments, parse_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ilp_planner.formats.megatron.findings import Finding
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
     # Of a rule that is broken: its name, and what it finds.
     Broken = tuple[str, Finding]
@@ -85,9 +84,7 @@ def read_repair(text: str) -> Repair:
             flag = word
         values[flag] = (*values[flag], word) if flag in values else ()
     return Repair(
-        values,
-        tuple(dropped.split(" and ")) if dropped else (),
-        int(world[1]) if world else 0,
+        values, tuple(dropped.split(" and ")) if dropped else (), int(world[1]) if world else 0
     )
 
 

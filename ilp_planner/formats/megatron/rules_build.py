@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import (
-    BUILD,
-    RUN,
-    Finding,
-)
-from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.findings import BUILD, Finding, built, needs, run
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import CP, EP, PP, TP, model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
@@ -23,48 +18,36 @@ if TYPE_CHECKING:
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     """What only building the groups and the model shows."""
-
-    def late(key: str, found: str, expected: str, fix: str = "", stage: str = BUILD) -> Finding:
-        return Finding(flag=flag_of(key), found=found, expected=expected, stage=stage, fix=fix)
-
     tp, pp, ep = a.whole(TP), a.whole(PP), a.whole(EP)
     etp = a.whole("expert_tensor_parallel_size") or tp
     dense = not a.whole("num_experts") or a["moe_layer_freq"] != 1
     ffn = ffn_of(a)
     if dense and ffn % tp:
-        yield late(
-            "ffn_hidden_size",
-            str(ffn),
+        yield built("ffn_hidden_size", ffn).expected(
             f"a multiple of --tensor-model-parallel-size ({tp}): not divisible",
             f"--ffn-hidden-size {nearest_multiple(ffn, tp)}",
         )
     if a.whole("num_experts"):
         inner = a.whole("moe_ffn_hidden_size") or ffn
         if inner % etp:
-            yield late(
-                "moe_ffn_hidden_size",
-                str(inner),
+            yield built("moe_ffn_hidden_size", inner).expected(
                 f"a multiple of the experts' tensor parallelism ({etp})",
                 f"--moe-ffn-hidden-size {nearest_multiple(inner, etp)}",
             )
         shared = a.whole("moe_shared_expert_intermediate_size")
         if shared % tp:
-            yield late(
-                "moe_shared_expert_intermediate_size",
-                str(shared),
+            yield built("moe_shared_expert_intermediate_size", shared).expected(
                 f"a multiple of --tensor-model-parallel-size ({tp})",
                 f"--moe-shared-expert-intermediate-size {nearest_multiple(shared, tp)}",
             )
         frequency = a["moe_layer_freq"]
         if isinstance(frequency, tuple) and len(frequency) != layers_of(a):
-            yield late(
-                "moe_layer_freq", f"{len(frequency)} entries", f"--num-layers ({layers_of(a)})"
+            yield built("moe_layer_freq", f"{len(frequency)} entries").expected(
+                f"--num-layers ({layers_of(a)})"
             )
     if a.whole("padded_vocab_size") % tp:
         padded = a.whole("padded_vocab_size")
-        yield late(
-            "padded_vocab_size",
-            str(padded),
+        yield built("padded_vocab_size", padded).expected(
             f"a multiple of --tensor-model-parallel-size ({tp})",
             f"--padded-vocab-size {-(-padded // tp) * tp}",
         )
@@ -72,25 +55,20 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     if a.world % size:
         most = a.world // pp // etp if a.world % (pp * etp) == 0 else 1
         experts = a.whole("num_experts") or most
-        yield late(
-            "expert_model_parallel_size",
-            f"{ep} on {a.world} ranks",
+        yield built("expert_model_parallel_size", f"{ep} on {a.world} ranks").expected(
             f"a world size that is a multiple of {size} = expert tensor {etp} x "
             f"--expert-model-parallel-size {ep} x --pipeline-model-parallel-size {pp}",
             f"--expert-model-parallel-size {nearest_divisor(ep, most, experts)}",
         )
     elif a.on("use_tp_pp_dp_mapping") and pp > 1 and a.world // size != a.world // model_size(a):
-        yield late(
+        yield built(
             "use_tp_pp_dp_mapping",
             f"{a.world // size} replicas of experts and {a.world // model_size(a)} of the rest",
-            "equally many, or the default order",
-        )
+        ).expected("equally many, or the default order")
     instances = a.whole("num_distributed_optimizer_instances")
     shares = a.world // (tp * pp)
     if instances < 1 or shares % instances:
-        yield late(
-            "num_distributed_optimizer_instances",
-            str(instances),
+        yield built("num_distributed_optimizer_instances", instances).expected(
             f"a divisor of data-parallel size x context-parallel size ({shares})",
             f"--num-distributed-optimizer-instances {nearest_divisor(instances, shares)}",
         )
@@ -100,29 +78,15 @@ def check_states(a: MegatronArguments) -> Iterator[Finding]:
     """What `OptimizerConfig` asks when the optimiser is built."""
     aware = a.on("use_precision_aware_optimizer")
     if aware and a["optimizer"] != "adam":
-        yield Finding(
-            flag="--use-precision-aware-optimizer",
-            found=f"--optimizer {a['optimizer']}",
-            expected="adam",
-            stage=BUILD,
-            fix="--optimizer adam",
+        yield built("--use-precision-aware-optimizer", f"--optimizer {a['optimizer']}").expected(
+            "adam", "--optimizer adam"
         )
     if aware and not a.on("use_distributed_optimizer") and not a.on("use_megatron_fsdp"):
-        yield Finding(
-            flag="--use-precision-aware-optimizer",
-            found="no --use-distributed-optimizer",
-            expected="it",
-            stage=BUILD,
-            fix="--use-distributed-optimizer",
-        )
+        yield needs("use_precision_aware_optimizer", "use_distributed_optimizer", "it", stage=BUILD)
     for key in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
         if not aware and a[key] != "fp32":
-            yield Finding(
-                flag=flag_of(key),
-                found=f"{a[key]} without --use-precision-aware-optimizer",
-                expected="fp32",
-                stage=BUILD,
-                fix="--use-precision-aware-optimizer",
+            yield built(key, f"{a[key]} without --use-precision-aware-optimizer").expected(
+                "fp32", "--use-precision-aware-optimizer"
             )
 
 
@@ -131,29 +95,19 @@ def check_sequence(a: MegatronArguments) -> Iterator[Finding]:
     tp, cp, sequence = a.whole(TP), a.whole(CP), sequence_of(a)
     unit = (2 if cp > 1 else 1) * tp * cp
     if sequence_parallel_of(a) and sequence % (tp * cp):
-        yield Finding(
-            flag="--seq-length",
-            found=str(sequence),
-            expected=f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
+        yield run("--seq-length", sequence).expected(
+            f"a multiple of {tp * cp} = --tensor-model-parallel-size x "
             "--context-parallel-size with --sequence-parallel",
-            stage=RUN,
-            fix=f"--seq-length {nearest_multiple(sequence, unit)}",
-            others=(f"--seq-length {max(1, sequence // unit) * unit}",),
+            f"--seq-length {nearest_multiple(sequence, unit)}",
+            f"--seq-length {max(1, sequence // unit) * unit}",
         )
     experts = a.whole("num_experts")
     if experts and tp > 1 and not sequence_parallel_of(a):
-        yield Finding(
-            flag="--num-experts",
-            found=f"experts with --tensor-model-parallel-size {tp} without --sequence-parallel",
-            expected="--sequence-parallel",
-            stage=RUN,
-            fix="--sequence-parallel",
-        )
+        yield run(
+            "--num-experts",
+            f"experts with --tensor-model-parallel-size {tp} without --sequence-parallel",
+        ).expected("--sequence-parallel", "--sequence-parallel")
     if experts and a.whole("moe_router_topk") > experts:
-        yield Finding(
-            flag="--moe-router-topk",
-            found=str(a["moe_router_topk"]),
-            expected=f"at most --num-experts ({experts})",
-            stage=RUN,
-            fix=f"--moe-router-topk {experts}",
+        yield run("--moe-router-topk", a["moe_router_topk"]).expected(
+            f"at most --num-experts ({experts})", f"--moe-router-topk {experts}"
         )

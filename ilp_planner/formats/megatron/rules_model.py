@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.formats.megatron.findings import (
-    BUILD,
     CONFIG,
     Finding,
+    built,
+    config,
+    found,
+    needs,
+    one_of,
 )
-from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import CP, PP, TP
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
@@ -29,23 +32,19 @@ def check_required(a: MegatronArguments) -> Iterator[Finding]:
     if a.on("use_checkpoint_args"):
         asked = "the number that the checkpoint has (--use-checkpoint-args), which is not read here"
     if a.given("num_layers") and a.given("encoder_num_layers"):
-        yield Finding(
-            flag="--num-layers", found="--encoder-num-layers with it", expected="one of them"
-        )
+        yield one_of("num_layers", "encoder_num_layers")
     if not layers_of(a):
-        yield Finding(flag="--num-layers", found="none", expected=asked)
+        yield found("--num-layers", "none").expected(asked)
     for key in REQUIRED:
         if not a.given(key):
-            yield Finding(flag=flag_of(key), found="none", expected=asked)
+            yield found(key, "none").expected(asked)
     if not a.given("seq_length") and not a.given("encoder_seq_length"):
-        yield Finding(flag="--seq-length", found="none", expected=asked)
+        yield found("--seq-length", "none").expected(asked)
     if a.given("seq_length") and a.given("encoder_seq_length"):
-        yield Finding(
-            flag="--seq-length", found="--encoder-seq-length with it", expected="one of them"
-        )
+        yield one_of("seq_length", "encoder_seq_length")
     for key in ("num_layers", *REQUIRED, "seq_length", "ffn_hidden_size", "kv_channels"):
         if a.given(key) and a.whole(key) < 1:
-            yield Finding(flag=flag_of(key), found=str(a[key]), expected="at least 1")
+            yield found(key, a[key]).expected("at least 1")
 
 
 def check_sizes(a: MegatronArguments) -> Iterator[Finding]:
@@ -53,26 +52,19 @@ def check_sizes(a: MegatronArguments) -> Iterator[Finding]:
     hidden, heads = a.whole("hidden_size"), a.whole("num_attention_heads")
     sequence, cp = sequence_of(a), a.whole(CP)
     if not a.given("kv_channels") and hidden % heads:
-        yield Finding(
-            flag="--hidden-size",
-            found=str(hidden),
-            expected=f"a multiple of --num-attention-heads ({heads}) unless --kv-channels is given",
-            fix=f"--hidden-size {nearest_multiple(hidden, heads)}",
+        yield found("--hidden-size", hidden).expected(
+            f"a multiple of --num-attention-heads ({heads}) unless --kv-channels is given",
+            f"--hidden-size {nearest_multiple(hidden, heads)}",
         )
     if cp > 1 and sequence % (2 * cp):
-        yield Finding(
-            flag="--seq-length",
-            found=str(sequence),
-            expected=f"a multiple of {2 * cp} = 2 x --context-parallel-size ({cp})",
-            fix=f"--seq-length {nearest_multiple(sequence, 2 * cp)}",
-            others=(f"--seq-length {max(1, sequence // (2 * cp)) * 2 * cp}",),
+        yield found("--seq-length", sequence).expected(
+            f"a multiple of {2 * cp} = 2 x --context-parallel-size ({cp})",
+            f"--seq-length {nearest_multiple(sequence, 2 * cp)}",
+            f"--seq-length {max(1, sequence // (2 * cp)) * 2 * cp}",
         )
     if a.whole("max_position_embeddings") < sequence:
-        yield Finding(
-            flag="--max-position-embeddings",
-            found=str(a["max_position_embeddings"]),
-            expected=f"at least --seq-length ({sequence})",
-            fix=f"--max-position-embeddings {sequence}",
+        yield found("--max-position-embeddings", a["max_position_embeddings"]).expected(
+            f"at least --seq-length ({sequence})", f"--max-position-embeddings {sequence}"
         )
 
 
@@ -81,91 +73,55 @@ def check_positions(a: MegatronArguments) -> Iterator[Finding]:
     kind = a.text("position_embedding_type")
     rotary = a.on("use_rotary_position_embeddings") or kind == "rope"
     if a.whole("mtp_num_layers") and kind not in ("rope", "none"):
-        yield Finding(
-            flag="--position-embedding-type",
-            found=f"{kind} with Multi-Token Prediction (--mtp-num-layers)",
-            expected="rope or none",
-            fix="--position-embedding-type rope",
-        )
+        yield found(
+            "--position-embedding-type", f"{kind} with Multi-Token Prediction (--mtp-num-layers)"
+        ).expected("rope or none", "--position-embedding-type rope")
     if a.on("freeze_base_model_for_mtp") and not a.whole("mtp_num_layers"):
-        yield Finding(
-            flag="--freeze-base-model-for-mtp", found="no --mtp-num-layers", expected="some"
-        )
+        yield found("--freeze-base-model-for-mtp", "no --mtp-num-layers").expected("some")
     if not a.on("add_position_embedding") and not rotary:
-        yield Finding(
-            flag="--no-position-embedding",
-            found=f"--position-embedding-type {kind}",
-            expected="--position-embedding-type none instead",
-            fix="--position-embedding-type none",
+        yield found("--no-position-embedding", f"--position-embedding-type {kind}").expected(
+            "--position-embedding-type none instead", "--position-embedding-type none"
         )
     if kind == "relative" and a["transformer_impl"] != "transformer_engine":
-        yield Finding(
-            flag="--position-embedding-type",
-            found="relative with --transformer-impl local",
-            expected="--transformer-impl transformer_engine",
+        yield found("--position-embedding-type", "relative with --transformer-impl local").expected(
+            "--transformer-impl transformer_engine"
         )
     if kind == "mrope" and not a.given("mrope_section"):
-        yield Finding(flag="--position-embedding-type", found="mrope", expected="--mrope-section")
+        yield found("--position-embedding-type", "mrope").expected("--mrope-section")
 
 
 def check_attention(a: MegatronArguments) -> Iterator[Finding]:
     """Latent attention and attention implementations (`validate_args`)."""
     if a.on("multi_latent_attention") and a.on("group_query_attention"):
-        yield Finding(
-            flag="--group-query-attention",
-            found="--multi-latent-attention with it",
-            expected="one of them",
-        )
+        yield one_of("group_query_attention", "multi_latent_attention")
     if a.on("mla_down_proj_fusion") and not a.on("multi_latent_attention"):
-        yield Finding(
-            flag="--mla-down-proj-fusion",
-            found="no --multi-latent-attention",
-            expected="it",
-            fix="--multi-latent-attention",
-        )
+        yield needs("mla_down_proj_fusion", "multi_latent_attention", "it")
     if a["attention_backend"] == "local" and a.words("spec")[:1] != ("local",):
-        yield Finding(
-            flag="--attention-backend",
-            found="local",
-            expected="--spec local with it",
-            fix="--spec local",
-        )
+        yield found("--attention-backend", "local").expected("--spec local with it", "--spec local")
 
 
 def check_heads(a: MegatronArguments) -> Iterator[Finding]:
     """Heads are divided among tensor-parallel ranks (`TransformerConfig`)."""
     tp, heads = a.whole(TP), a.whole("num_attention_heads")
     if heads % tp:
-        yield Finding(
-            flag="--num-attention-heads",
-            found=str(heads),
-            expected="a multiple of --tensor-model-parallel-size (tensor_model_parallel_size "
-            f"{tp})",
-            stage=CONFIG,
-            fix=f"--tensor-model-parallel-size {nearest_divisor(tp, heads, _room(a))}",
+        yield config("--num-attention-heads", heads).expected(
+            f"a multiple of --tensor-model-parallel-size (tensor_model_parallel_size {tp})",
+            f"--tensor-model-parallel-size {nearest_divisor(tp, heads, _room(a))}",
         )
     if not a.on("group_query_attention"):
         return
     groups = a.whole("num_query_groups")
     if groups < 1:
-        yield Finding(
-            flag="--num-query-groups", found=str(groups), expected="at least 1", stage=CONFIG
-        )
+        yield config("--num-query-groups", groups).expected("at least 1")
     elif groups % tp and tp % groups:
-        yield Finding(
-            flag="--num-query-groups",
-            found=str(groups),
-            expected=f"a multiple or divisor of --tensor-model-parallel-size ({tp})",
-            stage=CONFIG,
-            fix=f"--tensor-model-parallel-size {nearest_divisor(tp, groups, heads, _room(a))}",
+        yield config("--num-query-groups", groups).expected(
+            f"a multiple or divisor of --tensor-model-parallel-size ({tp})",
+            f"--tensor-model-parallel-size {nearest_divisor(tp, groups, heads, _room(a))}",
         )
     elif heads % groups:
-        yield Finding(
-            flag="--num-query-groups",
-            found=str(groups),
-            expected=f"a divisor of --num-attention-heads ({heads})",
-            stage=BUILD,
-            fix=f"--num-query-groups {nearest_divisor(groups, heads)}",
+        yield built("--num-query-groups", groups).expected(
+            f"a divisor of --num-attention-heads ({heads})",
+            f"--num-query-groups {nearest_divisor(groups, heads)}",
         )
 
 
@@ -177,178 +133,156 @@ def _room(a: MegatronArguments) -> int:
 def check_expert_config(a: MegatronArguments) -> Iterator[Finding]:
     """Routing, capacity and shared experts (`TransformerConfig`)."""
 
-    def broken(key: str, found: str, expected: str, fix: str = "") -> Finding:
-        return Finding(flag=flag_of(key), found=found, expected=expected, stage=CONFIG, fix=fix)
-
     experts = a.whole("num_experts")
     if experts < 0:
-        yield broken("num_experts", str(experts), "at least 1")
+        yield config("num_experts", experts).expected("at least 1")
     if not experts and a.given("moe_ffn_hidden_size") and a["moe_layer_freq"] == 1:
-        yield broken("moe_ffn_hidden_size", "no --num-experts", "experts, or no such width")
+        yield config("moe_ffn_hidden_size", "no --num-experts").expected(
+            "experts, or no such width"
+        )
     etp = a.whole("expert_tensor_parallel_size") or a.whole(TP)
     if experts and a.on("add_bias_linear") and etp != 1:
-        yield broken(
-            "expert_tensor_parallel_size",
-            f"{etp} with biases in experts",
-            "1, or --disable-bias-linear",
-            "--disable-bias-linear",
+        yield config("expert_tensor_parallel_size", f"{etp} with biases in experts").expected(
+            "1, or --disable-bias-linear", "--disable-bias-linear"
         )
     if (a.on("moe_single_grouped_weight") or a.on("moe_single_grouped_bias")) and not a.on(
         "moe_grouped_gemm"
     ):
-        yield broken(
-            "moe_single_grouped_weight", "no --moe-grouped-gemm", "it", "--moe-grouped-gemm"
-        )
+        yield needs("moe_single_grouped_weight", "moe_grouped_gemm", "it", stage=CONFIG)
     quantised = a.given("fp8") and not a.given("fp4") and a["fp8_recipe"] == "mxfp8"
     if a.on("moe_single_grouped_weight") and not quantised:
-        yield broken("moe_single_grouped_weight", "no mxfp8", "--fp8-format and --fp8-recipe mxfp8")
+        yield config("moe_single_grouped_weight", "no mxfp8").expected(
+            "--fp8-format and --fp8-recipe mxfp8"
+        )
     yield from _check_router(a)
     dispatcher = a.text("moe_token_dispatcher_type")
     if a.on("moe_enable_deepep") and dispatcher != "flex":
-        yield broken(
-            "moe_enable_deepep",
-            f"--moe-token-dispatcher-type {dispatcher}",
-            "flex",
-            "--moe-token-dispatcher-type flex",
+        yield config("moe_enable_deepep", f"--moe-token-dispatcher-type {dispatcher}").expected(
+            "flex", "--moe-token-dispatcher-type flex"
         )
-    if (
-        dispatcher == "flex"
-        and a.on("moe_pad_expert_input_to_capacity")
-        and a["moe_flex_dispatcher_backend"] == "deepep"
-    ):
-        yield broken("moe_pad_expert_input_to_capacity", "flex token dispatcher", "alltoall")
+    padded, backend = a.on("moe_pad_expert_input_to_capacity"), a["moe_flex_dispatcher_backend"]
+    if padded and dispatcher == "flex" and backend == "deepep":
+        yield config("moe_pad_expert_input_to_capacity", "flex token dispatcher").expected(
+            "alltoall"
+        )
     shared = a["moe_shared_expert_intermediate_size"]
     if isinstance(shared, int) and shared <= 0:
-        yield broken("moe_shared_expert_intermediate_size", str(shared), "at least 1")
+        yield config("moe_shared_expert_intermediate_size", shared).expected("at least 1")
     if shared is not None and a.on("moe_shared_expert_overlap") and dispatcher == "allgather":
-        yield broken(
-            "moe_shared_expert_overlap",
-            "allgather token dispatcher",
-            "alltoall or flex",
-            "--moe-token-dispatcher-type alltoall",
+        yield config("moe_shared_expert_overlap", "allgather token dispatcher").expected(
+            "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
-    if a.on("moe_pad_expert_input_to_capacity") and not a.given("moe_expert_capacity_factor"):
-        yield broken(
-            "moe_pad_expert_input_to_capacity",
-            "no --moe-expert-capacity-factor",
-            "one",
-            "--moe-expert-capacity-factor 1.0",
-        )
+    if padded and not a.given("moe_expert_capacity_factor"):
+        yield config(
+            "moe_pad_expert_input_to_capacity", "no --moe-expert-capacity-factor"
+        ).expected("one", "--moe-expert-capacity-factor 1.0")
     kinds = a.words("moe_router_load_balancing_type")
     if a.given("moe_expert_capacity_factor") and any(kind not in AUXILIARY for kind in kinds):
-        yield broken(
-            "moe_expert_capacity_factor",
-            f"--moe-router-load-balancing-type {' '.join(kinds)}",
-            f"{', '.join(AUXILIARY)}",
-        )
+        yield config(
+            "moe_expert_capacity_factor", f"--moe-router-load-balancing-type {' '.join(kinds)}"
+        ).expected(f"{', '.join(AUXILIARY)}")
 
 
 def _check_router(a: MegatronArguments) -> Iterator[Finding]:
-    def broken(key: str, found: str, expected: str, fix: str = "") -> Finding:
-        return Finding(flag=flag_of(key), found=found, expected=expected, stage=CONFIG, fix=fix)
-
     kinds, weights = a.words("moe_router_load_balancing_type"), a["moe_aux_loss_coeff"]
     if len(kinds) > 1 and (not isinstance(weights, tuple) or len(weights) != len(kinds)):
         count = len(weights) if isinstance(weights, tuple) else 0
-        yield broken("moe_aux_loss_coeff", f"{count} values", f"{len(kinds)}, one per kind of loss")
+        yield config("moe_aux_loss_coeff", f"{count} values").expected(
+            f"{len(kinds)}, one per kind of loss"
+        )
     score = a.text("moe_router_score_function")
     if a.on("moe_router_enable_expert_bias") and score == "softmax":
-        yield broken(
-            "moe_router_enable_expert_bias",
-            "--moe-router-score-function softmax",
-            "sigmoid or sqrtsoftplus",
-            "--moe-router-score-function sigmoid",
-        )
-    if (
-        a["moe_router_topk"] == 1
-        and score == "softmax"
-        and not a.on("moe_router_pre_softmax")
-        and kinds != ("sinkhorn",)
-    ):
-        yield broken(
-            "moe_router_topk",
-            "1 with a softmax after it",
-            "--moe-router-pre-softmax",
-            "--moe-router-pre-softmax",
+        yield config(
+            "moe_router_enable_expert_bias", "--moe-router-score-function softmax"
+        ).expected("sigmoid or sqrtsoftplus", "--moe-router-score-function sigmoid")
+    after = score == "softmax" and not a.on("moe_router_pre_softmax")
+    if a["moe_router_topk"] == 1 and after and kinds != ("sinkhorn",):
+        yield config("moe_router_topk", "1 with a softmax after it").expected(
+            "--moe-router-pre-softmax", "--moe-router-pre-softmax"
         )
     groups, chosen = a.whole("moe_router_num_groups"), a.whole("moe_router_group_topk")
     if chosen and not groups:
-        yield broken("moe_router_group_topk", "no --moe-router-num-groups", "some")
+        yield config("moe_router_group_topk", "no --moe-router-num-groups").expected("some")
     elif chosen and not a.whole("num_experts"):
-        yield broken("moe_router_group_topk", "no --num-experts", "experts")
+        yield config("moe_router_group_topk", "no --num-experts").expected("experts")
     elif chosen and a.whole("num_experts") % groups:
-        yield broken(
-            "moe_router_num_groups", str(groups), f"a divisor of {a['num_experts']} experts"
+        yield config("moe_router_num_groups", groups).expected(
+            f"a divisor of {a['num_experts']} experts"
         )
     elif chosen > groups:
-        yield broken("moe_router_group_topk", str(chosen), f"at most {groups} groups")
+        yield config("moe_router_group_topk", chosen).expected(f"at most {groups} groups")
     padded = a.on("moe_router_padding_for_quantization") or a.on("moe_router_padding_for_fp8")
     if padded and not (a.given("fp8") or a.given("fp4")):
-        yield broken("moe_router_padding_for_quantization", "no --fp8-format", "fp8 or fp4")
+        yield config("moe_router_padding_for_quantization", "no --fp8-format").expected(
+            "fp8 or fp4"
+        )
     if padded and a["moe_token_dispatcher_type"] == "allgather":
-        yield broken(
-            "moe_router_padding_for_quantization",
-            "allgather dispatcher",
-            "alltoall or flex",
-            "--moe-token-dispatcher-type alltoall",
+        yield config("moe_router_padding_for_quantization", "allgather dispatcher").expected(
+            "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
 
 
 def check_fusions(a: MegatronArguments) -> Iterator[Finding]:
     """Activations and their fused kernels, rotary positions (`TransformerConfig`)."""
 
-    def broken(key: str, found: str, expected: str, fix: str = "") -> Finding:
-        return Finding(flag=flag_of(key), found=found, expected=expected, stage=CONFIG, fix=fix)
-
     for other in ("squared_relu", "quick_geglu"):
         if a.on("swiglu") and a.on(other):
-            yield broken(other, "--swiglu with it", "one of them")
+            yield one_of(other, "swiglu", stage=CONFIG)
     fused = a.on("bias_swiglu_fusion" if a.on("swiglu") else "bias_gelu_fusion")
     fused = fused and (a.on("swiglu") or a.on("add_bias_linear"))
     if fused and a.on("squared_relu"):
-        yield broken(
-            "squared_relu", "the fused bias and GeLU", "no fusion", "--no-bias-gelu-fusion"
+        yield config("squared_relu", "the fused bias and GeLU").expected(
+            "no fusion", "--no-bias-gelu-fusion"
         )
     if fused and a.on("use_te_activation_func"):
         off = "--no-bias-swiglu-fusion" if a.on("swiglu") else "--no-bias-gelu-fusion"
-        yield broken("use_te_activation_func", "a fused bias and activation", "no fusion", off)
+        yield config("use_te_activation_func", "a fused bias and activation").expected(
+            "no fusion", off
+        )
     if a.on("use_te_activation_func") and (a.on("squared_relu") or a.on("quick_geglu")):
-        yield broken("use_te_activation_func", "an activation of Megatron's own", "GeLU or SwiGLU")
+        yield config("use_te_activation_func", "an activation of Megatron's own").expected(
+            "GeLU or SwiGLU"
+        )
     if a.on("fused_residual_rmsnorm") and a["normalization"] != "RMSNorm":
-        yield broken(
-            "fused_residual_rmsnorm", f"{a['normalization']}", "RMSNorm", "--normalization RMSNorm"
+        yield config("fused_residual_rmsnorm", f"{a['normalization']}").expected(
+            "RMSNorm", "--normalization RMSNorm"
         )
     if a.on("multi_latent_attention"):
         if a.on("rotary_interleaved"):
-            yield broken("rotary_interleaved", "--multi-latent-attention with it", "one of them")
+            yield one_of("rotary_interleaved", "multi_latent_attention", stage=CONFIG)
         rotary = a["position_embedding_type"] == "rope" or a.on("use_rotary_position_embeddings")
         if rotary and a.on("apply_rope_fusion") and a["rope_type"] == "rope":
-            yield broken(
-                "rope_type", "rope with fused rotary positions", "yarn", "--no-rope-fusion"
+            yield config("rope_type", "rope with fused rotary positions").expected(
+                "yarn", "--no-rope-fusion"
             )
         if a.on("attention_output_gate"):
-            yield broken("attention_output_gate", "--multi-latent-attention", "one of them")
+            yield config("attention_output_gate", "--multi-latent-attention").expected(
+                "one of them"
+            )
     frequency = a["no_rope_freq"]
     layers = layers_of(a)
     if isinstance(frequency, int) and frequency and layers % frequency:
-        yield broken("no_rope_freq", str(frequency), f"a divisor of --num-layers ({layers})")
+        yield config("no_rope_freq", frequency).expected(f"a divisor of --num-layers ({layers})")
     if isinstance(frequency, tuple) and len(frequency) != layers:
-        yield broken("no_rope_freq", f"{len(frequency)} entries", f"--num-layers ({layers})")
+        yield config("no_rope_freq", f"{len(frequency)} entries").expected(
+            f"--num-layers ({layers})"
+        )
     kinds = a.words("cp_comm_type")
     if a.whole(CP) > 1 and len(kinds) > 1 and len(kinds) != layers:
-        yield broken("cp_comm_type", f"{len(kinds)} values", f"one, or --num-layers ({layers})")
+        yield config("cp_comm_type", f"{len(kinds)} values").expected(
+            f"one, or --num-layers ({layers})"
+        )
 
 
 def check_quantised(a: MegatronArguments) -> Iterator[Finding]:
     """8-bit and 4-bit products (`TransformerConfig`)."""
 
-    def broken(key: str, found: str, expected: str, fix: str = "") -> Finding:
-        return Finding(flag=flag_of(key), found=found, expected=expected, stage=CONFIG, fix=fix)
-
     if a.given("fp8"):
         if a.on("first_last_layers_bf16") and a["fp8_recipe"] == "delayed":
-            yield broken("first_last_layers_bf16", "--fp8-recipe delayed", "another recipe")
+            yield config("first_last_layers_bf16", "--fp8-recipe delayed").expected(
+                "another recipe"
+            )
         if a["fp8_recipe"] == "custom" and not a.given("fp8_quantizer_factory"):
-            yield broken("fp8_recipe", "custom", "--fp8-quantizer-factory with it")
+            yield config("fp8_recipe", "custom").expected("--fp8-quantizer-factory with it")
     elif a.on("fp8_param_gather"):
-        yield broken("fp8_param_gather", "no --fp8-format", "one", "--fp8-format hybrid")
+        yield config("fp8_param_gather", "no --fp8-format").expected("one", "--fp8-format hybrid")

@@ -5,13 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import (
-    BUILD,
-    CONFIG,
-    NEVER,
-    RUN,
-    Finding,
-)
+from ilp_planner.formats.megatron.findings import Finding, built, config, found, never, run
+from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
 from ilp_planner.formats.megatron.rules_parallel import PP, model_size
@@ -30,15 +25,7 @@ LAYOUT = "pipeline_model_parallel_layout"
 FIRST, LAST = "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
 EMBEDDING = "account_for_embedding_in_pipeline_split"
 LOSS = "account_for_loss_in_pipeline_split"
-NAMES = {
-    EACH: "--num-layers-per-virtual-pipeline-stage",
-    VIRTUAL: "--num-virtual-stages-per-pipeline-rank",
-    LAYOUT: "--pipeline-model-parallel-layout",
-    FIRST: "--decoder-first-pipeline-num-layers",
-    LAST: "--decoder-last-pipeline-num-layers",
-    EMBEDDING: "--account-for-embedding-in-pipeline-split",
-    LOSS: "--account-for-loss-in-pipeline-split",
-}
+SPLITS = (EACH, VIRTUAL, LAYOUT, FIRST, LAST, EMBEDDING, LOSS)
 PIPELINE = "--pipeline-model-parallel-size"
 LONGEST = 1_000_000  # characters of a layout
 
@@ -48,72 +35,55 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
     pp, layers = a.whole(PP), layers_of(a)
     given = [key for key in (EACH, VIRTUAL, LAYOUT) if a.given(key)]
     if len(given) > 1:
-        yield Finding(
-            flag=NAMES[given[0]],
-            found=f"{' and '.join(NAMES[key] for key in given[1:])} with it",
-            expected="no more than one of them",
-        )
+        yield found(
+            given[0], f"{' and '.join(flag_of(key) for key in given[1:])} with it"
+        ).expected("no more than one of them")
         return
     counted = layers + a.on(EMBEDDING) + a.on(LOSS)
     if a.given(LAYOUT):
         stages = _flat_layout(a.text(LAYOUT)).count("|") + 1
         if stages % pp:
-            yield Finding(
-                flag=NAMES[LAYOUT],
-                found=f"{stages} stages",
-                expected=f"a multiple of {PIPELINE} ({pp})",
-                fix=f"{PIPELINE} {nearest_divisor(pp, stages)}",
-                others=(_even_as_can_be(a, layers, pp),),
+            yield found(LAYOUT, f"{stages} stages").expected(
+                f"a multiple of {PIPELINE} ({pp})",
+                f"{PIPELINE} {nearest_divisor(pp, stages)}",
+                _even_as_can_be(a, layers, pp),
             )
     elif a.given(EACH):
         yield from _check_each(a, counted, pp)
     elif not a.given(VIRTUAL) and not (a.given(FIRST) or a.given(LAST)) and counted % pp:
-        yield Finding(
-            flag="--num-layers",
-            found=_counted(a, layers),
-            expected=f"a multiple of {PIPELINE} ({pp}) or {NAMES[LAYOUT]}",
-            fix=_even_as_can_be(a, layers, pp),
-            others=(f"{PIPELINE} {nearest_divisor(pp, counted)}",),
+        yield found("--num-layers", _counted(a, layers)).expected(
+            f"a multiple of {PIPELINE} ({pp}) or {flag_of(LAYOUT)}",
+            _even_as_can_be(a, layers, pp),
+            f"{PIPELINE} {nearest_divisor(pp, counted)}",
         )
     if _virtual(a) > 1:
         least = 2 if a.on("overlap_p2p_comm") else 3
         if pp < least:
             alone = "" if least == 2 else " with --no-overlap-p2p-communication"
-            yield Finding(
-                flag=PIPELINE,
-                found=f"{pp} with virtual stages",
-                expected=f"at least {least} for an interleaved schedule{alone}",
-                fix=f"{PIPELINE} {least}",
+            yield found(PIPELINE, f"{pp} with virtual stages").expected(
+                f"at least {least} for an interleaved schedule{alone}", f"{PIPELINE} {least}"
             )
 
 
 def _check_each(a: MegatronArguments, counted: int, pp: int) -> Iterator[Finding]:
     each = a.whole(EACH)
     if a.given(FIRST) or a.given(LAST):
-        yield Finding(
-            flag=NAMES[EACH],
-            found=f"{NAMES[FIRST if a.given(FIRST) else LAST]} with it",
-            expected=f"{NAMES[VIRTUAL]} for uneven pipelines",
+        yield found(EACH, f"{flag_of(FIRST if a.given(FIRST) else LAST)} with it").expected(
+            f"{flag_of(VIRTUAL)} for uneven pipelines"
         )
     elif each < 1:
-        yield Finding(
-            flag=NAMES[EACH], found=str(each), expected="at least 1", fix=f"{NAMES[EACH]} 1"
-        )
+        yield found(EACH, each).expected("at least 1", f"{flag_of(EACH)} 1")
     elif counted % pp:
-        yield Finding(
-            flag="--num-layers",
-            found=_counted(a, layers_of(a)),
-            expected=f"a multiple of {PIPELINE} ({pp})",
-            fix=f"{PIPELINE} {nearest_divisor(pp, counted)}",
-            others=(_even_as_can_be(a, layers_of(a), pp),),
+        yield found("--num-layers", _counted(a, layers_of(a))).expected(
+            f"a multiple of {PIPELINE} ({pp})",
+            f"{PIPELINE} {nearest_divisor(pp, counted)}",
+            _even_as_can_be(a, layers_of(a), pp),
         )
     elif (counted // pp) % each:
-        yield Finding(
-            flag=NAMES[EACH],
-            found=str(each),
-            expected=f"a divisor of the {counted // pp} layers of a pipeline rank (virtual "
+        yield found(EACH, each).expected(
+            f"a divisor of the {counted // pp} layers of a pipeline rank (virtual "
             "pipeline stages must be equal)",
-            fix=f"{NAMES[EACH]} {nearest_divisor(each, counted // pp)}",
+            f"{flag_of(EACH)} {nearest_divisor(each, counted // pp)}",
         )
 
 
@@ -122,20 +92,12 @@ def check_split(a: MegatronArguments) -> Iterator[Finding]:
     uneven = [key for key in (FIRST, LAST) if a[key] is not None]
     accounts = [key for key in (EMBEDDING, LOSS) if a.on(key)]
     if uneven and accounts:
-        yield Finding(
-            flag=NAMES[uneven[0]],
-            found=f"{NAMES[accounts[0]]} with it",
-            expected="one of them",
-            stage=CONFIG,
-        )
+        yield config(uneven[0], f"{flag_of(accounts[0])} with it").expected("one of them")
     if a.given(LAYOUT):
         if uneven or accounts:
-            yield Finding(
-                flag=NAMES[LAYOUT],
-                found=f"{', '.join(NAMES[key] for key in uneven + accounts)} with it",
-                expected="the layout alone",
-                stage=CONFIG,
-            )
+            yield config(
+                LAYOUT, f"{', '.join(flag_of(key) for key in uneven + accounts)} with it"
+            ).expected("the layout alone")
         yield from _check_layout(a)
     elif uneven:
         yield from _check_uneven(a)
@@ -152,43 +114,31 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
         if not isinstance(count, int):
             continue
         if count <= 0:
-            yield Finding(flag=NAMES[key], found=str(count), expected="larger than 0", stage=CONFIG)
+            yield config(key, count).expected("larger than 0")
             return
         if count % virtual:
-            yield Finding(
-                flag=NAMES[key],
-                found=str(count),
-                expected=f"a multiple of {NAMES[VIRTUAL]} ({virtual})",
-                stage=CONFIG,
-                fix=f"{NAMES[key]} {nearest_multiple(count, virtual)}",
+            yield config(key, count).expected(
+                f"a multiple of {flag_of(VIRTUAL)} ({virtual})",
+                f"{flag_of(key)} {nearest_multiple(count, virtual)}",
             )
             return
         layers -= count
         middle -= 1
     key = FIRST if a.given(FIRST) else LAST
     if bool(layers) != bool(middle):
-        yield Finding(
-            flag=NAMES[key],
-            found=f"{layers} layers left for {middle} middle stages",
-            expected=f"layers and stages that fit --num-layers and {PIPELINE}",
-            stage=CONFIG,
-            fix=_even_as_can_be(a, layers_of(a), pp),
+        yield config(key, f"{layers} layers left for {middle} middle stages").expected(
+            f"layers and stages that fit --num-layers and {PIPELINE}",
+            _even_as_can_be(a, layers_of(a), pp),
         )
     elif middle and (layers % middle or layers < 0):
-        yield Finding(
-            flag=NAMES[key],
-            found=f"{layers} layers left for {middle} middle stages (middle pipeline model "
+        yield config(
+            key,
+            f"{layers} layers left for {middle} middle stages (middle pipeline model "
             "parallel size)",
-            expected="a multiple",
-            stage=CONFIG,
-            fix=_even_as_can_be(a, layers_of(a), pp),
-        )
+        ).expected("a multiple", _even_as_can_be(a, layers_of(a), pp))
     elif middle and layers // middle % virtual:
-        yield Finding(
-            flag=NAMES[VIRTUAL],
-            found=str(virtual),
-            expected=f"a divisor of the {layers // middle} layers of a middle rank",
-            stage=CONFIG,
+        yield config(VIRTUAL, virtual).expected(
+            f"a divisor of the {layers // middle} layers of a middle rank"
         )
 
 
@@ -197,21 +147,13 @@ def _check_counted(a: MegatronArguments) -> Iterator[Finding]:
     pp, virtual = a.whole(PP), _virtual(a)
     counted = layers_of(a) + a.on(EMBEDDING) + a.on(LOSS)
     if counted % pp:
-        yield Finding(
-            flag="--num-layers",
-            found=_counted(a, layers_of(a)),
-            expected=f"a multiple of {PIPELINE} ({pp})",
-            stage=CONFIG,
-            fix=_even_as_can_be(a, layers_of(a), pp),
+        yield config("--num-layers", _counted(a, layers_of(a))).expected(
+            f"a multiple of {PIPELINE} ({pp})", _even_as_can_be(a, layers_of(a), pp)
         )
     elif counted // pp % virtual:
-        yield Finding(
-            flag=NAMES[VIRTUAL],
-            found=str(virtual),
-            expected=f"a divisor of the {counted // pp} layers of a rank, embedding and loss "
-            "counted",
-            stage=CONFIG,
-            fix=f"{NAMES[VIRTUAL]} {nearest_divisor(virtual, counted // pp)}",
+        yield config(VIRTUAL, virtual).expected(
+            f"a divisor of the {counted // pp} layers of a rank, embedding and loss counted",
+            f"{flag_of(VIRTUAL)} {nearest_divisor(virtual, counted // pp)}",
         )
 
 
@@ -223,41 +165,39 @@ def _check_layout(a: MegatronArguments) -> Iterator[Finding]:
     line = flat.replace("|", "")
     prediction = a.whole("mtp_num_layers")
 
-    def broken(found: str, expected: str, fix: str = "") -> Finding:
-        return Finding(flag=NAMES[LAYOUT], found=found, expected=expected, stage=CONFIG, fix=fix)
-
     if unknown := re.sub(r"[Etm|L]", "", flat):
-        yield broken(f"{unknown[0]!r} in {text}", "E, t, m, L, | and x*n or (..)*n only")
+        yield config(LAYOUT, f"{unknown[0]!r} in {text}").expected(
+            "E, t, m, L, | and x*n or (..)*n only"
+        )
         return
     if len(stages) % pp:
         return  # said already
     if not line.startswith("E") or line.count("E") != 1:
-        yield broken(text, "one embedding, E, first")
+        yield config(LAYOUT, text).expected("one embedding, E, first")
     elif not line.endswith("L") or line.count("L") != 1:
-        yield broken(text, "one loss, L, last")
+        yield config(LAYOUT, text).expected("one loss, L, last")
     elif line.count("t") != layers:
-        yield broken(
-            f"{line.count('t')} decoder layers",
-            f"--num-layers ({layers})",
-            f"--num-layers {line.count('t')}",
+        yield config(LAYOUT, f"{line.count('t')} decoder layers").expected(
+            f"--num-layers ({layers})", f"--num-layers {line.count('t')}"
         )
     elif line.count("m") != prediction:
-        yield broken(
-            f"{line.count('m')} prediction layers",
-            f"--mtp-num-layers ({prediction})",
-            f"--mtp-num-layers {line.count('m')}",
+        yield config(LAYOUT, f"{line.count('m')} prediction layers").expected(
+            f"--mtp-num-layers ({prediction})", f"--mtp-num-layers {line.count('m')}"
         )
     elif "m" in line and "t" in line[line.index("m") :]:
-        yield broken("layers behind a prediction layer", "prediction layers, m, last")
+        yield config(LAYOUT, "layers behind a prediction layer").expected(
+            "prediction layers, m, last"
+        )
     elif prediction:
         holders = [k for k, stage in enumerate(stages) if "m" in stage]
         if len(holders) > 1:
-            yield broken("prediction layers in several stages", "all of them in one")
-        elif holders[0] // pp != len(stages) // pp - 1:
-            yield broken(
-                "prediction layers before the last virtual stage of their rank",
-                "them in the last one",
+            yield config(LAYOUT, "prediction layers in several stages").expected(
+                "all of them in one"
             )
+        elif holders[0] // pp != len(stages) // pp - 1:
+            yield config(
+                LAYOUT, "prediction layers before the last virtual stage of their rank"
+            ).expected("them in the last one")
 
 
 def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
@@ -269,32 +209,22 @@ def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
     uneven = a.given(FIRST) or a.given(LAST)
     if a.given(VIRTUAL) and not uneven and not (a.on(EMBEDDING) or a.on(LOSS)):
         if counted % pp:
-            yield Finding(
-                flag="--num-layers",
-                found=str(layers),
-                expected=f"a multiple of {PIPELINE} ({pp})",
-                stage=BUILD,
-                fix=_even_as_can_be(a, layers, pp),
+            yield built("--num-layers", layers).expected(
+                f"a multiple of {PIPELINE} ({pp})", _even_as_can_be(a, layers, pp)
             )
             return
         if counted // pp % virtual:
-            yield Finding(
-                flag=NAMES[VIRTUAL],
-                found=str(virtual),
-                expected=f"a divisor of the {counted // pp} layers of a rank (vp_size)",
-                stage=BUILD,
-                fix=f"{NAMES[VIRTUAL]} {nearest_divisor(virtual, counted // pp)}",
+            yield built(VIRTUAL, virtual).expected(
+                f"a divisor of the {counted // pp} layers of a rank (vp_size)",
+                f"{flag_of(VIRTUAL)} {nearest_divisor(virtual, counted // pp)}",
             )
             return
     if not uneven and counted % pp == 0 and counted // pp % virtual == 0:
         each = counted // pp // virtual
         needed = (a.on(EMBEDDING) + a.on(LOSS)) if pp * virtual == 1 else 1
         if (a.on(EMBEDDING) or a.on(LOSS)) and each < needed:
-            yield Finding(
-                flag="--num-layers",
-                found=str(layers),
-                expected="enough layers for the first and the last stage",
-                stage=BUILD,
+            yield built("--num-layers", layers).expected(
+                "enough layers for the first and the last stage"
             )
 
 
@@ -316,23 +246,23 @@ def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
     if not pp <= group <= batches:
         given = a.given("microbatch_group_size_per_vp_stage")
         more = f"--global-batch-size {max(pp, group) * micro * dp}"
-        yield Finding(
-            flag=flag if given else "--global-batch-size",
-            found=str(group) if given else f"{whole}, which makes {batches} micro-batches",
-            expected=f"from {PIPELINE} ({pp}) to the number of micro-batches ({batches})"
+        yield run(
+            flag if given else "--global-batch-size",
+            str(group) if given else f"{whole}, which makes {batches} micro-batches",
+        ).expected(
+            f"from {PIPELINE} ({pp}) to the number of micro-batches ({batches})"
             if given
             else f"at least {PIPELINE} ({pp}) of them for an interleaved schedule",
-            stage=RUN,
-            fix=f"{flag} {pp}" if given and pp <= batches else more,
+            f"{flag} {pp}" if given and pp <= batches else more,
         )
     elif 0 < batches % group < pp:
-        yield Finding(
-            flag="--global-batch-size",
-            found=f"{whole}, which makes {batches} micro-batches with {batches % group} left over "
+        yield run(
+            "--global-batch-size",
+            f"{whole}, which makes {batches} micro-batches with {batches % group} left over "
             f"from groups of {group}",
-            expected=f"a remainder of 0 or at least {PIPELINE} ({pp}) for an interleaved schedule",
-            stage=RUN,
-            fix=f"--global-batch-size {nearest_multiple(batches, group) * micro * dp}",
+        ).expected(
+            f"a remainder of 0 or at least {PIPELINE} ({pp}) for an interleaved schedule",
+            f"--global-batch-size {nearest_multiple(batches, group) * micro * dp}",
         )
 
 
@@ -351,26 +281,16 @@ def check_recomputed_layers(a: MegatronArguments) -> Iterator[Finding]:
         return
     flag = "--recompute-num-layers"
     if count < 1:
-        yield Finding(
-            flag=flag, found=str(count), expected="at least 1", stage=RUN, fix=f"{flag} 1"
-        )
+        yield run(flag, count).expected("at least 1", f"{flag} 1")
     elif a.text("recompute_method") == "uniform":
         if odd := [n for n in counts if n % count]:
-            yield Finding(
-                flag=flag,
-                found=str(count),
-                expected=f"a divisor of the {odd[0]} layers of a stage for --recompute-method "
-                "uniform",
-                stage=RUN,
-                fix=f"{flag} {nearest_divisor(count, *(n for n in counts if n))}",
+            yield run(flag, count).expected(
+                f"a divisor of the {odd[0]} layers of a stage for --recompute-method uniform",
+                f"{flag} {nearest_divisor(count, *(n for n in counts if n))}",
             )
     elif count > max(counts):
-        yield Finding(
-            flag=flag,
-            found=str(count),
-            expected=f"at most the {max(counts)} layers of a stage",
-            stage=NEVER,
-            fix=f"{flag} {max(counts)}",
+        yield never(flag, count).expected(
+            f"at most the {max(counts)} layers of a stage", f"{flag} {max(counts)}"
         )
 
 
@@ -415,6 +335,6 @@ def _even_as_can_be(a: MegatronArguments, layers: int, pp: int) -> str:
     """Return the layout that spreads the layers as evenly as can be, alone as Megatron wants it."""
     stages = pp * max(1, a.whole(VIRTUAL))
     layout = balanced_layout(layers, stages, prediction_layers=a.whole("mtp_num_layers"))
-    others = [NAMES[key] for key in NAMES if key != LAYOUT and a[key]]
+    others = [flag_of(key) for key in SPLITS if key != LAYOUT and a[key]]
     without = f" without {' and '.join(others)}" if others else ""
-    return f"{NAMES[LAYOUT]} '{write_layout(layout)}'{without}"
+    return f"{flag_of(LAYOUT)} '{write_layout(layout)}'{without}"

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.formats.megatron.findings import CONFIG, VALIDATE, Finding
-from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.findings import CONFIG, Finding, config, found, needs, one_of
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.rules_parallel import EP, PP, TP
-from ilp_planner.formats.megatron.settings import (
-    granularity_of,
-    precision_of,
-    sequence_parallel_of,
-)
+from ilp_planner.formats.megatron.settings import granularity_of, precision_of, sequence_parallel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,28 +15,13 @@ if TYPE_CHECKING:
     from ilp_planner.formats.megatron.values import MegatronArguments
 
 MODULES = (
-    "core_attn",
-    "moe_act",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "shared_experts",
-    "gdn_norm_out",
-    "gdp_in_proj",
-    "gdp_qkv",
-    "mhc",
-)
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",
+    "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc",
+)  # fmt: skip
 OFFLOADED = (
-    "core_attn",
-    "attn_proj",
-    "expert_fc1",
-    "moe_act",
-    "attn_norm",
-    "mlp_norm",
-    "qkv_linear",
+    "core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear",
     "gdp_qkv",
-)
+)  # fmt: skip
 RESIZED = ("train_samples", "lr_decay_samples")
 # Algorithms of NCCL that add up in the same order every time.
 REPEATABLE = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
@@ -53,42 +33,38 @@ def check_schedule(a: MegatronArguments) -> Iterator[Finding]:
         if a.whole("train_iters"):
             for key in RESIZED:
                 if a.given(key):
-                    yield _one_of("train_iters", key)
+                    yield one_of("train_iters", key)
             if a.whole("lr_warmup_samples"):
-                yield _one_of("train_iters", "lr_warmup_samples")
+                yield one_of("train_iters", "lr_warmup_samples")
             if a.given("lr_warmup_fraction") and a.whole("lr_warmup_iters"):
-                yield _one_of("lr_warmup_fraction", "lr_warmup_iters")
+                yield one_of("lr_warmup_fraction", "lr_warmup_iters")
         if a.whole("train_samples"):
             if a.given("lr_decay_iters"):
-                yield _one_of("train_samples", "lr_decay_iters")
+                yield one_of("train_samples", "lr_decay_iters")
             if a.whole("lr_warmup_iters"):
-                yield _one_of("train_samples", "lr_warmup_iters")
+                yield one_of("train_samples", "lr_warmup_iters")
             if a.given("lr_warmup_fraction") and a.whole("lr_warmup_samples"):
-                yield _one_of("lr_warmup_fraction", "lr_warmup_samples")
+                yield one_of("lr_warmup_fraction", "lr_warmup_samples")
     if a.given("lr") and a.number("min_lr") > a.number("lr"):
-        yield Finding(flag="--min-lr", found=str(a["min_lr"]), expected=f"at most --lr ({a['lr']})")
+        yield found("--min-lr", a["min_lr"]).expected(f"at most --lr ({a['lr']})")
     own = a.given("start_weight_decay") and a.given("end_weight_decay")
     constant = a["weight_decay_incr_style"] == "constant"
     if constant and (a.given("start_weight_decay") or a.given("end_weight_decay")):
-        yield _one_of("start_weight_decay", "weight_decay_incr_style")
+        yield one_of("start_weight_decay", "weight_decay_incr_style")
     if not constant and not own:
-        yield Finding(
-            flag="--weight-decay-incr-style",
-            found=str(a["weight_decay_incr_style"]),
-            expected="--start-weight-decay and --end-weight-decay",
+        yield found("--weight-decay-incr-style", a["weight_decay_incr_style"]).expected(
+            "--start-weight-decay and --end-weight-decay"
         )
     every, log = a.whole("log_memory_interval"), a.whole("log_interval")
     if every and log and every % log:
-        yield Finding(
-            flag="--log-memory-interval",
-            found=str(every),
-            expected=f"a multiple of --log-interval ({log})",
+        yield found("--log-memory-interval", every).expected(
+            f"a multiple of --log-interval ({log})"
         )
     splits = any(a.given(f"{part}_data_path") for part in ("train", "valid", "test"))
     if a.on("mock_data") + bool(a["data_path"]) + splits > 1:
-        yield Finding(flag="--data-path", found="several sources of data", expected="one of them")
+        yield found("--data-path", "several sources of data").expected("one of them")
     if a.on("use_varlen_dataset") and a.on("sft"):
-        yield _one_of("use_varlen_dataset", "sft")
+        yield one_of("use_varlen_dataset", "sft")
 
 
 def check_recompute(a: MegatronArguments) -> Iterator[Finding]:
@@ -97,57 +73,40 @@ def check_recompute(a: MegatronArguments) -> Iterator[Finding]:
     tp = a.whole(TP)
     if a.on("distribute_saved_activations"):
         if tp < 2:
-            yield Finding(
-                flag="--distribute-saved-activations",
-                found=f"--tensor-model-parallel-size {tp}",
-                expected="tensor parallelism",
-            )
+            yield found(
+                "--distribute-saved-activations", f"--tensor-model-parallel-size {tp}"
+            ).expected("tensor parallelism")
         if kind != "full":
-            yield Finding(
-                flag="--distribute-saved-activations",
-                found=f"--recompute-granularity {kind or 'none'}",
-                expected="full",
-                fix="--recompute-granularity full",
-            )
+            yield found(
+                "--distribute-saved-activations", f"--recompute-granularity {kind or 'none'}"
+            ).expected("full", "--recompute-granularity full")
         if not a.given("recompute_method"):
-            yield Finding(
-                flag="--distribute-saved-activations",
-                found="no --recompute-method",
-                expected="uniform or block",
-                fix="--recompute-method uniform",
+            yield found("--distribute-saved-activations", "no --recompute-method").expected(
+                "uniform or block", "--recompute-method uniform"
             )
     if kind == "selective" and a.given("recompute_method"):
-        yield Finding(
-            flag="--recompute-method",
-            found=f"{a['recompute_method']} with --recompute-granularity selective",
-            expected="none, or --recompute-granularity full",
-        )
+        yield found(
+            "--recompute-method", f"{a['recompute_method']} with --recompute-granularity selective"
+        ).expected("none, or --recompute-granularity full")
     for key in ("delay_wgrad_compute", "fine_grained_activation_offloading"):
         if a.on(key) and a["transformer_impl"] != "transformer_engine":
-            yield Finding(
-                flag=flag_of(key),
-                found=f"--transformer-impl {a['transformer_impl']}",
-                expected="transformer_engine",
-                fix="--transformer-impl transformer_engine",
+            yield found(key, f"--transformer-impl {a['transformer_impl']}").expected(
+                "transformer_engine", "--transformer-impl transformer_engine"
             )
     if a["cuda_graph_impl"] == "full_iteration":
         if a.on("check_for_nan_in_loss_and_grad"):
-            yield Finding(
-                flag="--cuda-graph-impl",
-                found="full_iteration",
-                expected="--no-check-for-nan-in-loss-and-grad with it",
-                fix="--no-check-for-nan-in-loss-and-grad",
+            yield found("--cuda-graph-impl", "full_iteration").expected(
+                "--no-check-for-nan-in-loss-and-grad with it", "--no-check-for-nan-in-loss-and-grad"
             )
         if a.words("cuda_graph_modules"):
-            yield _one_of("cuda_graph_modules", "cuda_graph_impl")
+            yield one_of("cuda_graph_modules", "cuda_graph_impl")
     if a.whole("inference_batch_times_seqlen_threshold") > -1 and a.whole(PP) < 2:
-        yield Finding(
-            flag="--inference-batch-times-seqlen-threshold",
-            found=f"--pipeline-model-parallel-size {a.whole(PP)}",
-            expected="a pipeline",
-        )
+        yield found(
+            "--inference-batch-times-seqlen-threshold",
+            f"--pipeline-model-parallel-size {a.whole(PP)}",
+        ).expected("a pipeline")
     if a.on("moe_use_upcycling") and not a.given("save"):
-        yield Finding(flag="--moe-use-upcycling", found="no --save", expected="it")
+        yield found("--moe-use-upcycling", "no --save").expected("it")
 
 
 def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
@@ -157,27 +116,24 @@ def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
     if kind == "full":
         pp = a.whole(PP)
         if not method:
-            yield _config(
-                "recompute_method",
-                "none with --recompute-granularity full (recompute_granularity)",
-                "block or uniform",
-                "--recompute-method uniform",
-            )
+            yield config(
+                "recompute_method", "none with --recompute-granularity full (recompute_granularity)"
+            ).expected("block or uniform", "--recompute-method uniform")
         if count is None:
-            yield _config(
-                "recompute_num_layers",
-                "none with --recompute-granularity full",
+            yield config("recompute_num_layers", "none with --recompute-granularity full").expected(
                 f"from 1 to the layers of a pipeline rank ({layers_of(a) // pp})",
                 "--recompute-num-layers 1",
             )
     if kind == "selective" and count is not None:
-        yield _config(
-            "recompute_num_layers", f"{count} with --recompute-granularity selective", "none"
-        )
+        yield config(
+            "recompute_num_layers", f"{count} with --recompute-granularity selective"
+        ).expected("none")
     if kind and a.on("distribute_saved_activations") and sequence_parallel_of(a):
-        yield _config("distribute_saved_activations", "--sequence-parallel with it", "one of them")
+        yield one_of("distribute_saved_activations", "sequence_parallel", stage=CONFIG)
     if a.on("moe_layer_recompute") and a["recompute_granularity"] == "full":
-        yield _config("moe_layer_recompute", "--recompute-granularity full with it", "one of them")
+        yield config("moe_layer_recompute", "--recompute-granularity full with it").expected(
+            "one of them"
+        )
     if kind == "selective":
         yield from _check_modules(a)
 
@@ -191,30 +147,29 @@ def _check_modules(a: MegatronArguments) -> Iterator[Finding]:
     modules = a.words("recompute_modules") or ("core_attn",)
     unknown = [module for module in modules if module not in MODULES]
     if unknown:
-        yield _config("recompute_modules", ", ".join(unknown), f"some of {', '.join(MODULES)}")
+        yield config("recompute_modules", ", ".join(unknown)).expected(
+            f"some of {', '.join(MODULES)}"
+        )
     if "moe_act" in modules and not a.on("moe_grouped_gemm"):
-        yield _config(
-            "recompute_modules", "moe_act", "--moe-grouped-gemm with it", "--moe-grouped-gemm"
+        yield config("recompute_modules", "moe_act").expected(
+            "--moe-grouped-gemm with it", "--moe-grouped-gemm"
         )
     if "mla_up_proj" in modules and not a.on("multi_latent_attention"):
-        yield _config("recompute_modules", "mla_up_proj", "--multi-latent-attention with it")
+        yield config("recompute_modules", "mla_up_proj").expected(
+            "--multi-latent-attention with it"
+        )
     if "gdn_norm_out" in modules and a["experimental_attention_variant"] != "gated_delta_net":
-        yield _config("recompute_modules", "gdn_norm_out", "gated delta nets")
-    if (
-        "shared_experts" in modules
-        and a.given("moe_shared_expert_intermediate_size")
-        and a.on("moe_shared_expert_overlap")
-    ):
-        yield _config(
-            "recompute_modules", "shared_experts", "no --moe-shared-expert-overlap with it"
+        yield config("recompute_modules", "gdn_norm_out").expected("gated delta nets")
+    overlaps = a.given("moe_shared_expert_intermediate_size") and a.on("moe_shared_expert_overlap")
+    if "shared_experts" in modules and overlaps:
+        yield config("recompute_modules", "shared_experts").expected(
+            "no --moe-shared-expert-overlap with it"
         )
     quantised = {"moe_act", "layernorm"} & set(modules)
     if a.given("fp8") and quantised and a["fp8_recipe"] == "delayed":
-        yield _config(
-            "recompute_modules",
-            f"{', '.join(sorted(quantised))} with --fp8-recipe delayed",
-            "another recipe",
-        )
+        yield config(
+            "recompute_modules", f"{', '.join(sorted(quantised))} with --fp8-recipe delayed"
+        ).expected("another recipe")
 
 
 def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
@@ -223,14 +178,11 @@ def check_deterministic(a: MegatronArguments) -> Iterator[Finding]:
         return
     for other in ("use_flash_attn", "cross_entropy_loss_fusion"):
         if a.on(other):
-            yield _one_of("deterministic_mode", other)
+            yield one_of("deterministic_mode", other)
     algorithm = (a.environment or {}).get("NCCL_ALGO")
     if a.environment is not None and algorithm not in REPEATABLE:
-        yield Finding(
-            flag="NCCL_ALGO",
-            found=algorithm or "none",
-            expected=f"one of {', '.join(REPEATABLE)} with --deterministic-mode",
-            fix="NCCL_ALGO=Ring",
+        yield found("NCCL_ALGO", algorithm or "none").expected(
+            f"one of {', '.join(REPEATABLE)} with --deterministic-mode", "NCCL_ALGO=Ring"
         )
 
 
@@ -239,33 +191,32 @@ def check_offloading(a: MegatronArguments) -> Iterator[Finding]:
     count, pp, layers = a.whole("cpu_offloading_num_layers"), a.whole(PP), layers_of(a)
     if count > 0:
         if count >= layers:
-            yield _config(
-                "cpu_offloading_num_layers", str(count), f"less than --num-layers ({layers})"
+            yield config("cpu_offloading_num_layers", count).expected(
+                f"less than --num-layers ({layers})"
             )
         if pp > 1:
-            yield _config(
-                "cpu_offloading_num_layers",
-                f"--pipeline-model-parallel-size {pp} with it",
-                "no pipeline",
-                "--pipeline-model-parallel-size 1",
-            )
+            yield config(
+                "cpu_offloading_num_layers", f"--pipeline-model-parallel-size {pp} with it"
+            ).expected("no pipeline", "--pipeline-model-parallel-size 1")
         if _asked(a):
-            yield _config(
-                "cpu_offloading_num_layers", "recomputation (recompute) with it", "one of them"
+            yield config("cpu_offloading_num_layers", "recomputation (recompute) with it").expected(
+                "one of them"
             )
     if not a.on("fine_grained_activation_offloading"):
         return
     modules = a.words("offload_modules")
     if count > 0:
-        yield _config(
-            "fine_grained_activation_offloading", "--cpu-offloading-num-layers", "one of them"
+        yield config("fine_grained_activation_offloading", "--cpu-offloading-num-layers").expected(
+            "one of them"
         )
     if not modules:
-        yield _config("offload_modules", "none", f"some of {', '.join(OFFLOADED)}")
+        yield config("offload_modules", "none").expected(f"some of {', '.join(OFFLOADED)}")
     if unknown := [module for module in modules if module not in OFFLOADED]:
-        yield _config("offload_modules", ", ".join(unknown), f"some of {', '.join(OFFLOADED)}")
+        yield config("offload_modules", ", ".join(unknown)).expected(
+            f"some of {', '.join(OFFLOADED)}"
+        )
     if "attn_proj" in modules and "core_attn" not in modules:
-        yield _config("offload_modules", "attn_proj", "core_attn with it")
+        yield config("offload_modules", "attn_proj").expected("core_attn with it")
 
 
 def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
@@ -277,66 +228,49 @@ def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
     virtual = virtual or a.text("pipeline_model_parallel_layout").count("|") >= pp
     if a.on("defer_embedding_wgrad_compute"):
         if pp == 1:
-            yield _config("defer_embedding_wgrad_compute", "no pipeline", "a pipeline")
+            yield config("defer_embedding_wgrad_compute", "no pipeline").expected("a pipeline")
         if not a.on("gradient_accumulation_fusion"):
-            yield _config(
-                "defer_embedding_wgrad_compute",
-                "--no-gradient-accumulation-fusion",
-                "the fusion",
-            )
+            yield config(
+                "defer_embedding_wgrad_compute", "--no-gradient-accumulation-fusion"
+            ).expected("the fusion")
         if a.whole("wgrad_deferral_limit") < 0:
-            yield _config("wgrad_deferral_limit", str(a["wgrad_deferral_limit"]), "at least 0")
+            yield config("wgrad_deferral_limit", a["wgrad_deferral_limit"]).expected("at least 0")
     if a.on("overlap_p2p_comm_warmup_flush") and not (virtual and a.on("overlap_p2p_comm")):
-        yield _config(
-            "overlap_p2p_comm_warmup_flush",
-            "no overlapped communication between stages",
-            "an interleaved pipeline without --no-overlap-p2p-communication",
-        )
+        yield config(
+            "overlap_p2p_comm_warmup_flush", "no overlapped communication between stages"
+        ).expected("an interleaved pipeline without --no-overlap-p2p-communication")
     if a.on("overlap_moe_expert_parallel_comm"):
         yield from _check_expert_overlap(a, pp, virtual)
     elif a.on("delay_wgrad_compute"):
-        yield _config(
-            "delay_wgrad_compute",
-            "no --overlap-moe-expert-parallel-comm",
-            "it",
-            "--overlap-moe-expert-parallel-comm",
-        )
+        yield needs("delay_wgrad_compute", "overlap_moe_expert_parallel_comm", "it", stage=CONFIG)
     elif a.on("ep_overlap_early_attn_memory_release"):
-        yield _config(
+        yield needs(
             "ep_overlap_early_attn_memory_release",
-            "no --overlap-moe-expert-parallel-comm",
+            "overlap_moe_expert_parallel_comm",
             "it",
-            "--overlap-moe-expert-parallel-comm",
+            stage=CONFIG,
         )
 
 
 def _check_expert_overlap(a: MegatronArguments, pp: int, virtual: bool) -> Iterator[Finding]:
     key = "overlap_moe_expert_parallel_comm"
     if pp > 1 and not virtual:
-        yield _config(key, "a pipeline without virtual stages", "virtual stages")
+        yield config(key, "a pipeline without virtual stages").expected("virtual stages")
     if a.whole(EP) < 2:
-        yield _config(key, "--expert-model-parallel-size 1", "expert parallelism")
+        yield config(key, "--expert-model-parallel-size 1").expected("expert parallelism")
     if a["moe_token_dispatcher_type"] == "allgather":
-        yield _config(
-            key, "allgather dispatcher", "alltoall or flex", "--moe-token-dispatcher-type alltoall"
+        yield config(key, "allgather dispatcher").expected(
+            "alltoall or flex", "--moe-token-dispatcher-type alltoall"
         )
     if granularity_of(a) == "full" or a.given("recompute_method"):
-        yield _config(key, "--recompute-granularity full", "selective or none")
+        yield config(key, "--recompute-granularity full").expected("selective or none")
     if "moe" in a.words("recompute_modules"):
-        yield _config(key, "--recompute-modules moe", "others")
+        yield config(key, "--recompute-modules moe").expected("others")
     if precision_of(a) == "fp32":
-        yield _config(key, "neither --bf16 nor --fp16", "one of them", "--bf16")
+        yield config(key, "neither --bf16 nor --fp16").expected("one of them", "--bf16")
     if a.on("moe_shared_expert_overlap"):
-        yield _config(key, "--moe-shared-expert-overlap with it", "one of them")
+        yield one_of(key, "moe_shared_expert_overlap", stage=CONFIG)
     if a.whole("mtp_num_layers") > 1:
-        yield _config(key, f"--mtp-num-layers {a['mtp_num_layers']}", "1", "--mtp-num-layers 1")
-
-
-def _config(key: str, found: str, expected: str, fix: str = "") -> Finding:
-    return Finding(flag=flag_of(key), found=found, expected=expected, stage=CONFIG, fix=fix)
-
-
-def _one_of(key: str, other: str) -> Finding:
-    return Finding(
-        flag=flag_of(key), found=f"{flag_of(other)} with it", expected="one of them", stage=VALIDATE
-    )
+        yield config(key, f"--mtp-num-layers {a['mtp_num_layers']}").expected(
+            "1", "--mtp-num-layers 1"
+        )

@@ -25,16 +25,9 @@ HARMLESS_TOPICS = ("data", "checkpoints", "logging", "inference")
 NEEDED = ("tokenizer-type",)
 # Options of launchers that say where, not how many.
 HARMLESS_OPTIONS = {
-    "master-addr",
-    "master-port",
-    "node-rank",
-    "rdzv-endpoint",
-    "rdzv-id",
-    "rdzv-backend",
-    "log-dir",
-    "machine-rank",
-    "local-addr",
-}
+    "master-addr", "master-port", "node-rank", "rdzv-endpoint", "rdzv-id", "rdzv-backend",
+    "log-dir", "machine-rank", "local-addr",
+}  # fmt: skip
 QUOTED = re.compile(r"(['\"])([^'\"\n]*\s[^'\"\n]*)\1")  # texts with blanks
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 

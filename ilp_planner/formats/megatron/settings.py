@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.training import (
     ORDERS,
     PRECISIONS,
@@ -16,7 +17,6 @@ from ilp_planner.specs.training import (
 
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 FSDP = {
     "no_shard": "none",
@@ -88,28 +88,19 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
     ------
     SpecError: Megatron has no arguments for it.
     """
-    values: dict[str, Value] = {}
-    if settings.cp != 1:
-        values["context_parallel_size"] = settings.cp
-    if settings.cp_comm != "p2p":
-        values["cp_comm_type"] = (settings.cp_comm,)
-    if settings.cp_inner:
-        sizes = (settings.cp_inner, settings.cp // settings.cp_inner)
-        values["hierarchical_context_parallel_sizes"] = sizes
-    if settings.ep != 1:
-        values["expert_model_parallel_size"] = settings.ep
-    if settings.etp:
-        values["expert_tensor_parallel_size"] = settings.etp
-    if settings.sequence_parallel:
-        values["sequence_parallel"] = True
-    if settings.order == ORDERS[1]:
-        values["use_tp_pp_dp_mapping"] = True
+    inner = settings.cp_inner
+    values = given(
+        ("context_parallel_size", settings.cp, settings.cp != 1),
+        ("cp_comm_type", (settings.cp_comm,), settings.cp_comm != "p2p"),
+        ("hierarchical_context_parallel_sizes", (inner, settings.cp // (inner or 1)), inner),
+        ("expert_model_parallel_size", settings.ep, settings.ep != 1),
+        ("expert_tensor_parallel_size", settings.etp, settings.etp),
+        ("sequence_parallel", True, settings.sequence_parallel),
+        ("use_tp_pp_dp_mapping", True, settings.order == ORDERS[1]),
+    )
     values |= _recompute_values(settings.recompute)
-    if settings.precision != "fp32":
-        values[settings.precision] = True
-    values |= _optimizer_values(settings)
-    values |= _kernel_values(settings.kernels, gated)
-    return values
+    values |= given((settings.precision, True, settings.precision != "fp32"))
+    return values | _optimizer_values(settings) | _kernel_values(settings.kernels, gated)
 
 
 def cp_comm_of(args: MegatronArguments) -> str:
@@ -227,51 +218,39 @@ def _moments(args: MegatronArguments, name: str, aware: bool) -> int:
 
 def _optimizer_values(settings: Settings) -> dict[str, Value]:
     optimizer, precision = settings.optimizer, settings.precision
-    values: dict[str, Value] = {}
-    if optimizer.name != "adam":
-        values["optimizer"] = optimizer.name
-    if optimizer.sharding != "none" and optimizer.name != "dist_muon":
-        values["use_distributed_optimizer"] = True
-    if optimizer.sharding in FSDP_OF:
-        values |= {
-            "use_megatron_fsdp": True,
-            "data_parallel_sharding_strategy": FSDP_OF[optimizer.sharding],
-            "ckpt_format": "fsdp_dtensor",
-        }
-    if optimizer.instances != 1:
-        values["num_distributed_optimizer_instances"] = optimizer.instances
-    if optimizer.overlap_gradients:
-        values["overlap_grad_reduce"] = True
-    if optimizer.overlap_parameters:
-        values["overlap_param_gather"] = True
-    values |= _state_values(optimizer, precision)
-    return values
+    fsdp = optimizer.sharding in FSDP_OF
+    sharded = optimizer.sharding != "none" and optimizer.name != "dist_muon"
+    values = given(
+        ("optimizer", optimizer.name, optimizer.name != "adam"),
+        ("use_distributed_optimizer", True, sharded),
+        ("use_megatron_fsdp", True, fsdp),
+        ("data_parallel_sharding_strategy", FSDP_OF.get(optimizer.sharding), fsdp),
+        ("ckpt_format", "fsdp_dtensor", fsdp),
+        ("num_distributed_optimizer_instances", optimizer.instances, optimizer.instances != 1),
+        ("overlap_grad_reduce", True, optimizer.overlap_gradients),
+        ("overlap_param_gather", True, optimizer.overlap_parameters),
+    )
+    return values | _state_values(optimizer, precision)
 
 
 def _state_values(optimizer: OptimizerSettings, precision: str) -> dict[str, Value]:
     """Return the arguments for bytes of gradients, copies and moments."""
-    values: dict[str, Value] = {}
-    if precision == "bf16" and optimizer.gradient == 2:
-        values["grad_reduce_in_bf16"] = True
-    if precision == "fp16" and optimizer.gradient == 4:
-        values["accumulate_allreduce_grads_in_fp32"] = True
-    if optimizer.name == "sgd" and optimizer.moments == 0:
-        values["sgd_momentum"] = 0.0
-    aware = optimizer.name == "adam" and (
-        optimizer.offload > 0 or optimizer.moments != 8 or (optimizer.master == 2)
+    gradient, moments, offload = optimizer.gradient, optimizer.moments, optimizer.offload
+    aware = optimizer.name == "adam" and (offload > 0 or moments != 8 or (optimizer.master == 2))
+    typed = aware and moments in MOMENTS and moments != 8
+    first, second = MOMENTS.get(moments, ("", ""))
+    half = aware and optimizer.master == 2 and (precision == "fp16" or offload)
+    return given(
+        ("grad_reduce_in_bf16", True, precision == "bf16" and gradient == 2),
+        ("accumulate_allreduce_grads_in_fp32", True, precision == "fp16" and gradient == 4),
+        ("sgd_momentum", 0.0, optimizer.name == "sgd" and moments == 0),
+        ("use_precision_aware_optimizer", True, aware),
+        ("exp_avg_dtype", first, typed),
+        ("exp_avg_sq_dtype", second, typed),
+        ("main_params_dtype", "fp16", half),
+        ("optimizer_cpu_offload", True, offload),
+        ("optimizer_offload_fraction", offload, offload and offload != 1),
     )
-    if aware:
-        values["use_precision_aware_optimizer"] = True
-        if optimizer.moments in MOMENTS and optimizer.moments != 8:
-            first, second = MOMENTS[optimizer.moments]
-            values |= {"exp_avg_dtype": first, "exp_avg_sq_dtype": second}
-        if optimizer.master == 2 and (precision == "fp16" or optimizer.offload):
-            values["main_params_dtype"] = "fp16"
-    if optimizer.offload:
-        values["optimizer_cpu_offload"] = True
-        if optimizer.offload != 1:
-            values["optimizer_offload_fraction"] = optimizer.offload
-    return values
 
 
 def _kernels(args: MegatronArguments) -> Kernels:
@@ -308,31 +287,22 @@ def _kernel_values(kernels: Kernels, gated: bool) -> dict[str, Value]:
             "kernels.attention: found flash with local modules, which have unfused attention in "
             "Megatron, expected kernels.implementation transformer_engine"
         )
-    values: dict[str, Value] = {}
-    if local:
-        values["transformer_impl"] = "local"
-    elif kernels.attention == "unfused":
-        values["attention_backend"] = "unfused"
-    switches = {
-        "cross_entropy_loss_fusion": kernels.fused_loss,
-        "moe_permute_fusion": kernels.fused_permute,
-        "moe_grouped_gemm": kernels.grouped_experts,
-        "moe_pad_expert_input_to_capacity": kernels.pad_to_capacity,
-        "deterministic_mode": kernels.deterministic,
-    }
-    values |= {key: True for key, on in switches.items() if on}
-    if kernels.fused_loss and kernels.loss_kernel == "te":
-        values["cross_entropy_fusion_impl"] = "te"
-    off = {
-        "bias_dropout_fusion": kernels.fused_dropout,
-        "bias_swiglu_fusion" if gated else "bias_gelu_fusion": kernels.fused_activation,
-        "gradient_accumulation_fusion": kernels.accumulation_fusion,
-        "masked_softmax_fusion": kernels.fused_softmax,
-        "create_attention_mask_in_dataloader": kernels.loader_mask,
-    }
-    values |= {key: False for key, on in off.items() if not on}
-    if kernels.capacity:
-        values["moe_expert_capacity_factor"] = kernels.capacity
-    if kernels.dispatcher != "allgather":
-        values["moe_token_dispatcher_type"] = kernels.dispatcher
-    return values
+    engine = kernels.fused_loss and kernels.loss_kernel == "te"
+    activation = "bias_swiglu_fusion" if gated else "bias_gelu_fusion"
+    return given(
+        ("transformer_impl", "local", local),
+        ("attention_backend", "unfused", not local and kernels.attention == "unfused"),
+        ("cross_entropy_loss_fusion", True, kernels.fused_loss),
+        ("moe_permute_fusion", True, kernels.fused_permute),
+        ("moe_grouped_gemm", True, kernels.grouped_experts),
+        ("moe_pad_expert_input_to_capacity", True, kernels.pad_to_capacity),
+        ("deterministic_mode", True, kernels.deterministic),
+        ("cross_entropy_fusion_impl", "te", engine),
+        ("bias_dropout_fusion", False, not kernels.fused_dropout),
+        (activation, False, not kernels.fused_activation),
+        ("gradient_accumulation_fusion", False, not kernels.accumulation_fusion),
+        ("masked_softmax_fusion", False, not kernels.fused_softmax),
+        ("create_attention_mask_in_dataloader", False, not kernels.loader_mask),
+        ("moe_expert_capacity_factor", kernels.capacity, kernels.capacity),
+        ("moe_token_dispatcher_type", kernels.dispatcher, kernels.dispatcher != "allgather"),
+    )

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.formats.megatron.flags import find_flag, flags_by_key
+from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.formats.megatron.flags import Flag, Value
 
 LONGEST_PATTERN = 100_000  # layers
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
@@ -76,6 +75,11 @@ class MegatronArguments:
     def argv(self) -> tuple[str, ...]:
         """Return the words of the command line after the program."""
         return tuple(word for key, value in self.values.items() for word in write_value(key, value))
+
+
+def given(*rows: tuple[str, Value, object]) -> dict[str, Value]:
+    """Return the values of those keys whose condition, the last of a row, holds."""
+    return {key: value for key, value, condition in rows if condition}
 
 
 def parse_values(words: Sequence[str]) -> dict[str, Value]:

@@ -13,7 +13,7 @@ from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
-from ilp_planner.spaces.megatron.job import job_of_groups, rank_devices
+from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, SENDING, megatron_tally
@@ -164,16 +164,3 @@ def recomputed(
         return sum(layer.core for layer in layers) if "core_attn" in recompute.modules else 0.0
     count = recompute.layers if recompute.method == "block" else len(layers)
     return sum(layer.again for layer in layers[:count])
-
-
-def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
-    """Return the nodes in the order of a plan's ranks; None where ranks do not fill nodes."""
-    if len({group.devices for group in cluster.nodes}) > 1:
-        return None
-    each = cluster.nodes[0].devices
-    devices = rank_devices(plan)
-    order = [device // each for device in devices[::each]]
-    expected = [node * each + i for node in order for i in range(each)]
-    if len(set(order)) < len(order) or list(devices) != expected[: len(devices)]:
-        return None
-    return tuple(order)

@@ -20,14 +20,11 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     """Return what every range of the chain costs."""
     found = fits(part.memory(variant), part.limits)
     sends = part.sends(variant.virtual)
-    number = {kind: i for i, kind in enumerate(part.ranks.times)}
     rows: dict[tuple[int, float], int] = {}
-    kind = [
-        rows.setdefault((number[k], sends[rank]), len(rows))
-        for rank, k in enumerate(part.ranks.kinds)
-    ]
+    pairs = zip(part.rank_rows.tolist(), sends, strict=True)
+    kind = [rows.setdefault(pair, len(rows)) for pair in pairs]
     load, peak = [], []
-    again = [_again(part, variant, row) for row in range(len(number))]
+    again = [_again(part, variant, row) for row in range(len(part.ranks.times))]
     for row, send in rows:
         own = _ranges(part.elements[row, 0]) + again[row] + send
         load.append(_settled(part, own / variant.virtual))

@@ -14,8 +14,8 @@ from ilp_planner.numerics import NEVER
 from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.search.graph_hunt import FEWER, solve_graph
 from ilp_planner.spaces.megatron.layouts import best_layout
-from ilp_planner.spaces.megatron.partition import Cut, CutSearch, CutTables, best_cut
-from ilp_planner.spaces.megatron.search import MegatronSearch, cut_graph, parts_of
+from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
+from ilp_planner.spaces.megatron.search import MegatronSearch, cut_graph, cut_of, parts_of
 from ilp_planner.spaces.megatron.variants import FULL, Variant
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ def cut_by_heuristic(
     if not tables.fits.any():
         return CutSearch(None, cutoff)
     graph, _ = cut_graph(tables)
-    solution = solve_graph(search, graph, starts)
-    if not solution.path:
-        return CutSearch(None, min(solution.bound, cutoff))
-    arcs = list(solution.path)
-    cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
-    return CutSearch(cut if cut.value < cutoff else None, min(solution.bound, cutoff))
+    return cut_of(graph, solve_graph(search, graph, starts), cutoff)
 
 
 # ---- the variants with the least bounds first ---------------------------------------------------

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
-from ilp_planner.specs.training import (
-    ORDERS,
-    Kernels,
-    OptimizerSettings,
-    Settings,
-    TrainingJob,
-)
+from ilp_planner.specs.training import ORDERS, Kernels, OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +128,19 @@ def rank_devices(plan: GroupPlan) -> tuple[int, ...]:
         for stage in stages
         for d in stage.replicas[replica].devices
     )
+
+
+def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:
+    """Return the nodes in the order of a plan's ranks; None where ranks do not fill nodes."""
+    if len({group.devices for group in cluster.nodes}) > 1:
+        return None
+    each = cluster.nodes[0].devices
+    devices = rank_devices(plan)
+    order = [device // each for device in devices[::each]]
+    expected = [node * each + i for node in order for i in range(each)]
+    if len(set(order)) < len(order) or list(devices) != expected[: len(devices)]:
+        return None
+    return tuple(order)
 
 
 def base_layout(model: Decoder, stages: int) -> PipelineLayout:

@@ -64,8 +64,7 @@ def layout_seconds(
 ) -> NDArray[np.float64]:
     """Return the seconds per iteration of layouts, without the constant."""
     pp, virtual, again = part.degrees.pp, variant.virtual, variant.recompute
-    number = {kind: i for i, kind in enumerate(part.ranks.times)}
-    row = np.array([number[kind] for kind in part.ranks.kinds] * virtual)
+    row = np.tile(part.rank_rows, virtual)
     start, stop = layouts[:, :-1], layouts[:, 1:]
 
     def between(

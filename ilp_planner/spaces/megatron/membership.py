@@ -6,9 +6,8 @@ import dataclasses
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ilp_planner.spaces.megatron.costs import MegatronCosts, node_order
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
-from ilp_planner.spaces.megatron.job import virtual_sizes
+from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.variants import NOTHING, Variant
 from ilp_planner.specs.training import ORDERS
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 

@@ -60,12 +60,7 @@ def chain_ranges(expert_layers: tuple[bool, ...]) -> ChainRanges:
     start, stop = np.triu_indices(edge.size, 1)
     expert = experts[stop] - experts[start]
     counts = np.stack(
-        [
-            layers[stop] - layers[start] - expert,
-            expert,
-            (start == 0) * 1,
-            (stop == edge[-1]) * 1,
-        ]
+        [layers[stop] - layers[start] - expert, expert, (start == 0) * 1, (stop == edge[-1]) * 1]
     )
     unique, inverse = np.unique(counts, axis=1, return_inverse=True)
     number = np.zeros((edge.size, edge.size), np.int64)
@@ -136,10 +131,7 @@ def _good(
 
 
 def _needed(
-    parts: MemoryParts,
-    ranges: ChainRanges,
-    chunks: Chunks = (),
-    **activations: NDArray[np.float64],
+    parts: MemoryParts, ranges: ChainRanges, chunks: Chunks = (), **activations: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return bytes by (size of recomputation, row, counts)."""
     stage = stage_memory(

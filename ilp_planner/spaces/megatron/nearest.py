@@ -56,9 +56,7 @@ class Nearest:
 
 
 def wish_of(
-    stages: Sequence[tuple[int, int, int]],
-    micro_batch: float,
-    recompute: Recompute = NOTHING,
+    stages: Sequence[tuple[int, int, int]], micro_batch: float, recompute: Recompute = NOTHING
 ) -> Wish:
     """Return what most of a plan has.
 

@@ -21,21 +21,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.anatomy.groups import grid, spanned
-from ilp_planner.profiles.link_times import SEND, LinkGroup
+from ilp_planner.anatomy.groups import Axis, grid, spanned
+from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
-from ilp_planner.specs.cluster import Link
+from ilp_planner.specs.cluster import ClusterSpec, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.groups import Axis
     from ilp_planner.anatomy.modules import Message
-    from ilp_planner.profiles.link_times import LinkTimes
     from ilp_planner.profiles.table import Origin
-    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.

@@ -30,7 +30,7 @@ from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
-from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
 from ilp_planner.specs.data_sheets import memory_rates
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.anatomy.modules import Module
-    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.link_times import LinkTimes
     from ilp_planner.profiles.table import Origin
     from ilp_planner.spaces.megatron.network import Network
@@ -128,11 +127,7 @@ class RankCosts:
         ]
         seconds = np.max(rows, axis=0).tolist()
         return tuple(
-            ElementTime(
-                compute=spent,
-                again=once,
-                core=spent * element.core / element.total,
-            )
+            ElementTime(compute=spent, again=once, core=spent * element.core / element.total)
             for spent, once, element in zip(
                 seconds, np.max(again, axis=0).tolist(), chain, strict=True
             )

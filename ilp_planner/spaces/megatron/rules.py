@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
-from ilp_planner.spaces.megatron.costs import MegatronCosts, node_order
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
+from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.specs.training import TrainingJob
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.search.group_search import PartSearch
+    from ilp_planner.solvers.base import GraphSolution
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 ARITHMETIC, PARTITION = "arithmetic", "partition dp"
@@ -226,13 +227,19 @@ def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], 
         solution = solver.solve(graph, search.exactly, deadline=search.deadline)
         if solution.stopped_by is Stop.USER:
             raise KeyboardInterrupt
-        if not solution.path:
-            return CutSearch(None, min(solution.bound, cutoff))
-        arcs = list(solution.path)
-        cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
-        return CutSearch(cut if cut.value < cutoff else None, min(solution.bound, cutoff))
+        return cut_of(graph, solution, cutoff)
 
     return solve
+
+
+def cut_of(graph: StageGraph, solution: GraphSolution, cutoff: float) -> CutSearch:
+    """Return what a solver found of `cut_graph`: the cut, where it is below the cutoff."""
+    bound = min(solution.bound, cutoff)
+    if not solution.path:
+        return CutSearch(None, bound)
+    arcs = list(solution.path)
+    cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
+    return CutSearch(cut if cut.value < cutoff else None, bound)
 
 
 def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastProblem | None:
@@ -269,11 +276,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
         return search.goon() and not (search.limits.gap > 0 and search.gap_reached())
 
     engine = MegatronSearch(
-        parts_of(search),
-        goon=goon,
-        solve=solver_of(search),
-        accept=search.accept,
-        raised=raised,
+        parts_of(search), goon=goon, solve=solver_of(search), accept=search.accept, raised=raised
     )
     if engine.run():
         return Stop.PROOF

@@ -8,6 +8,7 @@ backward, and what recomputation adds. Kernels are in `anatomy.work`, messages i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.messages import (
@@ -16,12 +17,7 @@ from ilp_planner.anatomy.messages import (
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.work import (
-    embedding_work,
-    layer_work,
-    output_work,
-    prediction_work,
-)
+from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.profiles.work import kernel_time
 
 if TYPE_CHECKING:
@@ -71,31 +67,23 @@ def job_times(
     ------
     SpecError: a device type has no figures, or none for the job's precision.
     """
-    has_experts, has_dense = any(job.model.expert_layers), not all(job.model.expert_layers)
-    found = {
-        "embedding": (embedding_work(job), {"embedding": embedding_messages(job)}),
-        "dense": (layer_work(job, experts=False), layer_messages(job, False))
-        if has_dense
-        else ((), {}),
-        "expert": (layer_work(job, experts=True), layer_messages(job, True))
-        if has_experts
-        else ((), {}),
-    }
-    output = (output_work(job), output_messages(job))
-    times = {
-        name: _slowest(job, network, devices, pp_rank, work, messages)
-        for name, (work, messages) in found.items()
-    }
-    times["output"] = _slowest(job, network, devices, pp_rank, *output)
-    if job.model.prediction_layers:
+    slowest = partial(_slowest, job, network, devices, pp_rank)
+
+    def layer(experts: bool) -> ElementTime:
+        if experts not in job.model.expert_layers:
+            return slowest((), {})
+        return slowest(layer_work(job, experts=experts), layer_messages(job, experts))
+
+    output = slowest(output_work(job), output_messages(job))
+    if count := job.model.prediction_layers:
         messages = prediction_messages(job, job.model.expert_layers[-1])
-        more = _slowest(job, network, devices, pp_rank, prediction_work(job), messages)
-        count = job.model.prediction_layers
-        times["output"] = ElementTime(
-            compute=times["output"].compute + count * more.compute,
-            messages=times["output"].messages + count * more.messages,
+        more = slowest(prediction_work(job), messages)
+        output = ElementTime(
+            compute=output.compute + count * more.compute,
+            messages=output.messages + count * more.messages,
         )
-    return JobTimes(**times)
+    embedding = slowest(embedding_work(job), {"embedding": embedding_messages(job)})
+    return JobTimes(embedding=embedding, dense=layer(False), expert=layer(True), output=output)
 
 
 def _slowest(

@@ -10,7 +10,7 @@ import pytest
 from ilp_planner.formats.megatron.arguments import read_arguments
 from ilp_planner.formats.megatron.findings import BUILD, CONFIG, NEVER, PARSE, RUN, VALIDATE
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.formats.megatron.verdict import judge
+from tests.formats.megatron.verdict import judge
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "megatron"
 GPT = (

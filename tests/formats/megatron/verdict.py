@@ -43,10 +43,7 @@ def judge(
         args = read_arguments(words, world, environment=environment)
     except SpecError as error:
         flag, _, rest = str(error).partition(": ")
-        return Verdict(
-            accepted=False,
-            findings=(Finding(flag=flag, found=rest, stage=PARSE),),
-        )
+        return Verdict(accepted=False, findings=(Finding(flag=flag, found=rest, stage=PARSE),))
     findings = check_arguments(args)
     if environment is not None:
         findings = (*check_environment(args), *findings)
