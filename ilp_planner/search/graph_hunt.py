@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph
+    from ilp_planner.search.state import SearchState
     from ilp_planner.solvers.base import GraphSolution
 
 SLACKS = (0.15, 0.5)  # relative: how far above the bounds to look, one after the other

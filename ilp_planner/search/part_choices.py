@@ -58,4 +58,5 @@ class PartChoices:
         if not solution.path:
             return math.inf
         search.take(state, opened.choice[list(solution.path)].tolist())
-        return solution.objective + state.part.constant
+        seconds: float = solution.objective + state.part.constant
+        return seconds
