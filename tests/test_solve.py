@@ -27,6 +27,7 @@ from tests.tiny import (
     make_problem,
     problems,
     random_profile,
+    with_limit,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def tight_problem() -> Problem:
         global_batch=16,
     )
     least, most = least_memory(problem), fastest_memory(problem)
-    return dataclasses.replace(problem, memory_limit=least + 0.3 * (most - least))
+    return with_limit(problem, least + 0.3 * (most - least))
 
 
 def run(problem: Problem, solver: str = "dp", **limits: Any) -> Result:
@@ -119,7 +120,7 @@ def test_at_the_time_limit_nothing_is_lost(problem: Problem, looks: int) -> None
     left = [1000.0] * looks
     with pytest.MonkeyPatch.context() as patch:
         clock = property(lambda search: left.pop() if left else 0.0)
-        patch.setattr(MODULE.Search, "seconds_left", clock)
+        patch.setattr(MODULE.OperatorSearch, "seconds_left", clock)
         result = run(problem)
     check_consistent(problem, result, least_time(problem))
     assert result.stopped_by in (Stop.TIME, Stop.PROOF)
@@ -339,15 +340,15 @@ def test_a_claim_that_the_evaluator_does_not_share_is_an_error(
 
 def test_operators_that_take_no_time_are_planned_too() -> None:
     problem = fixed_problem()
+    costs = problem.costs
     rows = {
         key: dataclasses.replace(row, forward=0.0, backward=0.0)
-        for key, row in problem.profile.rows.items()
+        for key, row in costs.profile.rows.items()
     }
-    costs = type(problem.costs)(
-        problem.costs.chain,
-        problem.model.family,
-        dataclasses.replace(problem.profile, rows=rows),
+    profile = dataclasses.replace(costs.profile, rows=rows)
+    instant = dataclasses.replace(
+        problem, costs=type(costs)(costs.chain, costs.family, profile)
     )
-    result = solve(dataclasses.replace(problem, costs=costs), limits=Limits(seconds=20))
+    result = solve(instant, limits=Limits(seconds=20))
     assert result.plan is not None
     assert result.bound <= result.objective
