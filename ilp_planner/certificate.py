@@ -113,5 +113,5 @@ def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> Cer
         claimed = [records[str(name)] for name in names]
         search = space.begin(problem, Limits(seconds=math.inf), "dp")
         bounds = space.prove(search, claimed)
-        checks = map(part_check, names, claimed, bounds)
+        checks = (part_check(*of_part) for of_part in zip(names, claimed, bounds, strict=True))
         return CertificateCheck(parts=tuple(checks) or (NOTHING,))

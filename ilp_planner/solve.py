@@ -59,12 +59,19 @@ def solve(
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():
-            stop = problem.space.search(search)
+            stop = _searched(search)
             search.confirm()
             if top > 1 and search.plan is not None:
                 ranking = problem.space.rank(search, top)
-    except OutOfTimeError:
-        stop = Stop.TIME
     except KeyboardInterrupt:
         stop = Stop.USER
     return search.result(stop, ranking)
+
+
+def _searched(search: SearchState) -> Stop:
+    """Search until proof, gap or time; what was found by then is ranked in any case."""
+    try:
+        stop: Stop = search.problem.space.search(search)
+    except OutOfTimeError:
+        return Stop.TIME
+    return stop

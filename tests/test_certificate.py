@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +25,7 @@ from tests.tiny import (
     make_problem,
     problems,
     random_profile,
+    with_limit,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def fixed_problem() -> Problem:
         global_batch=8,
     )
     least, most = least_memory(problem), fastest_memory(problem)
-    return replace(problem, memory_limit=least + 0.5 * (most - least))
+    return with_limit(problem, least + 0.5 * (most - least))
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_what_is_no_certificate_at_all_is_an_error(
 
 def test_the_certificate_that_nothing_fits_holds() -> None:
     problem = fixed_problem()
-    problem = replace(problem, memory_limit=least_memory(problem) * 0.95)
+    problem = with_limit(problem, least_memory(problem) * 0.95)
     result = solved(problem)
     assert result.status is Status.INFEASIBLE
     assert result.certificate["bound_s"] is None
@@ -242,7 +242,7 @@ def test_an_infinite_micro_batch_is_an_error_in_one_line(proved: tuple[Problem, 
 def test_a_micro_batch_that_is_left_out_is_named(proved: tuple[Problem, Result]) -> None:
     problem, result = proved
     certificate = {**result.certificate, "parts": result.certificate["parts"][:1]}
-    with pytest.raises(PlanError, match=r"^certificate: micro-batch 2 is missing from 'parts'$"):
+    with pytest.raises(PlanError, match=r"^certificate: 2 is missing from 'parts'$"):
         check_certificate(problem, certificate)
 
 

@@ -14,7 +14,7 @@ def stage_of(**changes: object) -> Stage:
         "start": 0,
         "stop": 2,
         "first_device": 0,
-        "devices": 2,
+        "device_count": 2,
         "strategies": (Strategy(tp=2), Strategy(dp=2)),
     }
     return OperatorStage(**{**fields, **changes})  # type: ignore[arg-type]
@@ -29,7 +29,7 @@ def test_degrees_are_at_least_one(tp: int, dp: int) -> None:
 @pytest.mark.parametrize("devices", [0, -1])
 def test_a_stage_has_devices(devices: int) -> None:
     with pytest.raises(ValueError, match=f"^devices must be >= 1, found {devices}$"):
-        stage_of(devices=devices)
+        stage_of(device_count=devices)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.profiles.table import Profile, RowKey
 from ilp_planner.spaces.operators.build import build_problem
+from ilp_planner.spaces.operators.space import OperatorSpace
 from tests.tiny import make_cluster, make_model, make_profile, make_row
 
 if TYPE_CHECKING:
@@ -123,21 +124,22 @@ def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> 
         assert found is not None
         assert all(batch % m for m in sizes)
         problem = build(profile=profile, global_batch=int(found[1]), micro_batches=tuple(sizes))
-    assert problem.micro_batches
-    assert set(problem.micro_batches) == {m for m in sizes if problem.global_batch % m == 0}
-    for m in problem.micro_batches:
-        assert problem.micro_batch_count(m) * m == problem.global_batch
+    assert problem.micro_batches == tuple(sorted(problem.micro_batches))
+    assert set(problem.micro_batch_sizes) == {m for m in sizes if problem.global_batch % m == 0}
+    assert problem.micro_batch_sizes
+    for size, count in zip(problem.micro_batch_sizes, problem.micro_batches[::-1], strict=True):
+        assert size * count == problem.global_batch
 
 
 def test_micro_batches_that_are_not_profiled_are_left_out_with_a_note() -> None:
     problem = build(micro_batches=(2, 16, 3))
-    assert problem.micro_batches == (2,)
+    assert (problem.micro_batch_sizes, problem.micro_batches) == ((2,), (4,))
     assert problem.notes == ("micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",)
 
 
 def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:
     problem = build(global_batch=6)
-    assert problem.micro_batches == (1, 2)
+    assert (problem.micro_batch_sizes, problem.micro_batches) == ((1, 2), (3, 6))
     assert problem.notes == ("micro-batch 4: does not divide 6, left out",)
 
 
@@ -152,16 +154,19 @@ def test_notes_of_the_profile_come_first() -> None:
 
 
 def test_nothing_left_out_means_no_notes() -> None:
-    assert build(micro_batches=(4, 2, 4)).micro_batches == (2, 4)
+    assert build(micro_batches=(4, 2, 4)).micro_batch_sizes == (2, 4)
     assert build(micro_batches=(4, 2, 4)).notes == ()
 
 
 def test_defaults_come_from_the_inputs() -> None:
     problem = build()
+    assert problem.memory_limits == {"gpu": 2.0**30}
     assert problem.memory_limit == 2.0**30
     assert problem.max_stages == 3  # operators; there are four devices
-    assert problem.group_sizes == (1, 2)
-    assert problem.micro_batches == (1, 2, 4)
+    assert problem.space == OperatorSpace(group_sizes=(1, 2))
+    assert problem.max_tp == 2
+    assert problem.micro_batch_sizes == (1, 2, 4)
+    assert problem.micro_batches == (2, 4, 8)
 
 
 def test_no_more_stages_than_devices_or_operators() -> None:

@@ -49,7 +49,8 @@ def test_a_result_knows_its_gap() -> None:
         seed=0,
     )
     assert math.isinf(result.gap)
-    assert (result.certificate, result.provenance, result.notes, result.reason) == ({}, {}, (), "")
+    assert (result.plan, result.evaluation, result.certificate) == (None, None, {})
+    assert (result.notes, result.reason, result.ranking) == ((), "", ())
 
 
 def test_status_and_stop_read_as_words() -> None:

@@ -28,6 +28,7 @@ from tests.tiny import (
     make_problem,
     problems,
     random_profile,
+    with_limit,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def tight_problem() -> Problem:
         global_batch=16,
     )
     least, most = least_memory(problem), fastest_memory(problem)
-    return dataclasses.replace(problem, memory_limit=least + 0.3 * (most - least))
+    return with_limit(problem, least + 0.3 * (most - least))
 
 
 def run(problem: Problem, solver: str = "dp", **limits: Any) -> Result:
@@ -340,15 +341,15 @@ def test_a_claim_that_the_evaluator_does_not_share_is_an_error(
 
 def test_operators_that_take_no_time_are_planned_too() -> None:
     problem = fixed_problem()
+    costs = problem.costs
     rows = {
         key: dataclasses.replace(row, forward=0.0, backward=0.0)
-        for key, row in problem.profile.rows.items()
+        for key, row in costs.profile.rows.items()
     }
-    costs = type(problem.costs)(
-        problem.costs.chain,
-        problem.model.family,
-        dataclasses.replace(problem.profile, rows=rows),
+    profile = dataclasses.replace(costs.profile, rows=rows)
+    instant = dataclasses.replace(
+        problem, costs=type(costs)(costs.chain, costs.family, profile)
     )
-    result = solve(dataclasses.replace(problem, costs=costs), limits=Limits(seconds=20))
+    result = solve(instant, limits=Limits(seconds=20))
     assert result.plan is not None
     assert result.bound <= result.objective

@@ -187,6 +187,11 @@ def make_problem(
     )
 
 
+def with_limit(problem: Problem, limit: float) -> Problem:
+    """Return the problem with so many bytes on every device."""
+    return replace(problem, memory_limits=dict.fromkeys(problem.memory_limits, limit))
+
+
 # ---- every stage --------------------------------------------------------------------------------
 
 
@@ -203,7 +208,7 @@ def price_stages(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return seconds and bytes of many ways to run operators [start, stop).
 
-    The formulas are those at the head of costs/base.py.
+    The formulas are those at the head of costs/operators.py.
 
     ways, flags: [number, stop - start], an option and whether to recompute for each operator.
     """
@@ -525,8 +530,8 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
     )
     least = least_memory(problem)
     if not math.isfinite(least):
-        return replace(problem, memory_limit=2.0**30)
+        return with_limit(problem, 2.0**30)
     most = max(least, fastest_memory(problem))
     share = draw(st.sampled_from([-0.05, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
     limit = least + share * (most - least) if share >= 0 else least * 0.95
-    return replace(problem, memory_limit=limit)
+    return with_limit(problem, limit)

@@ -163,6 +163,8 @@ class SearchState(ABC):
             proved = relative_gap(self.objective, bound) <= PROVED
             status = Status.OPTIMAL if proved else Status.FEASIBLE
             bound = self.objective if proved else bound
+            if proved and stop is not Stop.USER:
+                stop = Stop.PROOF
         else:
             status = Status.INFEASIBLE if self.bound >= NEVER else Status.UNKNOWN
             bound = math.inf if self.bound >= NEVER else bound
@@ -173,7 +175,7 @@ class SearchState(ABC):
             plan=self.plan,
             evaluation=self.evaluation,
             status=status,
-            stopped_by=Stop.PROOF if status is Status.OPTIMAL else stop,
+            stopped_by=stop,
             objective=self.objective,
             bound=bound,
             bound_source=lowest.source if lowest is not None and self.bound > 0 else "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from ilp_planner.result import Status, Stop
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
-from tests.tiny import StageCatalogue, least_memory, least_time, problems
+from tests.tiny import StageCatalogue, least_memory, least_time, problems, with_limit
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -28,7 +27,7 @@ SMALL = problems(most_ways=1000)
 @FEW
 @given(SMALL)
 def test_no_plan_reaches_the_ceiling_of_its_part(problem: Problem) -> None:
-    for micro_batch in problem.micro_batches:
+    for micro_batch in problem.micro_batch_sizes:
         catalogue = StageCatalogue(problem, micro_batch)
         slowest = 0.0
         for pipeline in catalogue.pipelines():
@@ -49,7 +48,7 @@ def test_infeasible_is_proved_if_and_only_if_there_is_no_plan(
 ) -> None:
     least = least_memory(problem)
     assume(math.isfinite(least))
-    problem = replace(problem, memory_limit=least * share)
+    problem = with_limit(problem, least * share)
     result = solve(problem, limits=Limits(seconds=60, workers=1), solver="dp")
     assert result.stopped_by is Stop.PROOF
     assert (result.status is Status.INFEASIBLE) == math.isinf(least_time(problem))

@@ -145,7 +145,7 @@ def arcs(graph: OpenGraph) -> set[tuple[int, int, int, int, bool, bool]]:
 @st.composite
 def listed(draw: st.DrawFn) -> Listed:
     problem = draw(problems(most_ways=1000))
-    part = Listed(problem, draw(st.sampled_from(problem.micro_batches)))
+    part = Listed(problem, draw(st.sampled_from(problem.micro_batch_sizes)))
     assume(part.part.steps)
     return part
 

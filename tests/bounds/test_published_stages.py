@@ -66,18 +66,18 @@ def test_no_published_stage_beats_its_bound(file, model, cluster):
         problem.costs,
         micro_batch=plan.micro_batch_size,
         micro_batches=plan.micro_batches,
-        groups=problem.group_sizes,
+        groups=problem.space.stage_sizes(problem),
         limit=problem.memory_limit,
     )
     per_node = machine.devices_per_node
     for s, (stage, cost) in enumerate(zip(plan.stages, judged.stages, strict=True)):
         place = Place(
-            stage.devices,
+            stage.device_count,
             len(plan.stages) - 1 - s,
             stage.first_device > 0 and stage.first_device % per_node == 0,
-            (stage.first_device + stage.devices) % per_node == 0,
+            (stage.first_device + stage.device_count) % per_node == 0,
         )
-        entry = bounds.entry(stage.devices, stage.start, stage.stop)
+        entry = bounds.entry(stage.device_count, stage.start, stage.stop)
         key = bounds.key(place, entry)
         assert bounds.bound(key) <= cost.time * (1 + ROUNDING)
         way = bounds.refine(

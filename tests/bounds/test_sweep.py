@@ -17,7 +17,7 @@ from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.bounds.sweep import extent
 from ilp_planner.numerics import ROUNDING
-from tests.tiny import StageCatalogue, problems
+from tests.tiny import StageCatalogue, problems, with_limit
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -27,7 +27,7 @@ SAME = 1e-9  # relative
 
 
 def parts(problem: Problem) -> list[Part]:
-    return [part for part in (Part(problem, m) for m in problem.micro_batches) if part.steps]
+    return [part for part in (Part(problem, m) for m in problem.micro_batch_sizes) if part.steps]
 
 
 @FEW
@@ -54,7 +54,7 @@ def test_no_stage_is_faster_than_its_bound(problem: Problem) -> None:
 @FEW
 @given(problems(most_ways=1000), st.floats(1.0, 2.0))
 def test_more_memory_never_raises_a_bound(problem: Problem, factor: float) -> None:
-    more = replace(problem, memory_limit=problem.memory_limit * factor)
+    more = with_limit(problem, problem.memory_limit * factor)
     for less_part, more_part in zip(parts(problem), parts(more), strict=True):
         for place in {step.place for step in less_part.steps}:
             tight, loose = less_part.stages.times(place), more_part.stages.times(place)

@@ -74,7 +74,7 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
                 ),
             ),
             micro_batch=micro_batch,
-            micro_batch_count=count,
+            micro_batches=count,
             behind=behind,
             enters_node=enters,
             leaves_node=leaves,
@@ -83,14 +83,20 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
             profile.row(operators[start + i], micro_batch // o.dp, o.tp, o.split) is not None
             for i, o in enumerate(options)
         ]
-        assert cost.unprofiled == tuple(start + i for i, have in enumerate(profiled) if not have)
         if not all(profiled):
+            first = profiled.index(False)
+            o = options[first]
+            assert cost.unprofiled == (
+                f"operator {start + first} with tp {o.tp}, {micro_batch // o.dp} samples per "
+                f"replica, split {o.split} ({profiled.count(False)} such operators)",
+            )
             assert times[x] == math.inf
             continue
+        assert cost.unprofiled == ()
         assert cost.time == pytest.approx(times[x], rel=1e-9, abs=0)
-        assert cost.memory == pytest.approx(bytes_[x], rel=1e-9, abs=1e-3)
+        assert cost.memory == pytest.approx((bytes_[x],), rel=1e-9, abs=1e-3)
         assert cost.time == pytest.approx(sum(cost.time_terms.values()), rel=1e-9)
-        assert cost.memory == pytest.approx(sum(cost.memory_terms.values()), rel=1e-9)
+        assert cost.memory == pytest.approx((sum(cost.memory_terms.values()),), rel=1e-9)
 
 
 def rows_of(
@@ -110,7 +116,7 @@ def test_options_are_those_that_use_every_device_and_a_profiled_micro_batch(
     operators = ("enc-MLP-gelu",)
     profile = make_profile(rows_of(operators, (1, 2), (1, 2, 4)))
     costs = COST_MODELS[cost_model](operators, "gpt", profile)
-    assert costs.micro_batches() == (1, 2)
+    assert costs.micro_batch_sizes() == (1, 2)
     assert costs.options(1, 4) == (Option(4, 1, 0),)
     assert costs.options(2, 4) == (Option(2, 2, 0), Option(4, 1, 0))
     assert costs.options(2, 1) == (Option(1, 1, 0),)
@@ -172,7 +178,7 @@ def test_the_last_operator_is_sent_as_the_first_one_is_split() -> None:
         cost = costs.stage_cost(
             stage,
             micro_batch=2,
-            micro_batch_count=1,
+            micro_batches=1,
             behind=0,
             enters_node=False,
             leaves_node=False,

@@ -82,7 +82,7 @@ def test_work_per_iteration_is_shared_by_its_micro_batches(count: int) -> None:
     cost = costs.stage_cost(
         stage,
         micro_batch=2,
-        micro_batch_count=count,
+        micro_batches=count,
         behind=0,
         enters_node=False,
         leaves_node=False,
@@ -117,7 +117,7 @@ def test_a_stage_holds_the_live_bytes_of_what_is_in_flight() -> None:
         costs.stage_cost(
             stage,
             micro_batch=1,
-            micro_batch_count=3,
+            micro_batches=3,
             behind=behind,
             enters_node=False,
             leaves_node=False,
@@ -235,7 +235,7 @@ def test_a_change_of_layout_takes_a_collective_each_way() -> None:
     terms = costs.stage_cost(
         stage,
         micro_batch=2,
-        micro_batch_count=1,
+        micro_batches=1,
         behind=0,
         enters_node=False,
         leaves_node=False,

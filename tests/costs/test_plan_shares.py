@@ -34,7 +34,7 @@ def test_operators(tmp_path: Path, cost_model: str) -> None:
         parts = problem.costs.time_origins(
             stage,
             micro_batch=plan.micro_batch_size,
-            micro_batch_count=plan.micro_batches,
+            micro_batches=plan.micro_batches,
             enters_node=False,
             leaves_node=number == 1,
         )

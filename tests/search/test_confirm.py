@@ -13,12 +13,11 @@ from ilp_planner.graph import StageGraph
 from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.search.confirm import MOST_ARCS, LastProblem, confirm
-from ilp_planner.search.group_search import GroupSearch
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.spaces.amp.costs import AmpCosts
-from ilp_planner.spaces.registry import space_of
+from ilp_planner.spaces.amp.space import AmpSpace
 from tests.amp_cases import clusters, profiles
 from tests.brute import random_problem
 from tests.megatron_cases import small_cluster, small_problem
@@ -47,13 +46,13 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
 
 def check_last(problem: Problem, *, exact: bool = True) -> None:
     """Solve a problem of layers; its last problem, enumerated, has the same optimum."""
-    search = GroupSearch(problem, Limits(), "auto", None)
+    search = problem.space.begin(problem, Limits(), "auto")
     result = solve(problem)
     if result.plan is None:
         assert result.status is Status.INFEASIBLE
         return
     assert result.status is Status.OPTIMAL
-    last = search.last_problem(result.plan)
+    last = problem.space.last_problem(search, result.plan)
     assert last is not None
     found = BruteForce().solve(last.graph, Limits()).objective + last.constant
     assert found <= result.objective * (1 + SAME)
@@ -100,10 +99,10 @@ def test_amp(data: st.DataObject) -> None:
         memory_limits=dict.fromkeys(cluster.type_names, 1e30),
         max_stages=9,
         max_tp=2,
-        space="amp",
+        space=AmpSpace(),
     )
     try:
-        problem_has_degrees = bool(space_of(problem).parts())
+        problem_has_degrees = bool(problem.space.parts(problem))
     except InfeasibleError:
         problem_has_degrees = False
     assume(problem_has_degrees)

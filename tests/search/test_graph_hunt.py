@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ilp_planner.spaces.build import build_group_problem
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, UsageError
@@ -20,13 +19,14 @@ from ilp_planner.profiles.amp import read_amp
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.search.graph_hunt import GraphHunt, path_of_choices
-from ilp_planner.search.group_search import GroupSearch
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.registry import HEURISTICS
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.placement import place
+from ilp_planner.spaces.amp.space import AmpSpace
+from ilp_planner.spaces.build import build_group_problem
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.spaces.groups.placed_moves import neighbours
 from ilp_planner.spaces.registry import parts_of
@@ -106,8 +106,7 @@ def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
         memory_limits=dict.fromkeys(cluster.type_names, 1e30),
         max_stages=9,
         max_tp=2,
-        space="amp",
-        placement="free",
+        space=AmpSpace(free=True),
     )
     try:
         optimum = place(costs, cluster, 4, max_tp=2).plan.cost
@@ -154,7 +153,8 @@ def test_groups_of_one_type_are_looked_at_first() -> None:
 
 def test_micro_batches_without_a_plan_of_one_type_are_looked_at_too() -> None:
     """There, devices of several types may be the only way."""
-    search = GroupSearch(room_problem(), FEW, "gradient", None)
+    problem = room_problem()
+    search = problem.space.begin(problem, FEW, "gradient")
     hunt = GraphHunt(search, search.states)
     hunt.look_where({0: 1.0})
     assert len(search.states) > 1
@@ -258,7 +258,8 @@ def test_annealing_without_a_plan_finds_none() -> None:
 
 
 def test_a_row_of_candidates_is_a_path_again() -> None:
-    part = parts_of(room_problem())[2]
+    problem = room_problem()
+    part = problem.space.parts(problem)[2]
     opened = part.explicit(part.graph(np.inf, None))
     assert opened is not None
     path = ChainDP().solve(opened.graph, Limits()).path
@@ -270,7 +271,8 @@ def test_a_row_of_candidates_is_a_path_again() -> None:
 
 
 def test_neighbours_of_a_plan_cover_all_layers_with_the_same_devices() -> None:
-    part = parts_of(room_problem())[2]
+    problem = room_problem()
+    part = problem.space.parts(problem)[2]
     assert isinstance(part, PlannerPart)
     opened = part.explicit(part.graph(np.inf, None))
     assert opened is not None

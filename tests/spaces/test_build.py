@@ -10,6 +10,8 @@ from ilp_planner.spaces.build import ModelSizes, build_group_problem, check_mode
 
 from ilp_planner.errors import PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.profiles.analytic_layers import analytic_layers
+from ilp_planner.spaces.build import ModelSizes, build_group_problem, check_model_layers
+from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.metis_cases import synthetic_profile
@@ -27,7 +29,7 @@ GIB = 2**30
 def test_native_costs_of_a_metis_profile() -> None:
     problem = room_problem()
     assert problem.costs.name == "native"
-    assert problem.space == "planner"
+    assert problem.space == GroupSpace()
     assert problem.micro_batches == (1, 2, 4, 8, 16)
     assert problem.memory_limits == {"T4": 15 * GIB, "A100": 80 * GIB}
     assert (problem.max_stages, problem.max_tp) == (6, 2)

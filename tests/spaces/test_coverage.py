@@ -20,7 +20,8 @@ from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.solve import solve
 from ilp_planner.spaces.amp.costs import AmpCosts
-from ilp_planner.spaces.registry import space_of
+from ilp_planner.spaces.amp.space import AmpSpace
+from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.training import Recompute
@@ -36,10 +37,10 @@ LARGE = {"hidden": 1024, "sequence": 4096, "heads": 8, "ffn": 4096, "vocab": 320
 
 def count_inside(problem: Problem, bound: float, plans: list[GroupPlan]) -> int:
     """Return how many of the plans are legal and inside, after a look at the time of each."""
-    space, inside = space_of(problem), 0
+    inside = 0
     for plan in plans:
         evaluation = evaluate(problem, plan)
-        if evaluation.legal and space.outside(plan) is None:
+        if evaluation.legal and problem.space.outside(problem, plan) is None:
             assert bound <= evaluation.iteration_time * (1 + 1e-9)
             inside += 1
     return inside
@@ -97,7 +98,7 @@ def test_the_cheapest_packed_plan_is_inside(seed: int) -> None:
     problem = random_problem(seed, devices=4)
     _, plan = cheapest(problem)
     if plan is not None:
-        assert space_of(problem).outside(plan) is None
+        assert problem.space.contains(problem, plan)
 
 
 def test_a_number_of_micro_batches_that_is_not_tried_is_outside() -> None:
@@ -168,6 +169,7 @@ def two_nodes() -> Problem:
         memory_limits=limits,
         max_stages=2,
         max_tp=1,
+        space=GroupSpace(),
     )
 
 
@@ -221,8 +223,7 @@ def test_no_training_job_inside_is_below_the_bound(cluster, options) -> None:
 def test_an_embedding_alone_in_a_virtual_stage_is_outside() -> None:
     problem = small_problem(small_cluster(2, 1), batch=4, layers=4, **WIDE)
     chain = next(p for p in every_plan(problem) if len(p.stages) == 4 and p.virtual == 2)
-    space = space_of(problem)
-    assert space.outside(chain) is None
+    assert problem.space.contains(problem, chain)
     ends = (0, 1, 3, 4, 6)
     stages = tuple(
         dataclasses.replace(stage, start=start, stop=stop)
@@ -230,7 +231,7 @@ def test_an_embedding_alone_in_a_virtual_stage_is_outside() -> None:
     )
     alone = dataclasses.replace(chain, stages=stages)
     assert evaluate(problem, alone).legal
-    reason = space.outside(alone)
+    reason = problem.space.outside(problem, alone)
     assert reason is not None
     assert reason.startswith("layout: 2 virtual stages per rank with layers spread otherwise")
 
@@ -248,17 +249,17 @@ def check_peer(problem: Problem, plans: int) -> None:
     batches = tuple(b for b in problem.micro_batches if b != result.plan.micro_batches)
     if batches:
         fewer = dataclasses.replace(problem, micro_batches=batches)
-        assert "only" in str(space_of(fewer).outside(result.plan))
+        assert "only" in str(problem.space.outside(fewer, result.plan))
 
 
 def test_no_plan_of_metis_inside_is_below_the_bound() -> None:
     check_peer(room_problem(cost_model="metis", space="metis"), 60)
 
 
-@pytest.mark.parametrize("placement", ["default", "free"])
+@pytest.mark.parametrize("free", [False, True])
 @settings(max_examples=10)
 @given(st.data())
-def test_no_plan_of_amp_inside_is_below_the_bound(placement: str, data: st.DataObject) -> None:
+def test_no_plan_of_amp_inside_is_below_the_bound(free: bool, data: st.DataObject) -> None:
     cluster = data.draw(amp_cases.clusters())
     costs = AmpCosts(profile=data.draw(amp_cases.profiles(cluster)), repaired=True)
     problem = Problem(
@@ -270,8 +271,7 @@ def test_no_plan_of_amp_inside_is_below_the_bound(placement: str, data: st.DataO
         memory_limits=dict.fromkeys(cluster.type_names, 1e30),
         max_stages=9,
         max_tp=2,
-        space="amp",
-        placement=placement,
+        space=AmpSpace(free=free),
     )
     try:
         check_peer(problem, 30)

@@ -34,8 +34,6 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
 
     def parts(self, problem: Problem[AmpCosts]) -> list[AmpPart]:
         """Return the parts of the space."""
-        problem, costs = problem, problem.costs
-        assert isinstance(costs, AmpCosts)
         parts = amp_parts(
             problem.costs,
             problem.cluster,
@@ -48,7 +46,10 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
     def describe(self, problem: Problem[AmpCosts]) -> str:
         """Return which plans the proofs are about."""
         order = "any placement of" if self.free else "AMP's order of"
-        return f"{self.tried(problem)}, every device used, equal degrees in all stages and {order} ranks"
+        return (
+            f"{self.tried(problem)}, every device used, equal degrees in all stages and {order} "
+            "ranks"
+        )
 
     def exclusions(self, problem: Problem[AmpCosts], plan: GroupPlan) -> Iterator[str]:
         """Degrees that are not tried, and other orders of ranks where these are not free."""

@@ -93,10 +93,6 @@ def metis_graphs(
     cluster: whose device numbers plans name; nodes as in `costs.formulas.cluster`.
     micro_batches: numbers of micro-batches to try; every divisor of global_batch when None.
     summed: memory is checked of every group in sum, as Metis does; else of every device.
-
-    Raises
-    ------
-    ValueError: an unknown memory rule.
     """
     if micro_batches is None:
         micro_batches = [b for b in range(1, global_batch + 1) if global_batch % b == 0]

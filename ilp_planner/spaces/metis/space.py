@@ -45,8 +45,8 @@ class MetisSpace(GraphSpace[MetisCosts, MetisPart]):
     def describe(self, problem: Problem[MetisCosts]) -> str:
         """Return which plans the proofs are about."""
         return (
-            f"{self.tried(problem)}, devices type by type in any order of the types, stages of a power "
-            "of two of them, and Metis's shares of samples"
+            f"{self.tried(problem)}, devices type by type in any order of the types, stages of a "
+            "power of two of them, and Metis's shares of samples"
         )
 
     def exclusions(self, problem: Problem[MetisCosts], plan: GroupPlan) -> Iterator[str]:

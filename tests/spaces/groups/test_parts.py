@@ -18,6 +18,7 @@ from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.groups.graphs import LEVELS
 from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
 from tests.brute import cheapest, random_problem
 from tests.metis_cases import synthetic_costs
@@ -76,6 +77,7 @@ def test_the_optimum_under_another_cost_model(seed: int) -> None:
         model="made-up",
         cluster=cluster,
         costs=costs,
+        space=GroupSpace(),
         global_batch=6,
         micro_batches=(1, 2, 3, 6),
         memory_limits={n: float(cluster.device_types[n].memory) for n in cluster.type_names},

@@ -305,7 +305,8 @@ def measured_links(rng):
 
 @pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
 def test_too_little_memory_is_told_with_what_would_do(options):
-    text = space_of(small_problem(batch=4, memory_limit=1.1 * GIB, **options)).explain()
+    problem = small_problem(batch=4, memory_limit=1.1 * GIB, **options)
+    text = problem.space.explain(problem.space.begin(problem, Limits(), "auto"))
     found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
     assert found is not None, text
     limit = float(found[1]) * GIB

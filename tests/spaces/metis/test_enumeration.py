@@ -100,8 +100,8 @@ def test_published_optima(tmp_path, t4, a100, factor, vocabulary, device, metis)
     folder = scaled_samples(tmp_path, factor) if t4 else SAMPLES
     costs = published_costs(folder, published_cluster(t4, a100), vocabulary)
     cluster = metis_cluster_spec(costs.formulas.cluster)
-    for rule, expected in (("device", device), ("metis", metis)):
-        graphs = list(metis_graphs(costs, cluster, global_batch=128, memory_rule=rule))
+    for summed, expected in ((False, device), (True, metis)):
+        graphs = list(metis_graphs(costs, cluster, global_batch=128, summed=summed))
         found, space, path = cheapest(graphs)
         digits = len(str(expected).partition(".")[2])
         assert round(found * 1e3, digits) == expected
@@ -115,7 +115,7 @@ def test_published_optima(tmp_path, t4, a100, factor, vocabulary, device, metis)
         )
 
 
-def every_plan(costs, global_batch, rule):
+def every_plan(costs, global_batch, summed):
     """Enumerate Metis's space from its definition, one plan at a time: {plan: seconds}."""
     formulas = costs.formulas
     layers, types = formulas.layers, formulas.cluster.device_types
@@ -129,7 +129,7 @@ def every_plan(costs, global_batch, rule):
                     ways = [[(g // tp, tp) for tp in (1, 2) if g % tp == 0] for g in groups]
                     for strategies in itertools.product(*ways):
                         plan = (sequence, groups, strategies, batches, cuts)
-                        if allowed(costs, ranks, groups, strategies, batches, cuts, rule):
+                        if allowed(costs, ranks, groups, strategies, batches, cuts, summed):
                             found[plan] = metis_cost_ms(
                                 formulas,
                                 global_batch=global_batch,
@@ -151,7 +151,7 @@ def compositions(ranks):
                 yield (size, *rest)
 
 
-def allowed(costs, ranks, groups, strategies, batches, cuts, rule):
+def allowed(costs, ranks, groups, strategies, batches, cuts, summed):
     """Tell whether every stage is profiled and fits, one layer at a time."""
     formulas, limits = costs.formulas, costs.limits_mb
     batch, first = GLOBAL_BATCH // batches, 0
@@ -176,7 +176,7 @@ def allowed(costs, ranks, groups, strategies, batches, cuts, rule):
             needed |= {(d, tp, mean) for d in types}
         if any(formulas.row(*key) is None for key in needed):
             return False
-        if rule == "device":
+        if not summed:
             for i, ps in enumerate(parts):
                 held = sum(
                     formulas.row(leads[i], tp, max(ps)).memory[layer] if ps else 0
@@ -220,18 +220,18 @@ def every_path(space):
 GLOBAL_BATCH = 8
 
 
-@pytest.mark.parametrize("rule", ["device", "metis"])
+@pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize(
     "counts", [{"A": 3}, {"A": 2, "B": 2}, {"B": 3, "A": 2}, {"A": 1, "C": 1, "B": 2}]
 )
 @pytest.mark.parametrize(("memory", "least_sync"), [(1000.0, 0.0), (9.0, -8.0)])
-def test_paths_are_exactly_the_space(counts, rule, memory, least_sync):
+def test_paths_are_exactly_the_space(counts, summed, memory, least_sync):
     """Every plan of the definition is one path, at its own cost, and there is no other path."""
     costs = synthetic_costs(counts, 4, memory=memory, least_sync=least_sync, seed=len(counts))
     cluster = metis_cluster_spec(costs.formulas.cluster)
-    expected = every_plan(costs, GLOBAL_BATCH, rule)
+    expected = every_plan(costs, GLOBAL_BATCH, summed)
     found = {}
-    for space in metis_graphs(costs, cluster, global_batch=GLOBAL_BATCH, memory_rule=rule):
+    for space in metis_graphs(costs, cluster, global_batch=GLOBAL_BATCH, summed=summed):
         for path in every_path(space):
             assert space.graph.is_path(path)
             words = metis_words(space, path)
@@ -246,7 +246,7 @@ def test_paths_are_exactly_the_space(counts, rule, memory, least_sync):
             found[plan] = space.graph.path_time(path) + space.constant
             judged = costs.plan_cost(space.plan_of(path), cluster)
             assert judged.iteration_time == pytest.approx(expected[plan], rel=1e-14)
-            if rule == "metis":
+            if summed:
                 memory = costs.group_memory(space.plan_of(path), cluster)
                 assert all(wanted <= there for wanted, there in memory)
     assert found.keys() == expected.keys()
@@ -271,8 +271,6 @@ def test_micro_batches_can_be_chosen():
     cluster = metis_cluster_spec(costs.formulas.cluster)
     graphs = list(metis_graphs(costs, cluster, global_batch=8, micro_batches=[4, 3, 2]))
     assert [space.micro_batches for space in graphs] == [2, 4]
-    with pytest.raises(ValueError, match="memory_rule must be 'device' or 'metis', found 'x'"):
-        list(metis_graphs(costs, cluster, global_batch=8, memory_rule="x"))
 
 
 class TestUnusualInputs:
