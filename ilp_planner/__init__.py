@@ -28,23 +28,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ilp_planner.api.analysis import analyze as analyze
     from ilp_planner.api.check import Check as Check
-    from ilp_planner.api.check import Saved as Saved
-    from ilp_planner.api.check import check as check
-    from ilp_planner.api.check import evaluate as evaluate
-    from ilp_planner.api.check import load as load
-    from ilp_planner.api.problem import Problem as Problem
     from ilp_planner.api.problem import problem as problem
     from ilp_planner.api.result import Result as Result
-    from ilp_planner.api.solving import solve as solve
+    from ilp_planner.api.result import Saved as Saved
+    from ilp_planner.api.result import load as load
+    from ilp_planner.api.verbs import analyze as analyze
+    from ilp_planner.api.verbs import check as check
+    from ilp_planner.api.verbs import evaluate as evaluate
+    from ilp_planner.api.verbs import solve as solve
     from ilp_planner.errors import PlanError as PlanError
     from ilp_planner.errors import PlannerError as PlannerError
     from ilp_planner.errors import ProfileError as ProfileError
     from ilp_planner.errors import SpecError as SpecError
     from ilp_planner.errors import UsageError as UsageError
-    from ilp_planner.plan import GroupPlan as GroupPlan
     from ilp_planner.plan import Plan as Plan
+    from ilp_planner.problem import Problem as Problem
     from ilp_planner.result import Status as Status
     from ilp_planner.solvers.base import Limits as Limits
     from ilp_planner.specs.cluster import ClusterSpec as ClusterSpec
@@ -56,13 +55,13 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "api.analysis": ("analyze",),
-    "api.check": ("Check", "Saved", "check", "evaluate", "load"),
-    "api.problem": ("Problem", "problem"),
-    "api.result": ("Result",),
-    "api.solving": ("solve",),
+    "api.check": ("Check",),
+    "api.problem": ("problem",),
+    "api.result": ("Result", "Saved", "load"),
+    "api.verbs": ("analyze", "check", "evaluate", "solve"),
     "errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
-    "plan": ("GroupPlan", "Plan"),
+    "plan": ("Plan",),
+    "problem": ("Problem",),
     "result": ("Status",),
     "solvers.base": ("Limits",),
     "specs.cluster": ("ClusterSpec",),
@@ -79,12 +78,8 @@ _FORMER = {
     "evaluate": ("Evaluation", "Violation"),
     "formats.megatron.arguments": ("job_of_arguments", "read_arguments"),
     "formats.megatron.script": ("read_script",),
-    "spaces.build": ("ModelSizes", "build_group_problem"),
-    "group_evaluate": ("Evaluation", "evaluate"),
-    "group_problem": ("Problem[Any]",),
-    "search.group_solve": ("solve",),
-    "plan": ("GroupStage", "Replica", "Stage", "Strategy"),
-    "problem": ("build_problem",),
+    "inputs.profiles": ("ModelSizes",),
+    "plan": ("GroupPlan", "GroupStage", "Replica", "Strategy"),
     "profiles.aceso": ("read_aceso_profile",),
     "profiles.alpa": ("read_alpa",),
     "profiles.amp": ("read_amp",),
@@ -98,14 +93,25 @@ _FORMER = {
     "profiles.predict.collectives": ("CollectivePredictor",),
     "profiles.predict.layers": ("LayerPredictor",),
     "profiles.table": ("Profile",),
-    "result": ("Result", "Stop"),
+    "result": ("Stop",),
+    "spaces.operators.build": ("build_problem",),
     "specs.decoder": ("Decoder", "as_decoder"),
     "specs.metis_cluster": ("metis_cluster_spec", "read_metis_cluster"),
     "specs.pipeline_layout": ("PipelineLayout", "read_layout"),
     "specs.training": ("Kernels", "OptimizerSettings", "Recompute", "Settings"),
 }
+# What was said twice, for operators and for layers, and is one now.
+_RENAMED = {
+    "GroupEvaluation": "evaluate.Evaluation",
+    "GroupProblem": "problem.Problem",
+    "GroupResult": "result.Result",
+    "Stage": "plan.OperatorStage",
+    "evaluate_groups": "evaluate.evaluate",
+    "solve_groups": "solve.solve",
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_FORMER_HOME_OF = {name: home for home, names in _FORMER.items() for name in names}
+_FORMER_PATHS = {name: f"{home}.{name}" for home, names in _FORMER.items() for name in names}
+_FORMER_PATHS |= _RENAMED
 
 __all__ = sorted([*_HOME_OF, "__version__"])
 
@@ -129,14 +135,14 @@ def __getattr__(name: str) -> object:
         value: object = version("ilp-planner")
     elif name in _HOME_OF:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    elif name in _FORMER_HOME_OF:
-        home = f"{__name__}.{_FORMER_HOME_OF[name]}"
+    elif name in _FORMER_PATHS:
+        home, _, now = f"{__name__}.{_FORMER_PATHS[name]}".rpartition(".")
         warnings.warn(
-            f"{__name__}.{name} goes with the next release: from {home} import {name}",
+            f"{__name__}.{name} goes with the next release: from {home} import {now}",
             DeprecationWarning,
             stacklevel=2,
         )
-        return getattr(importlib.import_module(home), name)
+        return getattr(importlib.import_module(home), now)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

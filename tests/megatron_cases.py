@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
-from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import ORDERS, Recompute
+from tests.problems import build_megatron_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

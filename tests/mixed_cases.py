@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.spaces.build import ModelSizes, build_group_problem
-
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.profiles import ModelSizes
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.metis_files import write_metis_profile
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode, metis_cluster_spec
 from tests.metis_cases import synthetic_profile, write_metis_cluster
+from tests.problems import build_group_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -347,9 +347,7 @@ def test_operators_that_take_no_time_are_planned_too() -> None:
         for key, row in costs.profile.rows.items()
     }
     profile = dataclasses.replace(costs.profile, rows=rows)
-    instant = dataclasses.replace(
-        problem, costs=type(costs)(costs.chain, costs.family, profile)
-    )
+    instant = dataclasses.replace(problem, costs=type(costs)(costs.chain, costs.family, profile))
     result = solve(instant, limits=Limits(seconds=20))
     assert result.plan is not None
     assert result.bound <= result.objective

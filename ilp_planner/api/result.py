@@ -1,82 +1,60 @@
-"""What `solve` returns in Python: the outcome, which prints, saves, checks and exports itself."""
+"""What `solve` and `load` return in Python: plans that print, save, check and export themselves."""
 
 from __future__ import annotations
 
 import html
-import io
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from ilp_planner.api.words import in_python
+from ilp_planner.api.check import Check, check_plan
+from ilp_planner.api.run import analyze_plan, export_plan
+from ilp_planner.api.words import as_text, python_words
 from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.report.console import PIPE_WIDTH, fitted
-from ilp_planner.report.groups import group_result_lines, group_table, ranking_table
-from ilp_planner.report.tables import result_lines, stage_table, summary
-from ilp_planner.result import Outcome
-from ilp_planner.result import Result as LayerOutcome
-from ilp_planner.result import Result as OperatorOutcome
+from ilp_planner.result import Result as Outcome
 
 if TYPE_CHECKING:
     import os
 
-    from rich.table import Table
-    from rich.text import Text
-
     from ilp_planner.analysis.analyze import Analysis
-    from ilp_planner.api.check import Check
-    from ilp_planner.api.problem import Problem
-    from ilp_planner.formats.saved_groups import SavedGroups
-    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import Claim, SavedPlan
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Outcome):
     """What is known at the end of a search, and the problem that it was for.
 
-    The figures are those of `Outcome`; `plan` and `evaluation` are None where no plan was found.
+    The figures are those of `ilp_planner.result.Result`; `plan` and `evaluation` are None where no
+    plan was found.
     """
 
-    problem: Problem
+    problem: Problem[Any]
 
     def __str__(self) -> str:
-        return as_text(*self._report())
+        from ilp_planner.report.lines import result_lines
+        from ilp_planner.report.stages import result_tables
+        from ilp_planner.report.tables import summary
+
+        lines = summary(result_lines(self.problem, self))
+        return as_text(lines, result_tables(self.problem, self))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
 
-    def _report(self) -> tuple[Text, list[Table]]:
-        raise NotImplementedError
-
-    def saved(self) -> SavedPlan | SavedGroups:
-        """Return what a file of the plan holds.
+    @property
+    def found(self) -> AnyPlan:
+        """The plan.
 
         Raises
         ------
-        PlanError: there is no plan.
-        UsageError: an input is an object that no file holds.
+        PlanError: there is none.
         """
-        from ilp_planner.cli.inputs import Case
-        from ilp_planner.cli.layer_inputs import LayerCase
-        from ilp_planner.cli.layer_solve import saved_groups
-        from ilp_planner.cli.solve import saved_plan
-        from ilp_planner.cli.versions import versions
-
-        need_plan(self)
-        asked: Any = self.problem.inputs
-        if asked is None:
-            kinds = " and ".join(self.problem.objects) or "problem"
-            raise UsageError(
-                f"save: found a {kinds} that came as an object, expected a name or a path: a saved "
-                "plan names the files that it is judged by"
-            )
-        instance: Any = self.problem.instance
-        if isinstance(self, OperatorOutcome):
-            return saved_plan(Case(problem=instance, inputs=asked), self, versions())
-        assert isinstance(self, LayerOutcome)
-        return saved_groups(LayerCase(problem=instance, inputs=asked), self, versions())
+        if self.plan is None:
+            raise PlanError(f"no plan: {self.reason or 'none was found'}")
+        return self.plan
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the plan, its inputs, its proof and its evaluation to a file for `load`.
@@ -86,88 +64,110 @@ class Result(Outcome):
         PlanError: there is no plan. UsageError: an input is an object that no file holds.
         OutputError: the file cannot be written.
         """
-        from ilp_planner.formats.groups_json import write_groups
-        from ilp_planner.formats.plan_json import write_plan
-        from ilp_planner.formats.saved_groups import SavedGroups
+        from ilp_planner.cli.versions import versions
+        from ilp_planner.formats.saved_json import write_saved
+        from ilp_planner.formats.saved_plan import saved_result
 
-        saved = self.saved()
-        if isinstance(saved, SavedGroups):
-            write_groups(Path(file), saved)
-        else:
-            write_plan(Path(file), saved)
+        _ = self.found
+        if self.problem.request is None:
+            raise UsageError(
+                "save: found an input that came as an object, expected a name or a path: a saved "
+                "plan names the files that it is judged by"
+            )
+        write_saved(Path(file), saved_result(self.problem, self, versions()))
 
     def check(self) -> Check:
         """Judge the plan again, and derive every bound of its certificate again."""
-        from ilp_planner.api.check import check
+        from ilp_planner.formats.saved_plan import SavedPlan, claim_of
+        from ilp_planner.inputs.request import Request
 
-        return check(self)
+        request = self.problem.request or Request(files={})
+        saved = SavedPlan(
+            plan=self.found,
+            inputs=request,
+            claim=claim_of(self),
+            certificate=self.certificate,
+        )
+        return check_plan(self.problem, saved)
 
     def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
         """Write the plan for a training system; return the files. See `export_plan`."""
-        from ilp_planner.api.export import export_plan
+        return export_plan(self.problem, self.found, runtime, Path(file), self.certificate)
 
-        return export_plan(self.problem, need_plan(self), runtime, Path(file), self.certificate)
-
-    def analyze(self) -> Analysis:
-        """Return what every rank of the plan holds and sends."""
-        from ilp_planner.api.analysis import analyze
-
-        return analyze(self)
+    def analyze(self, **said: Any) -> Analysis:
+        """Return what every rank of the plan holds and sends. See `analyze_plan`."""
+        return analyze_plan(self.problem, self.found, source="result", **said)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class OperatorResult(Result, OperatorOutcome):
-    """The outcome for a plan of operators on equal devices."""
+class Saved:
+    """A plan that was read from a file, with the problem that it was solved for."""
 
-    def _report(self) -> tuple[Text, list[Table]]:
-        instance: Any = self.problem.instance
-        tables = []
-        if self.plan is not None and self.evaluation is not None:
-            tables.append(stage_table(instance, self.plan, self.evaluation))
-        return summary(result_lines(instance, self)), tables
+    file: Path
+    problem: Problem[Any]
+    content: SavedPlan
+
+    @property
+    def plan(self) -> AnyPlan:
+        """The decision."""
+        return self.content.plan
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The plan judged anew."""
+        from ilp_planner.evaluate import evaluate
+
+        return evaluate(self.problem, self.plan)
+
+    @property
+    def claim(self) -> Claim | None:
+        """What the solver said; None for a plan that came from elsewhere."""
+        return self.content.claim
+
+    def __repr__(self) -> str:
+        return f"<Saved {self.file}: {self.plan!r}>"
+
+    def __str__(self) -> str:
+        return str(check_plan(self.problem, self.content, certificate=False))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def check(self) -> Check:
+        """Judge the plan again, and derive every bound of its certificate again."""
+        return check_plan(self.problem, self.content)
+
+    def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Write the plan for a training system; return the files. See `export_plan`."""
+        return export_plan(self.problem, self.plan, runtime, Path(file), self.content.certificate)
+
+    def analyze(self, **said: Any) -> Analysis:
+        """Return what every rank of the plan holds and sends. See `analyze_plan`."""
+        return analyze_plan(self.problem, self.plan, source=str(self.file), **said)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class LayerResult(Result, LayerOutcome):
-    """The outcome for a plan of whole layers on groups of devices."""
-
-    def _report(self) -> tuple[Text, list[Table]]:
-        instance: Any = self.problem.instance
-        tables = []
-        if self.plan is not None and self.evaluation is not None:
-            tables.append(group_table(instance, self.plan, self.evaluation))
-        if self.ranking:
-            tables.append(ranking_table(instance, self.ranking))
-        return summary(group_result_lines(instance, self)), tables
-
-
-def with_problem(outcome: OperatorOutcome | LayerOutcome, problem: Problem) -> Result:
+def with_problem(outcome: Outcome, problem: Problem[Any]) -> Result:
     """Return an outcome that knows its problem."""
     values = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
-    if isinstance(outcome, OperatorOutcome):
-        return OperatorResult(**values, problem=problem)
-    return LayerResult(**values, problem=problem)
+    return Result(**values, problem=problem)
 
 
-def need_plan(result: Any) -> Any:
-    """Return the plan.
+def load(file: str | os.PathLike[str], *, accept_changed: bool = False) -> Saved:
+    """Read a saved plan, and build its problem again from what the file holds and its profile.
+
+    Parameters
+    ----------
+    accept_changed: judge by the inputs as they are now, also where they differ from those recorded.
 
     Raises
     ------
-    PlanError: there is none.
+    PlanError: it cannot be read, or its profile has changed.
     """
-    if result.plan is None:
-        raise PlanError(f"no plan: {result.reason or 'none was found'}")
-    return result.plan
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import problem_of
 
-
-def as_text(lines: Text, tables: list[Table]) -> str:
-    """Return tables and then lines, as the command line prints them into a pipe."""
-    console = Console(
-        file=io.StringIO(), width=PIPE_WIDTH, markup=False, emoji=False, highlight=False
-    )
-    with console.capture() as printed:
-        for table in tables:
-            console.print(fitted(table, console.width), soft_wrap=True)
-            console.print()
-    return printed.get() + in_python(lines.plain)
+    path = Path(file)
+    with python_words():
+        content = read_saved(path)
+        problem = problem_of(content, path, accept_changed=accept_changed)
+    return Saved(file=path, problem=problem, content=content)

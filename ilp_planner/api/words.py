@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,9 @@ from ilp_planner.errors import PlannerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.table import Table
+    from rich.text import Text
 
 # Options whose keyword is not their own name with underscores.
 KEYWORDS = {
@@ -56,3 +60,19 @@ def expect(verb: str, given: object, *kinds: type) -> None:
 def described(given: Any) -> str:
     """Return what an object is, in a few words."""
     return f"{given!r:.60}" if isinstance(given, str | int | float) else f"a {type(given).__name__}"
+
+
+def as_text(lines: Text, tables: list[Table]) -> str:
+    """Return tables and then lines, as the command line prints them into a pipe."""
+    from rich.console import Console
+
+    from ilp_planner.report.console import PIPE_WIDTH, fitted
+
+    console = Console(
+        file=io.StringIO(), width=PIPE_WIDTH, markup=False, emoji=False, highlight=False
+    )
+    with console.capture() as printed:
+        for table in tables:
+            console.print(fitted(table, console.width), soft_wrap=True)
+            console.print()
+    return printed.get() + in_python(lines.plain)

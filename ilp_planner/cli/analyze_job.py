@@ -6,8 +6,8 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.analyze_inputs import Devices, decoder_of, option_of, values_of
-from ilp_planner.cli.inputs import find_model
 from ilp_planner.errors import PlannerError, SpecError, UsageError
+from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
 from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
@@ -83,7 +83,7 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     _UnfitError: a value that another one would repair.
     SpecError, UsageError: what cannot be.
     """
-    spec, _ = find_model(asked["model"])
+    spec = find_model(asked["model"])
     model = decoder_of(spec, asked["model"], asked["sequence_length"])
     notes: tuple[str, ...] = ()
     pp, micro_batch = asked["pp"], asked["micro_batch"]

@@ -6,21 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.analyze_inputs import Found, decoder_of, devices_of
-from ilp_planner.cli.inputs import check_unchanged, choose, find_model, plan_folders, rebuild_case
 from ilp_planner.errors import PlanError, SpecError
-from ilp_planner.formats.groups_json import read_saved
-from ilp_planner.formats.saved_groups import SavedGroups
-from ilp_planner.formats.saved_plan import Reference
-from ilp_planner.library import find_specs
+from ilp_planner.formats.saved_json import read_saved
+from ilp_planner.formats.saved_problem import model_and_cluster, problem_of
+from ilp_planner.plan import is_of_groups
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ilp_planner.analysis.analyze import GroupKind
     from ilp_planner.cli.analyze_inputs import Devices
-    from ilp_planner.costs.base import StageCost
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.cluster import ClusterSpec
@@ -39,13 +36,11 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
     file: Path = asked["plan_file"]
     saved = read_saved(file)
     changed = asked["accept_changed"]
-    model = _model(saved, file, accept_changed=changed)
+    model, cluster = model_and_cluster(saved, file, accept_changed=changed)
     if model is None or as_decoder(model.architecture) is None:
-        if not isinstance(saved, SavedGroups) or model is not None:
-            kind = model.family if model else "unknown"
-            return judged(saved, file, f"the model is of the family {kind}", changed=changed)
-        return judged(saved, file, "the plan names no model", changed=changed)
-    cluster = spec or _cluster(saved, file, accept_changed=changed)
+        named = f"the model is of the family {model.family}" if model else "the plan names no model"
+        return judged(saved, file, named, changed=changed)
+    cluster = spec or cluster
     typed = asked["device_memory"] is not None
     devices = devices_of(cluster, asked["device_memory"])
     found = Found(
@@ -54,7 +49,7 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
     try:
         job = job_of_plan(saved.plan, model, cluster)
     except PlanError as error:
-        if isinstance(saved, SavedGroups):
+        if is_of_groups(saved.plan):
             return placed_found(found, saved.plan, model, cluster, file, str(error), typed=typed)
         return judged(saved, file, str(error), changed=changed)
     return replace(
@@ -62,42 +57,6 @@ def jobs_of_plan(asked: dict[str, Any], spec: ClusterSpec | None, devices: Devic
         jobs=(replace(job, devices_per_node=devices.per_node, generation=devices.generation),)
         * job.pp,
     )
-
-
-def _reference(saved: SavedPlan | SavedGroups, kind: str) -> Reference | None:
-    """Return what a plan says of its model or cluster."""
-    if isinstance(saved, SavedGroups):
-        return saved.inputs.files.get(kind)
-    return saved.inputs.model if kind == "model" else saved.inputs.cluster
-
-
-def _model(saved: SavedPlan | SavedGroups, file: Path, *, accept_changed: bool) -> ModelSpec | None:
-    """Return the model of a plan; None where it came from a profile alone."""
-    reference = _reference(saved, "model")
-    if reference is None:
-        return None
-    model, digest = find_model(reference.name, reference, plan_folders(file))
-    if not accept_changed:
-        check_unchanged(file, "model", reference, Reference(name=reference.name, sha256=digest))
-    return model
-
-
-def _cluster(saved: SavedPlan | SavedGroups, file: Path, *, accept_changed: bool) -> ClusterSpec:
-    """Return the cluster of a plan."""
-    reference = _reference(saved, "cluster")
-    if reference is None:
-        # Described by other files: what reads them builds the whole problem.
-        from ilp_planner.cli.layer_inputs import rebuild_layer_case
-
-        assert isinstance(saved, SavedGroups)
-        return rebuild_layer_case(saved, file, accept_changed=accept_changed).problem.cluster
-    from ilp_planner.specs.cluster_reader import read_cluster
-
-    found = find_specs(reference.name, "clusters", plan_folders(file))
-    path, digest = choose(found, reference)
-    if not accept_changed:
-        check_unchanged(file, "cluster", reference, Reference(name=reference.name, sha256=digest))
-    return read_cluster(path)
 
 
 def placed_found(
@@ -167,37 +126,22 @@ def _kinds(plan: GroupPlan, cluster: ClusterSpec, cp: int) -> list[GroupKind]:
     ]
 
 
-def judged(saved: SavedPlan | SavedGroups, file: Path, reason: str, *, changed: bool) -> Found:
+def judged(saved: SavedPlan, file: Path, reason: str, *, changed: bool) -> Found:
     """Return what the plan's own cost model says of its stages."""
+    from ilp_planner.evaluate import evaluate
     from ilp_planner.report.analysis_judged import Judged, judged_stages
 
-    if isinstance(saved, SavedGroups):
-        from ilp_planner.cli.layer_inputs import rebuild_layer_case
-        from ilp_planner.evaluate import evaluate
-
-        layers = rebuild_layer_case(saved, file, accept_changed=changed).problem
-        verdict = evaluate(layers, saved.plan)
-        stages: Sequence[StageCost | StageCost]
-        stages = () if verdict.cost is None else verdict.cost.stages
-        name, costs = layers.model, layers.costs.name
-        violations = verdict.violations
-        micro_batches = saved.plan.micro_batches
-    else:
-        from ilp_planner.evaluate import evaluate
-
-        problem = rebuild_case(saved, file, accept_changed=changed).problem
-        evaluation = evaluate(problem, saved.plan)
-        stages, violations = evaluation.stages, evaluation.violations
-        name, costs = problem.model.name, problem.costs.name
-        micro_batches = saved.plan.micro_batches
-    if not stages:
+    problem = problem_of(saved, file, accept_changed=changed)
+    evaluation = evaluate(problem, saved.plan)
+    violations = evaluation.violations
+    if not evaluation.stages:
         raise PlanError(f"{file}: plan: {violations[0] if violations else 'it cannot be priced'}")
     told = Judged(
-        name=name,
-        costs=costs,
+        name=problem.model,
+        costs=problem.costs.name,
         reason=reason,
-        micro_batches=micro_batches,
-        stages=tuple(judged_stages(saved.plan, stages)),
+        micro_batches=saved.plan.micro_batches,
+        stages=tuple(judged_stages(saved.plan, evaluation.stages)),
         violations=tuple(map(str, violations)),
     )
-    return Found(jobs=(), name=name, judged=told)
+    return Found(jobs=(), name=problem.model, judged=told)

@@ -2,23 +2,17 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
-from ilp_planner.cli.inputs import Case, rebuild_case
-from ilp_planner.cli.layer_compare import compare_layers
 from ilp_planner.cli.solve import search
 from ilp_planner.cli.values import solve_limits, solver_names, with_bound
-from ilp_planner.coverage import coverage_of
-from ilp_planner.errors import PlannerError, SolverError
-from ilp_planner.formats.groups_json import read_saved
-from ilp_planner.formats.plan_json import read_plan
-from ilp_planner.formats.saved_groups import SavedGroups
-from ilp_planner.formats.saved_plan import Inputs, SavedPlan
+from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.comparison import (
     HEURISTIC,
     Entry,
@@ -30,20 +24,37 @@ from ilp_planner.report.comparison import (
 )
 from ilp_planner.report.console import print_report
 from ilp_planner.report.json_report import print_json, problem_object
+from ilp_planner.report.lines import problem_lines
 from ilp_planner.report.live import Progress
-from ilp_planner.report.tables import STOPS, problem_lines, summary
+from ilp_planner.report.stages import fullest_of
+from ilp_planner.report.tables import STOPS, summary
 from ilp_planner.result import Stop
 from ilp_planner.solvers.registry import is_heuristic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
     from ilp_planner.solvers.base import Limits
 
-SAME = ("model", "cluster", "profile")
-SAME_VALUES = ("cost_model", "global_batch", "memory_limit")
+# Plans are of one problem when these fields of their requests are the same ...
+SAME = (
+    "cost_model",
+    "memory_rule",
+    "placement",
+    "experiment",
+    "global_batch",
+    "memory_limits",
+    "hidden",
+    "sequence",
+    "vocabulary",
+)
+# ... and a bound holds for all of them only when these of their problems are, too.
+SAME_SPACE = ("space", "micro_batches", "max_stages", "max_tp")
 
 
 def compare(
@@ -69,127 +80,146 @@ def compare(
 
     Heuristics run for their plan alone; where nothing else proves a bound, auto does.
     """
+    from ilp_planner.formats.saved_problem import problem_of
+
     names = solver_names(solvers)
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
-    first = read_saved(plan_files[0])
-    if isinstance(first, SavedGroups):
-        compare_layers(
-            first, plan_files, names, limits, accept_changed=accept_changed, as_json=as_json
-        )
-        return
-    case = rebuild_case(first, plan_files[0], accept_changed=accept_changed)
-    entries = [plan_entry(case, file) for file in plan_files]
-    entries += solver_entries(case, with_bound(names, best_bound(entries)), limits)
+    problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
+    entries = [plan_entry(problem, file) for file in plan_files]
+    entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)
-    show(case.problem, entries, as_json=as_json)
-
-
-def plan_entry(case: Case, file: Path) -> Entry:
-    """Judge one plan on the problem, or say why it cannot be compared."""
-    try:
-        saved = read_plan(file)
-        difference = other_problem(case, saved, file)
-        if difference:
-            return Entry(name=str(file), remark=f"another problem: {difference}")
-        return judged(case, saved, str(file))
-    except PlannerError as error:
-        return Entry(name=str(file), remark=str(error).removeprefix(f"{file}: "))
-
-
-def other_problem(case: Case, saved: SavedPlan, file: Path) -> str:
-    """Return how the problem of a plan differs from the one compared on, empty if it does not."""
-    theirs: Inputs = rebuild_case(saved, file, accept_changed=True).inputs
-    for key in SAME:
-        ours, other = getattr(case.inputs, key), getattr(theirs, key)
-        if (ours.sha256 or ours.name) != (other.sha256 or other.name):
-            return f"{key} is {other.name}, not {ours.name}"
-    for key in SAME_VALUES:
-        mine, other = getattr(case.inputs, key), getattr(theirs, key)
-        if mine != other:
-            return f"{key.replace('_', ' ')} is {other}, not {mine}"
-    return ""
-
-
-def judged(case: Case, saved: SavedPlan, name: str) -> Entry:
-    """Evaluate a plan; its bound counts when its certificate can be derived again."""
-    from ilp_planner.evaluate import evaluate
-
-    evaluation = evaluate(case.problem, saved.plan)
-    remark = "" if evaluation.legal else f"not legal: {evaluation.violations[0]}"
-    bound = 0.0
-    if saved.certificate:
-        # A bound holds for the space it was proved for: fewer micro-batches or stages prove less.
-        if (saved.inputs.micro_batches, saved.inputs.max_stages) == (
-            case.inputs.micro_batches,
-            case.inputs.max_stages,
-        ):
-            from ilp_planner.certificate import check_certificate
-
-            bound = check_certificate(case.problem, saved.certificate).bound
-        elif not remark:
-            remark = "its bound is for another choice of micro-batches or stages"
-    return Entry(
-        name=name,
-        time=evaluation.iteration_time if evaluation.legal else math.inf,
-        memory=max((cost.memory for cost in evaluation.stages), default=math.nan),
-        limit=case.problem.memory_limit,
-        bound=bound,
-        stages=len(saved.plan.stages),
-        micro_batch=saved.plan.micro_batch_size,
-        remark=remark,
-        outside=coverage_of(case.problem, saved.plan, legal=True).outside,
-    )
-
-
-def solver_entries(case: Case, names: list[str], limits: "Limits") -> "Iterator[Entry]":
-    """Run solvers one after the other; Ctrl-C ends the one that runs, and leaves out the rest."""
-    for name in names:
-        entry, stop = solver_entry(case, name, limits)
-        yield entry
-        if stop is Stop.USER:
-            return
-
-
-def solver_entry(case: Case, name: str, limits: "Limits") -> tuple[Entry, Stop]:
-    """Run one solver on the problem; return also why it stopped."""
-    heuristic = is_heuristic(name)
-    try:
-        result = look(case, limits, name) if heuristic else search(case, limits, name)
-    except SolverError as error:
-        return Entry(name=f"solver {name}", remark=str(error)), Stop.ERROR
-    found = result.evaluation
-    remarks = list(result.notes if result.plan else [result.reason or "no plan found"])
-    if result.stopped_by not in (Stop.PROOF, Stop.HEURISTIC):
-        remarks.insert(0, STOPS[result.stopped_by])
-    if heuristic:
-        remarks.insert(0, HEURISTIC)
-    entry = Entry(
-        name=f"solver {name}",
-        time=result.objective,
-        memory=math.nan if found is None else max(cost.memory for cost in found.stages),
-        limit=case.problem.memory_limit,
-        bound=0.0 if heuristic else result.bound,
-        stages=None if result.plan is None else len(result.plan.stages),
-        micro_batch=None if result.plan is None else result.plan.micro_batch_size,
-        wall=result.wall,
-        remark="; ".join(note for note in remarks if note not in case.problem.notes),
-        heuristic=heuristic,
-    )
-    return entry, result.stopped_by
-
-
-def look(case: Case, limits: "Limits", name: str) -> "Result":
-    """Let a heuristic look for a plan, without a bound, with the live line."""
-    from ilp_planner.spaces.operators.hunt import find_plan
-
-    with Progress() as progress:
-        return find_plan(case.problem, limits, name, progress)
-
-
-def show(problem: "Problem", entries: list[Entry], *, as_json: bool) -> None:
-    """Print the comparison."""
     if as_json:
         print_json(comparison_object(problem_object(problem), entries))
         return
     lines = comparison_lines(problem_lines(problem), problem.notes, entries)
     print_report(summary(lines), comparison_table(entries))
+
+
+def plan_entry(problem: "Problem[Any]", file: Path) -> Entry:
+    """Judge one plan on the problem, or say why it cannot be compared."""
+    from ilp_planner.formats.saved_problem import problem_of
+
+    try:
+        saved = read_saved(file)
+        theirs = problem_of(saved, file, accept_changed=saved.inputs.files["profile"].text is None)
+        difference = other_problem(problem, theirs)
+        if difference:
+            return Entry(name=str(file), remark=f"another problem: {difference}")
+        return judged(problem, theirs, saved, str(file))
+    except PlannerError as error:
+        return Entry(name=str(file), remark=str(error).removeprefix(f"{file}: "))
+
+
+def other_problem(problem: "Problem[Any]", theirs: "Problem[Any]") -> str:
+    """Return how another problem differs from the one compared on, empty if it does not."""
+    if problem.space.unit != theirs.space.unit:
+        return f"its stages are of {theirs.space.unit}s, not of {problem.space.unit}s"
+    ours, other = problem.request, theirs.request
+    assert ours is not None
+    assert other is not None
+    for kind in dict.fromkeys((*ours.files, *other.files)):
+        mine, found = ours.files.get(kind), other.files.get(kind)
+        if mine is None or found is None:
+            return f"{kind} is {'not given' if found is None else found.name}"
+        if (mine.sha256 or mine.name) != (found.sha256 or found.name):
+            return f"{kind} is {found.name}, not {mine.name}"
+    for key in SAME:
+        value, has = getattr(ours, key), getattr(other, key)
+        if value != has:
+            return f"{key.replace('_', ' ')} is {has or 'another'}, not {value or 'that'}"
+    return ""
+
+
+def judged(problem: "Problem[Any]", theirs: "Problem[Any]", saved: "SavedPlan", name: str) -> Entry:
+    """Evaluate a plan; its bound counts when its certificate can be derived again."""
+    from ilp_planner.certificate import check_certificate
+    from ilp_planner.evaluate import evaluate
+
+    evaluation = evaluate(problem, saved.plan)
+    remark = "" if evaluation.legal else f"not legal: {evaluation.violations[0]}"
+    bound = 0.0
+    if saved.certificate:
+        # A bound holds for the space it was proved for: fewer micro-batches or stages prove less.
+        if all(getattr(problem, key) == getattr(theirs, key) for key in SAME_SPACE):
+            try:
+                bound = check_certificate(problem, saved.certificate).bound
+            except PlanError as error:
+                remark = remark or str(error)
+        elif not remark:
+            remark = "its bound is for another choice of plans"
+    return entry(problem, name, saved.plan, evaluation, bound=bound, remark=remark)
+
+
+def solver_entries(
+    problem: "Problem[Any]", names: list[str], limits: "Limits"
+) -> "Iterator[Entry]":
+    """Run solvers one after the other; Ctrl-C ends the one that runs, and leaves out the rest."""
+    for name in names:
+        found, stop = solver_entry(problem, name, limits)
+        yield found
+        if stop is Stop.USER:
+            return
+
+
+def solver_entry(problem: "Problem[Any]", name: str, limits: "Limits") -> tuple[Entry, Stop]:
+    """Run one solver on the problem; return also why it stopped."""
+    heuristic = is_heuristic(name)
+    try:
+        result = (look if heuristic else search)(problem, limits, name)
+    except PlannerError as error:
+        return Entry(name=f"solver {name}", remark=str(error)), Stop.ERROR
+    remarks = list(result.notes if result.plan else [result.reason or "no plan found"])
+    if result.stopped_by not in (Stop.PROOF, Stop.HEURISTIC):
+        remarks.insert(0, STOPS[result.stopped_by])
+    if heuristic:
+        remarks.insert(0, HEURISTIC)
+    found = entry(
+        problem,
+        f"solver {name}",
+        result.plan,
+        result.evaluation,
+        bound=0.0 if heuristic else result.bound,
+        remark="; ".join(note for note in remarks if note not in problem.notes),
+        wall=result.wall,
+        heuristic=heuristic,
+    )
+    return found, result.stopped_by
+
+
+def look(problem: "Problem[Any]", limits: "Limits", name: str) -> "Result":
+    """Let a heuristic look for a plan, without a bound, with the live line."""
+    from ilp_planner.heuristic import find_plan
+
+    with Progress() as progress:
+        return find_plan(problem, limits, name, progress)
+
+
+def entry(
+    problem: "Problem[Any]",
+    name: str,
+    plan: "AnyPlan | None",
+    evaluation: "Evaluation | None",
+    *,
+    bound: float,
+    remark: str,
+    wall: float = math.nan,
+    heuristic: bool = False,
+) -> Entry:
+    """Return what there is to say of a plan, if there is one, and of a bound."""
+    legal = plan is not None and evaluation is not None and evaluation.legal
+    used, limit = math.nan, math.nan
+    if plan is not None and evaluation is not None and evaluation.cost is not None:
+        used, limit = fullest_of(problem, plan, evaluation)
+    return Entry(
+        name=name,
+        time=evaluation.iteration_time if evaluation is not None and legal else math.inf,
+        memory=used,
+        limit=limit,
+        bound=bound,
+        stages=None if plan is None else len(plan.stages),
+        micro_batch=None if plan is None else plan.micro_batch_size,
+        wall=wall,
+        remark=remark,
+        heuristic=heuristic,
+        outside=problem.space.outside(problem, plan) if plan is not None and legal else None,
+    )

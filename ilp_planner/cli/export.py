@@ -1,28 +1,16 @@
 """`ilp-plan export`."""
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.export_runtime import export_runtime
-from ilp_planner.cli.inputs import check_unchanged, find_model, plan_folders, rebuild_case
-from ilp_planner.cli.layer_inputs import rebuild_layer_case
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
-from ilp_planner.formats.aceso import save_aceso
-from ilp_planner.formats.exports import EXPORTS
-from ilp_planner.formats.groups_json import read_saved
-from ilp_planner.formats.saved_groups import SavedGroups
-from ilp_planner.formats.saved_plan import Reference
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.saved_plan import SavedPlan
-    from ilp_planner.search.confirm import LastProblem
-
-TARGETS = ("aceso", *EXPORTS, "lp", "mps")
+from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS
+from ilp_planner.formats.saved_json import read_saved
+from ilp_planner.formats.saved_plan import SavedPlan
 
 
 def export(
@@ -44,78 +32,54 @@ def export(
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
-    if to in EXPORTS:
-        export_runtime(plan_file, to, output, accept_changed=accept_changed)
-        return
-    check_writable(output, [plan_file])
+    if to not in EXPORTS:
+        check_writable(output, [plan_file])
     saved = read_saved(plan_file)
-    if to != "aceso":
-        export_program(saved, plan_file, to, output, accept_changed=accept_changed)
-        return
-    if isinstance(saved, SavedGroups):
-        raise PlanError(
-            f"{plan_file}: kind: found a plan of whole layers on groups of devices, expected one "
-            f"of operators on equal devices, which --to {to} can say"
-        )
-    reference = saved.inputs.model
-    model, digest = find_model(reference.name, reference, plan_folders(plan_file))
-    if not accept_changed:
-        now = Reference(name=reference.name, sha256=digest)
-        check_unchanged(plan_file, "model", reference, now)
     try:
-        save_aceso(output, saved.plan, model)
+        if to in PROGRAMS:
+            said = export_program(saved, plan_file, to, output, accept_changed=accept_changed)
+        else:
+            said = export_run(saved, plan_file, to, output, accept_changed=accept_changed)
     except PlanError as error:
-        raise PlanError(f"{plan_file}: {error}") from None
+        text = str(error).removeprefix(f"{plan_file}: ")
+        raise PlanError(f"{plan_file}: {text}") from None
     if saved.verdict is not None and not saved.verdict.legal:
         typer.echo(f"ilp-plan: note: {plan_file} breaks {saved.verdict.violations[0]}", err=True)
-    typer.echo(f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}", err=True)
+    typer.echo(said, err=True)
+
+
+def export_run(
+    saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
+) -> str:
+    """Write the files that run a plan; return what was written."""
+    from ilp_planner.formats.aceso import save_aceso
+    from ilp_planner.formats.exports import Target, write_runtime
+    from ilp_planner.formats.saved_problem import model_and_cluster
+
+    model, cluster = model_and_cluster(saved, plan_file, accept_changed=accept_changed)
+    if model is None:
+        raise PlanError(
+            "inputs.model: found none, expected the model file of the plan, which says the "
+            "dimensions that a training system needs"
+        )
+    if to not in EXPORTS:
+        save_aceso(output, saved.plan, model)
+        return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
+    time = saved.verdict.iteration_time if saved.verdict else None
+    written = write_runtime(saved.plan, Target(model, cluster, time), to, output, plan_file)
+    for note in written.notes:
+        typer.echo(f"ilp-plan: note: {note}", err=True)
+    names = ", ".join(map(str, written.files))
+    return f"{names}: {written.ranks} pipeline ranks of {model.name} for {to}"
 
 
 def export_program(
-    saved: "SavedPlan | SavedGroups",
-    plan_file: Path,
-    to: str,
-    output: Path,
-    *,
-    accept_changed: bool,
-) -> None:
-    """Write the arc-flow model of all stages that the proof leaves open up to the plan."""
-    from ilp_planner.certificate import plan_graph
-    from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.pulp_backend import write_lp, write_mps
+    saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
+) -> str:
+    """Write the integer program of what a proof leaves open; return what was written."""
+    from ilp_planner.formats.exports import write_program
+    from ilp_planner.formats.saved_problem import problem_of
 
-    if not saved.certificate:
-        raise PlanError(f"{plan_file}: certificate: found none, expected that of a solved plan")
-    if isinstance(saved, SavedGroups):
-        last = _layer_problem(saved, plan_file, accept_changed=accept_changed)
-    else:
-        case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
-        graph = plan_graph(case.problem, saved.certificate, saved.plan)
-        last = LastProblem(graph=graph)
-    {"lp": write_lp, "mps": write_mps}[to](last.graph, output, constant=last.constant)
-    typer.echo(f"{output}: {last.graph.arcs} stage candidates of {saved.plan.model}", err=True)
-
-
-def _layer_problem(saved: SavedGroups, plan_file: Path, *, accept_changed: bool) -> "LastProblem":
-    """Return what is open of the part that holds a plan of layers.
-
-    Raises
-    ------
-    PlanError: the plan is illegal, or no integer program of it can be written.
-    """
-    from ilp_planner.evaluate import evaluate
-    from ilp_planner.search.group_search import GroupSearch
-    from ilp_planner.solvers.base import Limits
-
-    problem = rebuild_layer_case(saved, plan_file, accept_changed=accept_changed).problem
-    evaluation = evaluate(problem, saved.plan)
-    if not evaluation.legal:
-        raise PlanError(f"{plan_file}: {evaluation.violations[0]}")
-    last = GroupSearch(problem, Limits(seconds=math.inf), "dp", None).last_problem(saved.plan)
-    if last is None:
-        raise PlanError(
-            f"{plan_file}: plan: found one whose ranks were placed freely, whose virtual stages "
-            "were chosen one by one, or with too much left open; expected one whose last problem "
-            "is a stage graph"
-        )
-    return last
+    problem = problem_of(saved, plan_file, accept_changed=accept_changed)
+    arcs = write_program(problem, saved.plan, saved.certificate, to, output)
+    return f"{output}: {arcs} stage candidates of {saved.plan.model}"

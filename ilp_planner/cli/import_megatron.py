@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ilp_planner.cli.inputs import find_model
-from ilp_planner.cli.layer_evaluate import show_verdict
-from ilp_planner.cli.layer_inputs import build_layer_case
-from ilp_planner.cli.values import was_typed
+from ilp_planner.cli.evaluate import show
+from ilp_planner.cli.values import references, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
-from ilp_planner.formats.groups_json import write_groups
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups, verdict_of_groups
-from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.formats.saved_json import write_saved
+from ilp_planner.formats.saved_plan import saved_import
+from ilp_planner.inputs.files import InputFiles, find_model
+from ilp_planner.inputs.request import Request
 from ilp_planner.library import find_spec, library_files
 
 if TYPE_CHECKING:
@@ -48,10 +47,12 @@ def import_megatron(
     SpecError: Megatron would not run the line, or it has another model than was named.
     PlanError: the line is for another number of devices than the cluster has.
     """
-    from ilp_planner.evaluate import coverage_of, evaluate, time_shares
+    from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.arguments import job_of_arguments
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.script import read_launch
+    from ilp_planner.formats.saved_check import judge_saved
+    from ilp_planner.spaces.registry import build_problem
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
@@ -69,24 +70,17 @@ def import_megatron(
     named = ctx.params["model"] if was_typed(ctx, "model") else None
     reference = _model(job, named, output, source=args.source or "arguments")
     plan = replace(plan, model=reference[1])
-    asked = GroupInputs(
-        files={
-            "model": Reference(name=reference[0]),
-            "cluster": Reference(name=cluster),
-            "profile": Reference(name="analytic"),
-        },
+    request = Request(
+        files=references(model=reference[0], cluster=cluster, profile="analytic"),
         space="megatron",
         global_batch=job.global_batch,
         memory_limit=memory,
         max_cp=job.settings.cp if job.settings.cp > 1 else None,
     )
-    case = build_layer_case(asked, (output.resolve().parent,))
-    evaluation = evaluate(case.problem, plan)
-    verdict = verdict_of_groups(evaluation, time_shares(case.problem, plan, evaluation))
-    saved = SavedGroups(plan=plan, inputs=case.inputs, verdict=verdict)
-    write_groups(output, saved)
-    coverage = coverage_of(case.problem, plan, legal=evaluation.legal)
-    show_verdict(case.problem, saved, evaluation, None, coverage, as_json=False)
+    problem = build_problem(InputFiles(request, (output.resolve().parent,)))
+    saved = saved_import(problem, plan, evaluate(problem, plan))
+    write_saved(output, saved)
+    show(judge_saved(problem, saved, certificate=False), as_json=False)
 
 
 def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) -> tuple[str, str]:
@@ -101,7 +95,7 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
 
     precision = job.settings.precision
     if named is not None:
-        spec, _ = find_model(named)
+        spec = find_model(named)
         _same(as_decoder(spec.architecture), job.model, named)
         if spec.precision != precision:
             raise SpecError(
@@ -110,7 +104,7 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
             )
         return named, spec.name
     for file in library_files("models"):
-        spec, _ = find_model(str(file))
+        spec = find_model(str(file))
         if as_decoder(spec.architecture) == job.model and spec.precision == precision:
             return file.stem, spec.name
     name = f"{output.stem}-model"

@@ -121,7 +121,7 @@ AnyProfile = Annotated[
     ),
 ]
 AnyCostModel = Annotated[Literal["native", "aceso", "metis", "amp"], COST_MODEL]
-OperatorTables = Annotated[Literal["native", "aceso"], COST_MODEL]
+OperatorCosts = Annotated[Literal["native", "aceso"], COST_MODEL]
 AnyGlobalBatch = Annotated[
     int | None,
     number(

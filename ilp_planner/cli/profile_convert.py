@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.inputs import find_model
-from ilp_planner.cli.table_inputs import find_tables, read_tables, wanted_rows
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.files import check_writable, missing_folder
+from ilp_planner.inputs.files import find_model
+from ilp_planner.inputs.tables import find_tables, read_tables, wanted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,15 +83,15 @@ def alpa_table(path: Path) -> Measurements:
 
 def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
     """Read a folder of Metis's."""
+    from ilp_planner.inputs.profiles import check_model_layers
     from ilp_planner.profiles.convert.metis import metis_table
     from ilp_planner.profiles.metis_files import read_metis_profile
-    from ilp_planner.spaces.build import check_model_layers
     from ilp_planner.specs.chain_layers import segments
 
     profile = read_metis_profile(path)
     if model is None:
         return metis_table(profile, hidden=sizes["hidden"], sequence=sizes["sequence"])
-    spec, _ = find_model(model)
+    spec = find_model(model)
     check_model_layers(profile, len(segments(spec.operators)), model)
     said = said_sizes(spec, sizes)
     return metis_table(profile, hidden=said["hidden"], sequence=said["sequence"])
@@ -150,7 +150,7 @@ def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
     if model in known:
         return model, None
     try:
-        spec, _ = find_model(model)
+        spec = find_model(model)
     except SpecError as error:
         if Path(model).suffix == ".toml":
             raise
@@ -243,7 +243,7 @@ def named_model(name: str | None) -> ModelSpec | None:
     if name is None:
         return None
     try:
-        return find_model(name)[0]
+        return find_model(name)
     except PlannerError:
         if Path(name).suffix == ".toml":
             raise

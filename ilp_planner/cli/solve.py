@@ -1,35 +1,37 @@
 """`ilp-plan solve`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
-from ilp_planner.cli.inputs import Case, Request, build_case, named_once
-from ilp_planner.cli.layer_checks import LAYER_OPTIONS
-from ilp_planner.cli.layer_inputs import build_layer_case, check_num_layers, plans_layers
-from ilp_planner.cli.layer_solve import save_and_show_layers, search_layers
 from ilp_planner.cli.values import (
     Solver,
     input_files,
     memory_limit,
     micro_batch_sizes,
+    references,
     solve_limits,
 )
 from ilp_planner.cli.versions import versions
-from ilp_planner.errors import InfeasibleError, OutputError, UsageError
+from ilp_planner.errors import InfeasibleError, OutputError, ProfileError, UsageError
 from ilp_planner.files import check_writable
-from ilp_planner.formats.plan_json import write_plan
-from ilp_planner.formats.saved_groups import GroupInputs
-from ilp_planner.formats.saved_plan import Reference, SavedPlan, claim_of, verdict_of
+from ilp_planner.formats.saved_json import write_saved
+from ilp_planner.formats.saved_plan import saved_result
+from ilp_planner.inputs.request import Request
 from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
+from ilp_planner.report.lines import result_lines
 from ilp_planner.report.live import Progress
-from ilp_planner.report.tables import describe_gap, result_lines, stage_table, summary
+from ilp_planner.report.stages import result_tables
+from ilp_planner.report.tables import describe_gap, summary
 from ilp_planner.result import Result, Status
 from ilp_planner.solvers.base import Limits
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
 
 NO_PLAN = 4
 GAP_TOO_LARGE = 5
@@ -94,21 +96,20 @@ def solve(
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
-    named = {
-        "model": named_once("--model", model, model_name),
-        "cluster": named_once("--cluster", cluster, cluster_name),
-        "hostfile": hostfile,
-        "clusterfile": clusterfile,
-        "profile": profile,
-    }
-    asked = GroupInputs(
-        files={kind: Reference(name=name) for kind, name in named.items() if name is not None},
+    request = Request(
+        files=references(
+            model=named_once("--model", model, model_name),
+            cluster=named_once("--cluster", cluster, cluster_name),
+            hostfile=hostfile,
+            clusterfile=clusterfile,
+            profile=profile,
+        ),
         cost_model=cost_model,
         space=chosen_space(space, runtime),
         memory_rule=memory_rule or "",
         placement=placement or "",
         experiment=experiment or "",
-        global_batch=global_batch or 0,
+        global_batch=global_batch,
         micro_batch_sizes=micro_batch_sizes(micro_batches or ()),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
@@ -119,21 +120,36 @@ def solve(
         vocabulary=vocab_size,
     )
     if output is not None:
-        check_writable(output, input_files(named.values()))
+        check_writable(output, input_files(file.name for file in request.files.values()))
     if not as_json:
         tell_of_compiling()
+    problem = build(request)
+    check_num_layers(problem, num_layers)
+    result = search(problem, limits, solver, top or 1)
     known = None if reproducible else versions()
-    result: Result | Result
-    if plans_layers(asked):
-        layers = build_layer_case(asked)
-        check_num_layers(layers.problem, num_layers)
-        result = search_layers(layers, limits, solver, top or 1)
-        save_and_show_layers(layers, result, output, known, as_json=as_json)
-    else:
-        case = build_case(operator_request(asked, num_layers=num_layers, top=top))
-        result = search(case, limits, solver)
-        save_and_show(case, result, output, known, as_json=as_json)
+    save_and_show(problem, result, output, known, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
+
+
+def build(request: Request) -> "Problem[Any]":
+    """Read all inputs and build the problem."""
+    # Imported here: cost models need numpy, and `ilp-plan --help` does not.
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.spaces.registry import build_problem
+
+    return build_problem(InputFiles(request))
+
+
+def named_once(option: str, said: str | None, position: str | None) -> str | None:
+    """Return what an option or an argument without one names.
+
+    Raises
+    ------
+    UsageError: they name two things.
+    """
+    if said is not None and position not in (None, said):
+        raise UsageError(f"{option}: found {said} and, without an option, {position}: expected one")
+    return said or position
 
 
 def chosen_space(space: str | None, runtime: str | None) -> str:
@@ -150,42 +166,31 @@ def chosen_space(space: str | None, runtime: str | None) -> str:
     return runtime or space or ""
 
 
-def operator_request(asked: GroupInputs, **others: int | None) -> Request:
-    """Return what is asked of a plan of operators.
+def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
+    """Refuse another number of layers than `--num-layers` says.
 
     Raises
     ------
-    UsageError: an option that says something of layers only.
+    ProfileError: with the number that would do.
     """
-    given = [option for field, option in LAYER_OPTIONS.items() if getattr(asked, field)]
-    given += [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
-    if given:
-        raise UsageError(
-            f"{given[0]}: found operators to plan, as all devices are equal, expected layers: "
-            "--space planner plans these"
+    have, unit = len(problem.costs.chain), problem.space.unit
+    if layers is not None and (layers, unit) != (have, "layer"):
+        raise ProfileError(
+            f"{problem.profile_source}: --num-layers: found {layers}, expected {have} {unit}s, "
+            "which the profile has, embedding and head included"
         )
-    return Request(
-        model=asked.name("model") or o.DEFAULT_MODEL,
-        cluster=asked.name("cluster") or o.DEFAULT_CLUSTER,
-        profile=asked.files["profile"].name,
-        cost_model=asked.cost_model,
-        global_batch=asked.global_batch or o.DEFAULT_GLOBAL_BATCH,
-        micro_batches=asked.micro_batch_sizes,
-        memory_limit=asked.memory_limit,
-        max_stages=asked.max_stages,
-    )
 
 
-def search(case: Case, limits: Limits, solver: str) -> Result:
-    """Solve a case, with the live line."""
+def search(problem: "Problem[Any]", limits: Limits, solver: str, top: int = 1) -> Result:
+    """Solve a problem, with the live line."""
     from ilp_planner.solve import solve as run
 
     with Progress() as progress:
-        return run(case.problem, limits=limits, solver=solver, progress=progress)
+        return run(problem, limits=limits, solver=solver, progress=progress, top=top)
 
 
 def save_and_show(
-    case: Case,
+    problem: "Problem[Any]",
     result: Result,
     output: Path | None,
     known: dict[str, str] | None,
@@ -204,44 +209,25 @@ def save_and_show(
     """
     if output is not None and result.plan is not None:
         try:
-            write_plan(output, saved_plan(case, result, known))
+            write_saved(output, saved_result(problem, result, known))
         except OutputError:
-            show(case, result, None, as_json=as_json)
+            show(problem, result, None, as_json=as_json)
             raise
-    show(case, result, output, as_json=as_json)
+    show(problem, result, output, as_json=as_json)
 
 
-def saved_plan(case: Case, result: Result, known: dict[str, str] | None = None) -> SavedPlan:
-    """Return what is saved of a result that has a plan."""
-    from ilp_planner.evaluate import time_shares
-
-    assert result.plan is not None
-    found = result.evaluation
-    shares = {} if found is None else time_shares(case.problem, result.plan, found)
-    return SavedPlan(
-        plan=result.plan,
-        inputs=case.inputs,
-        claim=claim_of(result, known),
-        verdict=None if found is None else verdict_of(found, shares),
-        certificate=result.certificate,
-    )
-
-
-def show(case: Case, result: Result, output: Path | None, *, as_json: bool) -> None:
+def show(problem: "Problem[Any]", result: Result, output: Path | None, *, as_json: bool) -> None:
     """Print a result. output: where its plan was saved, if it has one."""
     if as_json:
-        print_json(result_object(case.problem, result))
+        print_json(result_object(problem, result))
         return
-    tables = []
-    if result.plan is not None and result.evaluation is not None:
-        tables.append(stage_table(case.problem, result.plan, result.evaluation))
-    lines = result_lines(case.problem, result)
+    lines = result_lines(problem, result)
     if output is not None and result.plan is not None:
         lines.append(("saved to", str(output)))
-    print_report(summary(lines), *tables)
+    print_report(summary(lines), *result_tables(problem, result))
 
 
-def verdict(result: Result | Result, require_gap: float | None) -> int:
+def verdict(result: Result, require_gap: float | None) -> int:
     """Return the exit code, after a line on stderr when it is not 0.
 
     Raises

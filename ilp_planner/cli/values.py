@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ilp_planner.errors import UsageError
+from ilp_planner.inputs.request import Reference
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS, is_heuristic
 from ilp_planner.units import parse_size
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
     import typer
 
 Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp", "gradient", "anneal"]
-# What follows the colon of `FORMAT:PATH`; empty: nothing does.
-PROFILE_FORMATS = {
-    "analytic": "",
-    "table": "FILE.csv",
-    "aceso": "FOLDER",
-    "metis": "FOLDER",
-    "amp": "FILE",
-}
-FORMS = {"analytic": "analytic", "table": "FILE.csv"}  # how `--help` writes these formats
-TABLE = ".csv"  # how the name of a native table ends, which needs no `table:` before it
 
 
 def option_size(option: str, text: str) -> int:
@@ -71,27 +62,9 @@ def micro_batch_sizes(values: Sequence[str]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(sizes))
 
 
-def split_profile(text: str) -> tuple[str, str]:
-    """Return format and path of `FORMAT:PATH`; of `FILE.csv`, `table` and the file.
-
-    Raises
-    ------
-    UsageError: no such format, or a path is missing or too many.
-    """
-    kind, _, path = text.partition(":")
-    if kind not in PROFILE_FORMATS and text.casefold().endswith(TABLE):
-        return "table", text
-    forms = [FORMS.get(name, f"{name}:{rest}") for name, rest in PROFILE_FORMATS.items()]
-    if kind not in PROFILE_FORMATS:
-        raise UsageError(f"--profile: found {text!r}, expected one of {', '.join(forms)}")
-    rest = PROFILE_FORMATS[kind]
-    if rest and not path:
-        place = "folder" if rest == "FOLDER" else "file"
-        form = FORMS.get(kind, f"{kind}:{rest}")
-        raise UsageError(f"--profile: found {text!r} without a {place}, expected {form}")
-    if path and not rest:
-        raise UsageError(f"--profile: found {text!r}, but an analytic profile reads no file")
-    return kind, path
+def references(**named: str | None) -> dict[str, Reference]:
+    """Return the inputs that options name."""
+    return {kind: Reference(name=name) for kind, name in named.items() if name is not None}
 
 
 def input_files(named: Iterable[str | None]) -> list[Path]:

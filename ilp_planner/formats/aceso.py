@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import PlanError
 from ilp_planner.files import read_json, to_json, write_text
 from ilp_planner.formats.json_fields import LARGEST, Fields, shown
-from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy, is_of_operators
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ilp_planner.plan import AnyPlan
     from ilp_planner.specs.model import ModelSpec
 
 # JSON key -> attribute of the architecture, in Aceso's order
@@ -72,14 +73,19 @@ def write_aceso(plan: OperatorPlan, model: ModelSpec) -> dict[str, Any]:
     }
 
 
-def save_aceso(path: Path, plan: OperatorPlan, model: ModelSpec) -> None:
+def save_aceso(path: Path, plan: AnyPlan, model: ModelSpec) -> None:
     """Write a plan for Aceso's runtime, atomically.
 
     Raises
     ------
-    PlanError: the plan is not for this model, or its stages are not in order.
+    PlanError: the plan is not for this model, of whole layers, or its stages are not in order.
     OutputError: the system refuses.
     """
+    if not is_of_operators(plan):
+        raise PlanError(
+            "plan: found whole layers on groups of devices, expected operators on equal devices, "
+            "which aceso can say"
+        )
     write_text(path, to_json(write_aceso(plan, model), indent=4))
 
 

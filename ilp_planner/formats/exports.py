@@ -1,12 +1,23 @@
-"""The training systems that plans are written for; one is imported when it is asked for."""
+"""What plans are written as: files of training systems, and integer programs."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.files import check_writable, write_text
+from ilp_planner.formats.exported import Expected, file_name
 
 if TYPE_CHECKING:
-    from ilp_planner.formats.exported import Expected, Exported
+    from collections.abc import Mapping
+
+    from ilp_planner.formats.exported import Exported
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
 
 # Name -> module:function, which takes a job, the name of the run and what is known of it.
@@ -16,6 +27,24 @@ EXPORTS = {
     "deepspeed": "ilp_planner.formats.deepspeed:export_deepspeed",
     "nemo": "ilp_planner.formats.nemo:export_nemo",
 }
+PROGRAMS = {"lp": "write_lp", "mps": "write_mps"}  # of `solvers.pulp_backend`
+TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
+
+
+class Target(NamedTuple):
+    """What a plan is for. time: seconds per iteration, where they are known."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    time: float | None = None
+
+
+class Written(NamedTuple):
+    """Files that were written, the number of pipeline ranks, and remarks."""
+
+    files: tuple[Path, ...]
+    ranks: int
+    notes: tuple[str, ...]
 
 
 def export_job(to: str, job: TrainingJob, name: str, expected: Expected) -> Exported:
@@ -28,3 +57,96 @@ def export_job(to: str, job: TrainingJob, name: str, expected: Expected) -> Expo
     module, _, function = EXPORTS[to].partition(":")
     export = getattr(importlib.import_module(module), function)
     return cast("Exported", export(job, name, expected))
+
+
+def write_runtime(
+    plan: AnyPlan, target: Target, to: str, output: Path, plan_file: Path | None = None
+) -> Written:
+    """Write the files that run a plan.
+
+    Parameters
+    ----------
+    output: the name that the files share, with the end of one of them or without.
+    plan_file: what must not be overwritten.
+
+    Raises
+    ------
+    PlanError: the system cannot run the plan; with the plan's field and the system's limit.
+    """
+    from ilp_planner.anatomy.memory import rank_memory
+    from ilp_planner.formats.megatron.plan import hosts_of, job_of_plan
+
+    job = job_of_plan(plan, target.model, target.cluster)
+    expected = Expected(
+        iteration=target.time,
+        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
+        hosts=hosts_of(plan, job, target.cluster),
+    )
+    exported = export_job(to, job, output.stem, expected)
+    name, asked = _stem(output, exported)
+    if name != output.stem:  # files that name each other need their own name
+        exported = export_job(to, job, name, expected)
+    files = {
+        output if suffix == asked else output.with_name(file_name(name, suffix)): text
+        for suffix, text in exported.files.items()
+    }
+    for file in files:
+        if plan_file is not None and file.resolve() == plan_file.resolve():
+            raise UsageError(f"output: found {output}, which would write {file} over the plan")
+        check_writable(file)
+    for file, text in files.items():
+        write_text(file, text)
+    return Written(tuple(files), job.pp, tuple(exported.notes))
+
+
+def _stem(output: Path, exported: Exported) -> tuple[str, str]:
+    """Return the name that the files share, and the end of the one that was asked for, if any.
+
+    Raises
+    ------
+    UsageError: the file's end is none of theirs.
+    """
+    for suffix in exported.files:
+        if output.name.endswith(suffix) and output.name != suffix:
+            return output.name.removesuffix(suffix), suffix
+    if not output.suffix:
+        return output.name, ""
+    for suffix in exported.files:
+        if Path(f"x{suffix}").suffix == output.suffix:
+            return output.stem, suffix
+    raise UsageError(
+        f"output: found {output.name}, expected a name that ends in "
+        f"{', '.join(exported.files)}, or in nothing: the others are written beside it"
+    )
+
+
+def write_program(
+    problem: Problem[Any],
+    plan: AnyPlan,
+    certificate: Mapping[str, Any],
+    to: str,
+    output: Path,
+) -> int:
+    """Write the arc-flow model of all stages that a proof leaves open up to its plan; return how
+    many stage candidates it has.
+
+    Raises
+    ------
+    PlanError: there is no proof, the plan is illegal, or no integer program of it can be written.
+    """
+    from ilp_planner.evaluate import evaluate
+    from ilp_planner.solvers import pulp_backend
+
+    if not certificate:
+        raise PlanError("certificate: found none, expected that of a solved plan")
+    evaluation = evaluate(problem, plan)
+    if not evaluation.legal:
+        raise PlanError(str(evaluation.violations[0]))
+    last = problem.space.proved_problem(problem, plan, certificate)
+    if last is None:
+        raise PlanError(
+            "plan: found one whose ranks were placed freely, whose virtual stages were chosen one "
+            "by one, or with too much left open; expected one whose last problem is a stage graph"
+        )
+    getattr(pulp_backend, PROGRAMS[to])(last.graph, output, constant=last.constant)
+    return last.graph.arcs

@@ -101,6 +101,14 @@ def saved_result(
     )
 
 
+def saved_import(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> SavedPlan:
+    """Return what is saved of a plan that came from elsewhere, on a problem that was built from a
+    request."""
+    assert problem.request is not None
+    verdict = verdict_of(problem, plan, evaluation)
+    return SavedPlan(plan=plan, inputs=problem.request, verdict=verdict)
+
+
 def claim_of(result: Result, versions: Mapping[str, str] | None = None) -> Claim:
     """Return what a result claims, without the plan.
 

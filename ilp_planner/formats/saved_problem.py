@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.inputs.request import Reference
     from ilp_planner.problem import Problem
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.model import ModelSpec
 
 
 def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) -> Problem[Any]:
@@ -40,6 +42,27 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
             if then.text is None:
                 check_unchanged(file, kind, then, problem.request.files[kind])
     return problem
+
+
+def model_and_cluster(
+    saved: SavedPlan, file: Path, *, accept_changed: bool = False
+) -> tuple[ModelSpec | None, ClusterSpec]:
+    """Return the model and the cluster of a saved plan, without its profile; None for a model that
+    a profile alone says.
+
+    Raises
+    ------
+    PlanError: one has changed since. SpecError: one is not there.
+    """
+    files = InputFiles(saved.inputs, plan_folders(file), anew=accept_changed)
+    model = files.model() if "model" in saved.inputs.files else None
+    cluster, _ = files.cluster()
+    if not accept_changed:
+        for kind in files.held:
+            then = saved.inputs.files.get(kind)
+            if then is not None and then.text is None:
+                check_unchanged(file, kind, then, files.held[kind])
+    return model, cluster
 
 
 def check_unchanged(file: Path, key: str, then: Reference, now: Reference) -> None:

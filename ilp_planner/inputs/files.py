@@ -72,9 +72,9 @@ class InputFiles:
     def global_batch(self) -> int:
         """Samples per iteration."""
         asked = self.request.global_batch
-        if not asked and self.kind == "amp" and "profile" not in self.objects:
+        if asked is None and self.kind == "amp" and "profile" not in self.objects:
             return self.experiment().global_batch
-        return asked or DEFAULT_GLOBAL_BATCH
+        return DEFAULT_GLOBAL_BATCH if asked is None else asked
 
     @property
     def model_name(self) -> str:

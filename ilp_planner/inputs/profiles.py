@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.tables import find_tables, planned_layers, read_tables, wanted_rows
@@ -84,7 +84,7 @@ def metis_source(files: InputFiles) -> MetisSource:
     if "profile" in files.objects:
         given = files.objects["profile"]
         if not isinstance(given, MetisProfile):
-            refuse_profile("metis", "metis:FOLDER", given.source)
+            refuse_profile("metis", "metis:FOLDER", source_of(given))
         return _sized(files, given, model)
     if files.kind == "metis":
         from ilp_planner.profiles.metis_files import FILE_NAME, read_metis_profile
@@ -93,12 +93,12 @@ def metis_source(files: InputFiles) -> MetisSource:
             "profile", files.path, lambda name: FILE_NAME.fullmatch(name) is not None
         )
         return _sized(files, read_metis_profile(folder), model)
-    if files.kind == "table":
-        from ilp_planner.profiles.convert.metis import metis_profile as converted
+    if files.kind != "table":
+        refuse_profile("metis", "metis:FOLDER", asked.profile)
+    from ilp_planner.profiles.convert.metis import metis_profile as converted
 
-        wanted = wanted_rows(model, hidden=asked.hidden, sequence=asked.sequence)
-        return _sized(files, converted(native_table(files), wanted), model)
-    refuse_profile("metis", "metis:FOLDER", asked.profile)
+    wanted = wanted_rows(model, hidden=asked.hidden, sequence=asked.sequence)
+    return _sized(files, converted(native_table(files), wanted), model)
 
 
 def amp_source(files: InputFiles) -> AmpProfile:
@@ -114,7 +114,9 @@ def amp_source(files: InputFiles) -> AmpProfile:
     if isinstance(given, AmpProfile):
         return given
     if given is not None or files.kind != "amp":
-        refuse_profile("amp", "amp:FILE", given.source if given else files.request.profile)
+        refuse_profile(
+            "amp", "amp:FILE", files.request.profile if given is None else source_of(given)
+        )
     return files.experiment().profile
 
 
@@ -180,6 +182,13 @@ def _from_metis(source: MetisSource) -> LayerSource:
         profile, hidden=sizes.need("hidden"), sequence=sizes.need("sequence")
     )
     return LayerSource(layers, model, metis_name(profile))
+
+
+def source_of(profile: Any) -> str:
+    """Return what the user calls a profile that was given as an object."""
+    from ilp_planner.profiles.metis import MetisProfile
+
+    return metis_name(profile) if isinstance(profile, MetisProfile) else str(profile.source)
 
 
 def metis_name(profile: MetisProfile) -> str:

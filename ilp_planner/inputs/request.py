@@ -32,7 +32,7 @@ class Request:
     files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
     `FORMAT` where the format needs no files. space: empty: by the other inputs.
     memory_rule, placement, experiment: as the space has them; empty: its default.
-    global_batch: samples; 0: the experiment's own, or the usual one. micro_batch_sizes: samples
+    global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
     over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
     max_cp: at most. All None: not limited further. memory_limits: device type -> bytes, as they
     came out; empty before a problem is built.
@@ -45,7 +45,7 @@ class Request:
     memory_rule: str = ""
     placement: str = ""
     experiment: str = ""
-    global_batch: int = 0
+    global_batch: int | None = None
     micro_batch_sizes: tuple[int, ...] = ()
     memory_limit: float | None = None
     memory_limits: Mapping[str, float] | None = None

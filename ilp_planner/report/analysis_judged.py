@@ -49,7 +49,7 @@ class Judged:
 def judged_stages(plan: AnyPlan, costs: Sequence[StageCost | StageCost]) -> Iterator[JudgedStage]:
     """Yield every stage with what the cost model says of it."""
     for stage, cost in zip(plan.stages, costs, strict=False):
-        memory = cost.memory if isinstance(cost.memory, float | int) else max(cost.memory)
+        memory = max(cost.memory)
         if isinstance(stage, OperatorStage):
             tp, dp = span(x.tp for x in stage.strategies), span(x.dp for x in stage.strategies)
             unit = "operators"

@@ -7,53 +7,53 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from ilp_planner.coverage import proved_gap
-from ilp_planner.report.tables import (
-    describe_bound,
-    describe_gap,
-    new_table,
-    proved_by,
-)
+from ilp_planner.report.lines import evaluation_lines
+from ilp_planner.report.stages import stage_table
+from ilp_planner.report.tables import describe_bound, describe_gap, new_table, proved_by
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ilp_planner.certificate import CertificateCheck
-    from ilp_planner.coverage import Coverage
-    from ilp_planner.formats.saved_plan import Claim
+    from ilp_planner.formats.saved_check import Judgement
 
 
-def proof_lines(
-    claim: Claim | None,
-    check: CertificateCheck | None,
-    iteration_time: float,
-    coverage: Coverage,
-) -> list[tuple[str, str]]:
-    """Say what is proved: by the certificate where it was checked, else what the file claims.
+def judgement_tables(judgement: Judgement) -> list[Table]:
+    """Return the stages of a plan that has a price, and the parts of its certificate."""
+    problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
+    tables = [] if evaluation.cost is None else [stage_table(problem, plan, evaluation)]
+    if judgement.certificate is not None:
+        name = problem.space.part_key.replace("_", "-")
+        tables.append(certificate_table(judgement.certificate, name))
+    return tables
 
-    Parameters
-    ----------
-    iteration_time: seconds, as evaluated; counts with `check`. coverage: what the proof is about;
-        a plan outside has no gap to its bound.
 
-    Raises
-    ------
-    SolverError: the bound is above the time of a plan that it is about.
-    """
-    outside = coverage.outside
+def judgement_lines(judgement: Judgement) -> list[tuple[str, str]]:
+    """Say what the evaluator found, and what is proved."""
+    judged = evaluation_lines(judgement.problem, judgement.saved.plan, judgement.evaluation)
+    return [*judged, *proof_lines(judgement)]
+
+
+def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
+    """Say what is proved: by the certificate where it was checked, else what the file claims. A
+    plan that the proof is not about has no gap to its bound."""
+    check, claim = judgement.certificate, judgement.saved.claim
+    among, outside = judgement.coverage
     place = f"outside: {outside}" if outside else "inside the space of the proof"
-    lines = [("proof", place), ("among", coverage.among)]
+    lines = [("proof", place), ("among", among)]
     if check is not None:
         by = "the certificate, derived again" if check.holds else "what is left of the certificate"
         lines.append(("bound", describe_bound(check.bound, by)))
         if not outside:
-            lines.append(("gap", describe_gap(proved_gap(iteration_time, check.bound))))
+            gap = proved_gap(judgement.evaluation.iteration_time, check.bound)
+            lines.append(("gap", describe_gap(gap)))
         return lines
     if claim is None:
         return [*lines, ("bound", "none: the plan came from elsewhere")]
     lines.append(("claimed bound", describe_bound(claim.bound, proved_by(claim))))
     if not outside:
-        gap = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
-        lines.append(("claimed gap", gap))
+        gap_text = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
+        lines.append(("claimed gap", gap_text))
     return lines
 
 

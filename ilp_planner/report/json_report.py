@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
     from ilp_planner.costs.base import StageCost
     from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_check import Judgement
     from ilp_planner.plan import AnyPlan, Stage
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
@@ -148,16 +149,24 @@ def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def evaluation_object(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
-) -> dict[str, Any]:
-    """Return an evaluator's verdict."""
-    return {
+def judgement_object(judgement: Judgement) -> dict[str, Any]:
+    """Return an evaluator's verdict, and what became of the certificate where it was checked."""
+    problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
+    value: dict[str, Any] = {
         "legal": evaluation.legal,
         "iteration_time_s": evaluation.iteration_time,
         **problem_object(problem),
         **plan_object(problem, plan, evaluation),
+        **judgement.coverage._asdict(),
     }
+    if judgement.certificate is not None:
+        value["certificate"] = certificate_object(
+            judgement.certificate,
+            evaluation.iteration_time,
+            problem.space.part_key,
+            outside=judgement.coverage.outside,
+        )
+    return value
 
 
 def certificate_object(

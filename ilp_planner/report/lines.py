@@ -28,6 +28,8 @@ def problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
     """Say what was planned."""
     limits, space = problem.memory_limits, problem.space
     memory = ", ".join(f"{name} {format_bytes(limits[name])}" for name in limits)
+    if len(limits) == 1:
+        memory = f"{format_bytes(problem.memory_limit)} each"
     chosen = "".join(f", {name.replace('_', ' ')} {it}" for name, it in space.options().items())
     return [
         ("model", f"{problem.model}, {len(problem.costs.chain)} {space.unit}s"),

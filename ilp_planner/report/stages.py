@@ -25,10 +25,20 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan, GroupPlan, OperatorPlan, OperatorStage, Stage
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Ranked
+    from ilp_planner.result import Ranked, Result
 
 MOST_SHARES = 8  # replicas whose samples are listed one by one
 MOST_RANGES = 5  # ranges of layers that are listed
+
+
+def result_tables(problem: Problem[Any], result: Result) -> list[Table]:
+    """Return the stages of a result's plan, and its ranking, where it has them."""
+    tables = []
+    if result.plan is not None and result.evaluation is not None:
+        tables.append(stage_table(problem, result.plan, result.evaluation))
+    if result.ranking:
+        tables.append(ranking_table(problem, result.ranking))
+    return tables
 
 
 def stage_table(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Table:

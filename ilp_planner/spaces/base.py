@@ -5,6 +5,7 @@ The drivers (`solve`, `certificate`, `evaluate`, `heuristic`, `report`, `cli`) a
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -13,6 +14,7 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
+from ilp_planner.solvers.base import Limits
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Progress
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
 
@@ -146,6 +148,13 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def last_problem(self, search: AnySearch, plan: Plan[Any]) -> LastProblem | None:
         """Return what is open of the part that holds a legal plan, up to the plan; None where no
         integer program of it is small enough, or there is none."""
+
+    def proved_problem(
+        self, problem: Problem[AnyCosts], plan: Plan[Any], certificate: Mapping[str, Any]
+    ) -> LastProblem | None:
+        """Return what a proof leaves open of the part that holds its plan, up to the plan; None as
+        in `last_problem`."""
+        return self.last_problem(self.begin(problem, Limits(seconds=math.inf), "dp"), plan)
 
     # ---- why there is nothing -------------------------------------------------------------------
 

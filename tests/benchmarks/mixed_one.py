@@ -23,11 +23,10 @@ def scale(words: list[str]) -> dict[str, Any]:
     types, devices, layers, seed = map(int, words[1:5])
     started = time.perf_counter()
 
-    from ilp_planner.spaces.build import build_group_problem
-
     from ilp_planner.solve import solve
     from ilp_planner.solvers.base import Limits
     from tests.benchmarks.generated import FAST, SLOW, instance
+    from tests.problems import build_group_problem
 
     profile, cluster, batch = instance(
         types, devices, layers, seed, {"fast": FAST, "slow": SLOW}[network]

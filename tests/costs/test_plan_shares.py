@@ -15,12 +15,12 @@ from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.measurements import join, measurements_of
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.solve import solve
-from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.shares import megatron_tally
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.costs.mixed_instances import cluster_of, profile_of, stage_of
+from tests.problems import build_megatron_problem
 from tests.profiles.layer_rows import layer_table
 from tests.small import make_plan, make_problem, write_specs
 

@@ -26,13 +26,12 @@ from ilp_planner.solvers.registry import HEURISTICS
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.placement import place
 from ilp_planner.spaces.amp.space import AmpSpace
-from ilp_planner.spaces.build import build_group_problem
 from ilp_planner.spaces.groups.parts import PlannerPart
 from ilp_planner.spaces.groups.placed_moves import neighbours
-from ilp_planner.spaces.registry import parts_of
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem
+from tests.problems import build_group_problem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ilp_planner.spaces.build import ModelSizes, build_group_problem, check_model_layers
 
 from ilp_planner.errors import PlannerError, ProfileError, SpecError, UsageError
+from ilp_planner.inputs.profiles import ModelSizes, check_model_layers
 from ilp_planner.profiles.analytic_layers import analytic_layers
-from ilp_planner.spaces.build import ModelSizes, build_group_problem, check_model_layers
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.metis_cases import synthetic_profile
 from tests.mixed_cases import LAYERS, ROOM, SPEEDS, room, room_problem
+from tests.problems import build_group_problem
 from tests.small import write_specs
 
 if TYPE_CHECKING:

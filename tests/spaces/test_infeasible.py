@@ -11,7 +11,6 @@ from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.infeasible import exists_without_limits, misfit
-from ilp_planner.spaces.registry import space_of
 from tests.mixed_cases import room_problem
 
 if TYPE_CHECKING:

@@ -82,9 +82,9 @@ def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> Traini
         _refuse(limit, plan, model, cluster)
 
 
-def hosts_of(plan: Plan | GroupPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
+def hosts_of(plan: AnyPlan, job: TrainingJob, cluster: ClusterSpec) -> tuple[str, ...]:
     """Return the nodes of a plan's ranks by node rank, in the words of the cluster file."""
-    order = node_order(plan, cluster) if isinstance(plan, GroupPlan) and plan.settings else None
+    order = node_order(plan, cluster) if is_of_groups(plan) and plan.settings else None
     names: list[str] = []
     for group in cluster.nodes:
         for copy in range(group.count):

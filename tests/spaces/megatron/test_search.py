@@ -22,10 +22,8 @@ from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.result import Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
-from ilp_planner.spaces.megatron.build import build_megatron_problem
 from ilp_planner.spaces.megatron.partition import best_cut
 from ilp_planner.spaces.megatron.parts import megatron_parts
-from ilp_planner.spaces.registry import space_of
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.gpt import Gpt
@@ -40,6 +38,7 @@ from tests.megatron_cases import (
     small_model,
     small_problem,
 )
+from tests.problems import build_megatron_problem
 
 WIDE = {"hidden": 1024, "sequence": 4096, "heads": 8, "ffn": 4096, "vocab": 32000}
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}

@@ -1,0 +1,133 @@
+"""The verbs `solve`, `evaluate`, `check` and `analyze`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.api.result import Result, Saved, load, with_problem
+from ilp_planner.api.words import expect, python_words
+from ilp_planner.errors import UsageError
+from ilp_planner.problem import Problem
+from ilp_planner.solvers.base import Limits
+
+if TYPE_CHECKING:
+    from ilp_planner.analysis.analyze import Analysis
+    from ilp_planner.api.check import Check
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.solvers.base import Progress
+    from ilp_planner.specs.training import TrainingJob
+
+
+def solve(
+    problem: Problem[Any],
+    *,
+    seconds: float | None = None,
+    limits: Limits | None = None,
+    solver: str = "auto",
+    progress: Progress | bool | None = None,
+    top: int = 1,
+) -> Result:
+    """Find the fastest plan, and a lower bound on the time of every plan of the space.
+
+    A Ctrl-C ends the search and keeps the best plan with its bound.
+
+    Parameters
+    ----------
+    problem: of `ilp_planner.problem`.
+    seconds: wall clock; instead of `limits`, which also say gap, workers and seed.
+    solver: `auto`, `dp`, `cp-sat`, `milp`, `pulp`, or a heuristic (`gradient`, `anneal`).
+    progress: called with (incumbent seconds, bound seconds) as they improve; True: a line on the
+        terminal or in the notebook.
+    top: how many of the best plans of whole layers to list.
+
+    Raises
+    ------
+    UsageError: an object of another kind, an unknown solver, limits that contradict each other.
+    SolverError: the judge refutes what the search believes.
+    """
+    from ilp_planner.solve import solve as search
+
+    expect("solve", problem, Problem)
+    if limits is not None:
+        expect("solve: limits", limits, Limits)
+    if seconds is not None and limits is not None:
+        raise UsageError(f"seconds: found {seconds} beside limits, expected one of them")
+    known = limits or Limits()
+    if seconds is not None:
+        known = replace(known, seconds=seconds)
+    with python_words(), _shown(progress) as told:
+        outcome = search(problem, limits=known, solver=solver, progress=told, top=top)
+    return with_problem(outcome, problem)
+
+
+def evaluate(problem: Problem[Any], plan: AnyPlan) -> Evaluation:
+    """Judge a plan: every broken rule, and time and memory recomputed.
+
+    Raises
+    ------
+    UsageError: an object of another kind.
+    """
+    from ilp_planner.evaluate import evaluate as judge
+    from ilp_planner.plan import Plan
+
+    expect("evaluate", problem, Problem)
+    expect("evaluate", plan, Plan)
+    return judge(problem, plan)
+
+
+def check(subject: Result | Saved | str | os.PathLike[str]) -> Check:
+    """Judge a plan again, and derive every bound of its certificate again.
+
+    Parameters
+    ----------
+    subject: a result, what `load` returned, or the file of a plan.
+
+    Raises
+    ------
+    PlanError: it holds no plan, or cannot be read.
+    """
+    if isinstance(subject, str | os.PathLike):
+        subject = load(subject)
+    expect("check", subject, Result, Saved)
+    return subject.check()
+
+
+def analyze(subject: TrainingJob | Result | Saved, **said: Any) -> Analysis:
+    """Return what every rank of a training job or of a plan holds and sends.
+
+    Parameters
+    ----------
+    subject: a job, a result, or what `load` returned.
+    said: name: of the model, for people. limit: bytes of a device that may be used. device: its
+        name. notes: on what is analysed. Of a plan, these come from its problem unless they are
+        said.
+
+    Raises
+    ------
+    UsageError: an object of another kind. PlanError: neither a training job nor its stages one by
+    one can say the plan.
+    """
+    from ilp_planner.analysis.analyze import analyze as analyze_job
+    from ilp_planner.specs.training import TrainingJob
+
+    expect("analyze", subject, TrainingJob, Result, Saved)
+    if isinstance(subject, TrainingJob):
+        return analyze_job(subject, **said)
+    return subject.analyze(**said)
+
+
+def _shown(progress: Progress | bool | None) -> Any:
+    """Return what is called while the search works, as a context."""
+    if progress is True:
+        from ilp_planner.report.live import Progress as Line
+
+        return Line()
+    if progress not in (None, False) and not callable(progress):
+        raise UsageError(
+            f"progress: found {progress!r}, expected True or a function of (objective, bound)"
+        )
+    return nullcontext(progress or None)

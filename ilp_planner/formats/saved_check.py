@@ -1,0 +1,106 @@
+"""A saved plan judged again: nothing that a solver or a file claims is believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.coverage import coverage_of, proved_gap
+from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.saved_remarks import certificate_remarks, claim_remarks
+from ilp_planner.numerics import SAVED_ROUNDING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.certificate import CertificateCheck
+    from ilp_planner.coverage import Coverage
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.problem import Problem
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Judgement:
+    """A saved plan and its proof, judged again.
+
+    certificate: None where it was not derived again. faults: what does not hold, the worst first.
+    """
+
+    problem: Problem[Any]
+    saved: SavedPlan
+    evaluation: Evaluation
+    coverage: Coverage
+    certificate: CertificateCheck | None
+    faults: tuple[str, ...]
+
+    @property
+    def fault(self) -> str:
+        """The first thing that does not hold, and how many more there are; empty when everything
+        does."""
+        if not self.faults:
+            return ""
+        more = f" ({len(self.faults) - 1} more)" if len(self.faults) > 1 else ""
+        return f"{self.faults[0]}{more}"
+
+
+def judge_saved(problem: Problem[Any], saved: SavedPlan, *, certificate: bool) -> Judgement:
+    """Judge a plan again, and what is claimed of it.
+
+    Parameters
+    ----------
+    certificate: derive every bound of its certificate again as well.
+
+    Raises
+    ------
+    PlanError: it has no certificate, or a malformed one.
+    SolverError: the bound derived again is above the time of a plan that it is about.
+    """
+    from ilp_planner.certificate import check_certificate
+
+    evaluation = evaluate(problem, saved.plan)
+    coverage = coverage_of(problem, saved.plan, legal=evaluation.legal)
+    derived = None
+    if certificate:
+        if not saved.certificate:
+            raise PlanError("certificate: found null, expected the record of a proof")
+        derived = check_certificate(problem, saved.certificate)
+        if evaluation.legal and coverage.outside is None:
+            proved_gap(evaluation.iteration_time, derived.bound)
+    faults = _faults(problem, saved, evaluation, derived)
+    return Judgement(
+        problem=problem,
+        saved=saved,
+        evaluation=evaluation,
+        coverage=coverage,
+        certificate=derived,
+        faults=tuple(faults),
+    )
+
+
+def _faults(
+    problem: Problem[Any],
+    saved: SavedPlan,
+    evaluation: Evaluation,
+    derived: CertificateCheck | None,
+) -> Iterator[str]:
+    """Yield what does not hold of the plan; of its claim and its certificate only where it does."""
+    if not evaluation.legal:
+        yield from (f"plan: {violation}" for violation in evaluation.violations)
+        return
+    time, claim = evaluation.iteration_time, saved.claim
+    if claim is not None:
+        if not abs(claim.objective - time) <= SAVED_ROUNDING * time:
+            yield (
+                f"result.objective_s: found {claim.objective!r}, expected {time!r} as computed "
+                "from the inputs"
+            )
+            return
+        yield from claim_remarks(claim)
+    if saved.certificate:
+        names = problem.space.part_names(problem)
+        yield from certificate_remarks(saved.certificate, problem.space.part_key, names)
+    if derived is not None and not derived.holds:
+        broken = [str(part.part) for part in derived.parts if not part.holds]
+        yield f"certificate: the bound of {', '.join(broken) or 'the whole'} does not hold"
