@@ -9,15 +9,14 @@ from ilp_planner.formats.megatron.findings import Finding, built, config, found,
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
-from ilp_planner.formats.megatron.rules_parallel import PP, model_size
+from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import granularity_of
+from ilp_planner.formats.megatron.values import PP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 from ilp_planner.specs.pipeline_layout import balanced_layout, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 EACH = "num_layers_per_virtual_pipeline_stage"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
