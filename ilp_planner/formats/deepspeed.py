@@ -15,7 +15,7 @@ from ilp_planner.files import to_json
 from ilp_planner.formats.exported import (
     Expected,
     Exported,
-    Found,
+    Unfit,
     check_batch,
     check_heads,
     check_order,
@@ -116,39 +116,39 @@ def _check_degrees(job: TrainingJob) -> None:
     """Refuse what no configuration of DeepSpeed can say."""
     s = job.settings
     if s.cp > 1:
-        raise Found("settings.cp", s.cp).but(
+        raise Unfit("settings.cp", s.cp).but(
             f"{TOOL} has no context parallelism around a ring, only Ulysses, which divides heads",
             "cp = 1",
         )
     if job.virtual > 1:
         each = [sum(job.stages[k].layers for k in job.stages_of(r)) for r in range(job.pp)]
-        raise Found("layout", f"{job.virtual} virtual stages per rank").but(
+        raise Unfit("layout", f"{job.virtual} virtual stages per rank").but(
             f"{TOOL}'s pipeline has one stage per rank",
             f"layout = {write_layout(split_layout(each))}",
         )
     if job.pp > 1:
         check_stages_hold_something(job, TOOL)
         if job.model.prediction_layers:
-            raise Found("model.prediction_layers", job.model.prediction_layers).but(
+            raise Unfit("model.prediction_layers", job.model.prediction_layers).but(
                 f"{TOOL}'s pipeline is one chain of modules", "prediction_layers = 0"
             )
     if job.pp == 1 and job.tp > 1 and s.sequence_parallel:
-        raise Found("settings.sequence_parallel", "true").but(
+        raise Unfit("settings.sequence_parallel", "true").but(
             f"{TOOL}'s automatic tensor parallelism keeps whole sequences",
             "sequence_parallel = false",
         )
     if s.ep > 1 and job.model.experts is None:
-        raise Found("settings.ep", s.ep).but("the model has no experts", "ep = 1")
+        raise Unfit("settings.ep", s.ep).but("the model has no experts", "ep = 1")
     if s.ep > 1 and job.pp > 1:
-        raise Found("settings.ep", s.ep).but(
+        raise Unfit("settings.ep", s.ep).but(
             f"{TOOL} spreads experts only without a pipeline", "ep = 1"
         )
     if job.model.experts and job.model.experts.count % s.ep:
-        raise Found("settings.ep", s.ep).but(
+        raise Unfit("settings.ep", s.ep).but(
             f"it must divide experts.count ({job.model.experts.count})"
         )
     if s.ep > 1 and job.expert_tp != 1:
-        raise Found("settings.etp", job.expert_tp).but(
+        raise Unfit("settings.etp", job.expert_tp).but(
             f"{TOOL} keeps every expert whole", "etp = 1"
         )
 
@@ -158,15 +158,15 @@ def _zero(job: TrainingJob) -> dict[str, Any]:
     o = job.settings.optimizer
     stage = SHARDINGS.index(o.sharding)
     if job.pp > 1 and stage > 1:
-        raise Found("settings.optimizer.sharding", o.sharding).but(
+        raise Unfit("settings.optimizer.sharding", o.sharding).but(
             f"{TOOL}'s pipeline takes ZeRO stage 0 or 1, not {stage}", "sharding = optimizer"
         )
     if o.instances > 1:
-        raise Found("settings.optimizer.instances", o.instances).but(
+        raise Unfit("settings.optimizer.instances", o.instances).but(
             f"{TOOL} shards states over all replicas", "instances = 1"
         )
     if o.offload and job.tp > 1 and job.settings.ep > 1:
-        raise Found("settings.optimizer.offload", o.offload).but(
+        raise Unfit("settings.optimizer.offload", o.offload).but(
             f"{TOOL} does not offload where both tp and ep are above 1", "offload = 0"
         )
     zero: dict[str, Any] = {"stage": stage}
@@ -174,11 +174,11 @@ def _zero(job: TrainingJob) -> dict[str, Any]:
         zero |= {"overlap_comm": o.overlap_gradients, "reduce_scatter": True}
     if o.offload:
         if not stage:
-            raise Found("settings.optimizer.offload", o.offload).but(
+            raise Unfit("settings.optimizer.offload", o.offload).but(
                 f"{TOOL} offloads from ZeRO stage 1 on", "sharding = optimizer"
             )
         if o.offload < 1 and stage < 3:
-            raise Found("settings.optimizer.offload", o.offload).but(
+            raise Unfit("settings.optimizer.offload", o.offload).but(
                 f"{TOOL} offloads a share only with ZeRO stage 3", "offload = 1"
             )
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -226,7 +226,7 @@ def _recompute(job: TrainingJob, notes: list[str]) -> int:
     if r.granularity == "selective":
         flash = job.settings.kernels.attention == "flash"
         if r.modules != ("core_attn",) or not flash:
-            raise Found("settings.recompute.modules", " ".join(r.modules)).but(
+            raise Unfit("settings.recompute.modules", " ".join(r.modules)).but(
                 f"{TOOL} recomputes whole layers", "granularity = full"
             )
         notes.append(
@@ -236,7 +236,7 @@ def _recompute(job: TrainingJob, notes: list[str]) -> int:
         return 0
     most = max(stage.layers for stage in job.stages)
     if r.method == "block" and r.layers < most:
-        raise Found("settings.recompute.method", f"block of {r.layers}").but(
+        raise Unfit("settings.recompute.method", f"block of {r.layers}").but(
             f"{TOOL} recomputes all layers of a stage", "method = uniform, layers = 1"
         )
     interval = 1 if r.method == "block" else max(1, r.layers)

@@ -53,7 +53,7 @@ def module_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-class Found(NamedTuple):
+class Unfit(NamedTuple):
     """What a job has that a tool cannot run. field: of `TrainingJob`."""
 
     field: str
@@ -75,7 +75,7 @@ def check_batch(job: TrainingJob) -> None:
     step = job.micro_batch * job.dp
     if job.global_batch % step:
         above = -(-job.global_batch // step) * step
-        raise Found("global_batch", job.global_batch).but(
+        raise Unfit("global_batch", job.global_batch).but(
             f"it must be a multiple of micro_batch x dp ({job.micro_batch} x {job.dp})",
             f"global_batch = {above}",
         )
@@ -97,7 +97,7 @@ def check_heads(job: TrainingJob, *, whole_groups: bool) -> None:
     what = "heads" if groups == model.heads else "kv_heads"
     if groups % job.tp:
         fits = max(t for t in range(1, job.tp) if not groups % t)
-        raise Found("tp", job.tp).but(f"it must divide {what} ({groups})", f"tp = {fits}")
+        raise Unfit("tp", job.tp).but(f"it must divide {what} ({groups})", f"tp = {fits}")
 
 
 def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
         return ()
     if job.world <= job.devices_per_node:
         return (f"settings.order: {job.settings.order}; {tool} has {usual}, alike in one node",)
-    raise Found("settings.order", job.settings.order).but(
+    raise Unfit("settings.order", job.settings.order).but(
         f"{tool} has one order of ranks",
         f"order = {usual}; plans of one stage, which `max_stages=1` asks for, run in either",
     )
@@ -126,7 +126,7 @@ def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
     """Refuse a stage without parameters where the tool's optimizer needs some on every rank."""
     for number, stage in enumerate(job.stages):
         if stage == LayoutStage():
-            raise Found(f"layout, stage {number}", "no layer").but(
+            raise Unfit(f"layout, stage {number}", "no layer").but(
                 f"{tool} needs one on every stage"
             )
 

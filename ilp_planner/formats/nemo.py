@@ -15,7 +15,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
     Expected,
     Exported,
-    Found,
+    Unfit,
     check_batch,
     check_heads,
     commented,
@@ -52,12 +52,12 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
     check_heads(job, whole_groups=False)
     s = job.settings
     if s.order != ORDERS[0] and (s.cp > 1 or s.ep > 1):
-        raise Found("settings.order", s.order).but(
+        raise Unfit("settings.order", s.order).but(
             f"{TOOL} takes this order only without context and expert parallelism",
             f"order = {ORDERS[0]}",
         )
     if s.precision == "fp32" and job.pp > 1:
-        raise Found("settings.precision", "fp32").but(
+        raise Unfit("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",
             "precision = bf16",
         )
@@ -92,7 +92,7 @@ def _model(job: TrainingJob) -> Section:
     """Return the architecture."""
     m = job.model
     if m.positions == "learned" and m.max_position_embeddings != m.sequence:
-        raise Found("model.max_position_embeddings", m.max_position_embeddings).but(
+        raise Unfit("model.max_position_embeddings", m.max_position_embeddings).but(
             f"{TOOL} has as many positions as the sequence is long",
             f"max_position_embeddings = {m.sequence}",
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.formats.exported import (
     Expected,
     Exported,
-    Found,
+    Unfit,
     check_batch,
     check_heads,
     check_order,
@@ -92,32 +92,32 @@ def _check_ranks(job: TrainingJob) -> None:
     s, m = job.settings, job.model
     check_heads(job, whole_groups=True)
     if job.tp > 1 and not s.sequence_parallel:
-        raise Found("settings.sequence_parallel", "false").but(
+        raise Unfit("settings.sequence_parallel", "false").but(
             f"{TOOL}'s tensor parallelism always divides the sequence", "sequence_parallel = true"
         )
     parts = 2 * job.tp * s.cp
     if m.sequence % parts:
-        raise Found("model.sequence", m.sequence).but(
+        raise Unfit("model.sequence", m.sequence).but(
             f"{TOOL} needs a multiple of 2 x tp x cp ({parts})",
             f"sequence = {m.sequence // parts * parts or parts}",
         )
     if m.experts is None or s.ep == 1:
         if s.ep > 1:
-            raise Found("settings.ep", s.ep).but("the model has no experts", "ep = 1")
+            raise Unfit("settings.ep", s.ep).but("the model has no experts", "ep = 1")
         if m.experts and job.expert_tp != job.tp:
-            raise Found("settings.etp", job.expert_tp).but(
+            raise Unfit("settings.etp", job.expert_tp).but(
                 f"{TOOL} splits experts like the rest where ep is 1", f"etp = {job.tp}"
             )
         return
     if m.experts.count % s.ep:
-        raise Found("settings.ep", s.ep).but(f"it must divide experts.count ({m.experts.count})")
+        raise Unfit("settings.ep", s.ep).but(f"it must divide experts.count ({m.experts.count})")
     if job.expert_tp not in (1, job.tp):
-        raise Found("settings.etp", job.expert_tp).but(
+        raise Unfit("settings.etp", job.expert_tp).but(
             f"{TOOL} takes 1 or tp ({job.tp})", f"etp = {job.tp}"
         )
     ranks = job.tp * s.cp * job.dp // job.settings.optimizer.instances
     if ranks % (s.ep * job.expert_tp):
-        raise Found("settings.ep", s.ep).but(
+        raise Unfit("settings.ep", s.ep).but(
             f"{TOOL} takes the experts' ranks from tp x cp x sharded dp ({ranks})"
         )
 
@@ -138,38 +138,38 @@ def _sharding(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
     """Return how data-parallel ranks share states; FSDP or plain replicas."""
     s, optimizer = job.settings, job.settings.optimizer
     if optimizer.name not in ("adam", "adamw"):
-        raise Found("settings.optimizer.name", optimizer.name).but(
+        raise Unfit("settings.optimizer.name", optimizer.name).but(
             f"{TOOL} has Adam and AdamW", "name = adam"
         )
     if 0 < optimizer.offload < 1:
-        raise Found("settings.optimizer.offload", optimizer.offload).but(
+        raise Unfit("settings.optimizer.offload", optimizer.offload).but(
             f"{TOOL} offloads all states or none", f"offload = {round(optimizer.offload)}"
         )
     if s.precision == "fp16":
-        raise Found("settings.precision", "fp16").but(
+        raise Unfit("settings.precision", "fp16").but(
             f"{TOOL} has bf16 and fp32", "precision = bf16"
         )
     alone = job.dp * s.cp == 1
     if alone and job.tp * job.pp > 1 and s.precision == "bf16":
-        raise Found("dp", job.dp).but(
+        raise Unfit("dp", job.dp).but(
             f"{TOOL} computes in bf16 with tp or pp only under FSDP, which needs dp x cp > 1",
             "dp = 2",
         )
     if optimizer.offload and (alone or optimizer.sharding == "none"):
-        raise Found("settings.optimizer.offload", optimizer.offload).but(
+        raise Unfit("settings.optimizer.offload", optimizer.offload).but(
             f"{TOOL} offloads only under FSDP"
         )
     if alone:
         return {"data_parallel_replicate_degree": 1, "data_parallel_shard_degree": 1}
     if optimizer.sharding == "none":
         if job.world > job.dp:
-            raise Found("settings.optimizer.sharding", "none").but(
+            raise Unfit("settings.optimizer.sharding", "none").but(
                 f"{TOOL} replicates states only where nothing but data parallelism is used",
                 "sharding = gradients",
             )
         return {"data_parallel_replicate_degree": job.dp, "data_parallel_shard_degree": 1}
     if job.dp % optimizer.instances:
-        raise Found("settings.optimizer.instances", optimizer.instances).but(
+        raise Unfit("settings.optimizer.instances", optimizer.instances).but(
             f"it must divide dp ({job.dp})"
         )
     if optimizer.sharding == "optimizer":
@@ -191,13 +191,13 @@ def _pipeline(job: TrainingJob) -> dict[str, Value]:
     check_stages_hold_something(job, TOOL)
     batches = job.micro_batches
     if job.virtual == 1 and batches < job.pp:
-        raise Found("global_batch", job.global_batch).but(
+        raise Unfit("global_batch", job.global_batch).but(
             f"torch's 1F1B needs at least pp micro-batches ({job.pp}), not {batches}",
             f"global_batch = {job.pp * job.micro_batch * job.dp}",
         )
     rounds = max(1, batches // job.pp)
     if job.virtual > 1 and batches % rounds:
-        raise Found("global_batch", job.global_batch).but(
+        raise Unfit("global_batch", job.global_batch).but(
             f"torch's interleaved 1F1B needs micro-batches ({batches}) in {rounds} equal rounds",
             f"global_batch = {rounds * job.pp * job.micro_batch * job.dp}",
         )
@@ -226,7 +226,7 @@ def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
     """Return the activation checkpointing that recomputes just what the plan does."""
     r = job.settings.recompute
     if r.distribute:
-        raise Found("settings.recompute.distribute", "true").but(
+        raise Unfit("settings.recompute.distribute", "true").but(
             f"{TOOL} does not divide kept inputs; with tensor parallelism they are divided already",
             "distribute = false",
         )
@@ -234,7 +234,7 @@ def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
         return {"mode": "none"}
     if r.granularity == "selective":
         if more := [m for m in r.modules if m != "core_attn"]:
-            raise Found("settings.recompute.modules", " ".join(r.modules)).but(
+            raise Unfit("settings.recompute.modules", " ".join(r.modules)).but(
                 f"{TOOL} cannot recompute {' '.join(more)} alone",
                 "granularity = full, or modules = core_attn",
             )
@@ -247,10 +247,10 @@ def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
     if (r.method == "uniform" and r.layers <= 1) or (r.method == "block" and r.layers >= most):
         return {"mode": "full"}
     if r.method == "uniform":
-        raise Found("settings.recompute.layers", r.layers).but(
+        raise Unfit("settings.recompute.layers", r.layers).but(
             f"{TOOL} keeps the input of every recomputed layer", "method = uniform, layers = 1"
         )
-    raise Found("settings.recompute.layers", r.layers).but(
+    raise Unfit("settings.recompute.layers", r.layers).but(
         f"{TOOL} recomputes all layers or every n-th, not the first of each stage",
         f"granularity = none, or layers = {most}",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.formats.exported import Found
+from ilp_planner.formats.exported import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def titan_model(job: TrainingJob) -> TitanModel:
     else:
         name, arguments = "qwen3", _qwen(model)
         if job.pp > 1:
-            raise Found("pp", job.pp).but(f"{TOOL} has no pipeline for qwen3 and its kin", "pp = 1")
+            raise Unfit("pp", job.pp).but(f"{TOOL} has no pipeline for qwen3 and its kin", "pp = 1")
     for flavor, known in flavors()[name].items():
         # its flavors of DeepSeek have flex attention, which context parallelism does not take
         if known == arguments and not (name == "deepseek_v3" and job.settings.cp > 1):
@@ -165,7 +165,7 @@ def _check_common(job: TrainingJob) -> None:
     for field, found, bad, limit, nearest in wrong:
         if bad:
             name = field.rsplit(".", 1)[1]
-            raise Found(field, found).but(f"{TOOL}'s models {limit}", f"{name} = {nearest}")
+            raise Unfit(field, found).but(f"{TOOL}'s models {limit}", f"{name} = {nearest}")
 
 
 def _is_llama(m: Decoder) -> bool:
@@ -182,7 +182,7 @@ def _qwen(m: Decoder) -> Arguments:
     arguments = _named(QWEN_KEYS, (*sizes, m.qk_norm, m.ffn, m.tied))
     if m.experts:
         if not all(m.expert_layers):
-            raise Found("model.experts", f"{sum(m.expert_layers)} of {m.layers} layers").but(
+            raise Unfit("model.experts", f"{sum(m.expert_layers)} of {m.layers} layers").but(
                 f"{TOOL}'s qwen3 has experts in all layers or in none"
             )
         arguments |= _qwen_experts(m.experts.count, m.experts.top_k, _shared(m), m.experts.ffn)
@@ -192,15 +192,15 @@ def _qwen(m: Decoder) -> Arguments:
 def _deepseek(m: Decoder) -> Arguments:
     assert m.latent is not None
     if m.experts is None:
-        raise Found("model.experts", "none").but(f"{TOOL} has latent attention only with experts")
+        raise Unfit("model.experts", "none").but(f"{TOOL} has latent attention only with experts")
     dense = m.layers - sum(m.expert_layers)
     if m.expert_layers != tuple(i >= dense for i in range(m.layers)):
-        raise Found(
+        raise Unfit(
             "model.experts", f"experts in layers {[i for i, e in enumerate(m.expert_layers) if e]}"
         ).but(f"{TOOL}'s deepseek_v3 has its dense layers first")
     for field, found, wanted in (("qk_norm", m.qk_norm, True), ("tied", m.tied, False)):
         if found != wanted:
-            raise Found(f"model.{field}", found).but(
+            raise Unfit(f"model.{field}", found).but(
                 f"{TOOL}'s deepseek_v3 has it {str(wanted).lower()}",
                 f"{field} = {str(wanted).lower()}",
             )
@@ -232,7 +232,7 @@ def _shared(m: Decoder) -> int:
     """Return how many experts wide the shared expert is."""
     assert m.experts is not None
     if m.experts.shared_ffn % m.experts.ffn:
-        raise Found("model.experts.shared_ffn", m.experts.shared_ffn).but(
+        raise Unfit("model.experts.shared_ffn", m.experts.shared_ffn).but(
             f"{TOOL} takes whole multiples of experts.ffn ({m.experts.ffn})"
         )
     return m.experts.shared_ffn // m.experts.ffn

@@ -34,7 +34,7 @@ from ilp_planner.launch_scripts.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 DECLARING = ("export", "declare", "local", "readonly", "typeset")
@@ -272,22 +272,20 @@ class _Test:
         return self._or() if self.rest else False
 
     def _or(self) -> bool | None:
-        result = self._and()
-        while self.rest and self.rest[0] in ("||", "-o"):
-            self.rest.pop(0)
-            other = self._and()
-            result = True if True in (result, other) else None if None in (result, other) else False
-        return result
+        return self._joined(("||", "-o"), self._and, True)
 
     def _and(self) -> bool | None:
-        result = self._not()
-        while self.rest and self.rest[0] in ("&&", "-a"):
+        return self._joined(("&&", "-a"), self._not, False)
+
+    def _joined(
+        self, operators: tuple[str, str], part: Callable[[], bool | None], decides: bool
+    ) -> bool | None:
+        """Return what parts say together; one that `decides` is enough."""
+        result = part()
+        while self.rest and self.rest[0] in operators:
             self.rest.pop(0)
-            other = self._not()
-            if False in (result, other):
-                result = False
-            else:
-                result = None if None in (result, other) else True
+            both = (result, part())
+            result = decides if decides in both else None if None in both else not decides
         return result
 
     def _not(self) -> bool | None:

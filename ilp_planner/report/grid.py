@@ -67,14 +67,11 @@ def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
             deepest = max(map(len, columns))
             columns = [[""] * (deepest - len(column)) + column for column in columns]
         for parts in zip_longest(*columns, fillvalue=""):
-            line = (
-                (" " * GAP)
-                .join(
-                    part.ljust(widths[c]) if c in grid.left else part.rjust(widths[c])
-                    for c, part in enumerate(parts)
-                )
-                .rstrip()
+            padded = (
+                part.ljust(widths[c]) if c in grid.left else part.rjust(widths[c])
+                for c, part in enumerate(parts)
             )
+            line = (" " * GAP).join(padded).rstrip()
             found.append(styled_text(line, style) if styled and style else line)
     return found
 

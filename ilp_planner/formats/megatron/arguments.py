@@ -6,6 +6,7 @@ writes the arguments of a job.
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from ilp_planner.formats.megatron.launcher import smallest_world, split_launch
 from ilp_planner.formats.megatron.model import decoder_of, layers_of, model_values
 from ilp_planner.formats.megatron.pipeline import layout_of, pipeline_values
 from ilp_planner.formats.megatron.settings import settings_of, settings_values
-from ilp_planner.formats.megatron.values import MegatronArguments, parse_values
+from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments, parse_values
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
@@ -147,11 +148,7 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
 
 def data_parallel_of(args: MegatronArguments) -> int:
     """Return the replicas; expert parallelism does not count."""
-    model = (
-        args.whole("tensor_model_parallel_size")
-        * args.whole("pipeline_model_parallel_size")
-        * args.whole("context_parallel_size")
-    )
+    model = math.prod(map(args.whole, (TP, PP, CP)))
     return max(1, args.world // max(1, model))
 
 

@@ -49,7 +49,7 @@ class Finding:
         return line if self.rejected else f"{line} ({LATE[self.stage]})"
 
 
-class Found(NamedTuple):
+class Seen(NamedTuple):
     """What an argument has. flag: as it is typed. what: its value, or what is there beside it."""
 
     flag: str
@@ -61,9 +61,9 @@ class Found(NamedTuple):
         return Finding(self.flag, self.what, expected, fix, self.stage, others)
 
 
-def found(key: str, what: object, stage: str = VALIDATE) -> Found:
+def found(key: str, what: object, stage: str = VALIDATE) -> Seen:
     """Return what the argument of a key has; `key` may also be a flag or the name of a variable."""
-    return Found(flag_of(key) if key in flags_by_key() else key, str(what), stage)
+    return Seen(flag_of(key) if key in flags_by_key() else key, str(what), stage)
 
 
 config = partial(found, stage=CONFIG)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import flags
+from ilp_planner.formats.megatron.values import CP, EP, ETP, PP, TP, MegatronArguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Options of torchrun that stand alone; all others take a value.
@@ -102,16 +102,7 @@ def _launch(
 
 def smallest_world(args: MegatronArguments) -> int:
     """Return the fewest ranks that hold one replica of everything."""
-    tp, pp, cp, ep, etp = (
-        args.whole(key)
-        for key in (
-            "tensor_model_parallel_size",
-            "pipeline_model_parallel_size",
-            "context_parallel_size",
-            "expert_model_parallel_size",
-            "expert_tensor_parallel_size",
-        )
-    )
+    tp, pp, cp, ep, etp = map(args.whole, (TP, PP, CP, EP, ETP))
     return math.lcm(max(1, tp * pp * cp), max(1, (etp or tp) * ep * pp))
 
 

@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 def virtual_of(args: MegatronArguments, layers: int, pp: int) -> int:
     """Return virtual stages per pipeline rank, 1 for none; not of a layout."""
-    if stages := args.whole("num_virtual_stages_per_pipeline_rank"):
-        return stages
-    if each := args.whole("num_layers_per_virtual_pipeline_stage"):
-        counted = layers + sum(_accounts(args))
-        return max(1, counted // pp // each)
-    return 1
+    if args.given("num_virtual_stages_per_pipeline_rank"):
+        return max(1, args.whole("num_virtual_stages_per_pipeline_rank"))
+    each = args.whole("num_layers_per_virtual_pipeline_stage")
+    return max(1, (layers + sum(_accounts(args))) // pp // each) if each > 0 else 1
 
 
 def stage_layers(args: MegatronArguments, layers: int, pp: int) -> list[int]:

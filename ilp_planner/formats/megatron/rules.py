@@ -15,11 +15,12 @@ from ilp_planner.formats.megatron import rules_parallel as parallel
 from ilp_planner.formats.megatron import rules_pipeline as pipeline
 from ilp_planner.formats.megatron import rules_training as training
 from ilp_planner.formats.megatron.findings import STAGES, Finding
-from ilp_planner.formats.megatron.repairs import Broken, with_working_repairs
+from ilp_planner.formats.megatron.repairs import with_working_repairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ilp_planner.formats.megatron.repairs import Broken
     from ilp_planner.formats.megatron.values import MegatronArguments
 
     class Rule(Protocol):

@@ -14,13 +14,11 @@ from ilp_planner.formats.megatron.findings import (
     one_of,
 )
 from ilp_planner.formats.megatron.model import layers_of, sequence_of
-from ilp_planner.formats.megatron.rules_parallel import CP, PP, TP
+from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 REQUIRED = ("hidden_size", "num_attention_heads", "max_position_embeddings")
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from ilp_planner.formats.megatron.findings import Finding, built, found, needs, one_of, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
+from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_multiple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
-TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-EP = "expert_model_parallel_size"
 # Arguments that were there once; Megatron names the one to use.
 RENAMED = {
     "batch_size": "--micro-batch-size",
@@ -252,8 +250,7 @@ def check_precision(a: MegatronArguments) -> Iterator[Finding]:
     dtype = a["main_grads_dtype"]
     if a.on("bf16") and a.on("accumulate_allreduce_grads_in_fp32") and dtype != "fp32":
         yield found(
-            "--main-grads-dtype",
-            f"{dtype} with --accumulate-allreduce-grads-in-fp32",
+            "--main-grads-dtype", f"{dtype} with --accumulate-allreduce-grads-in-fp32"
         ).expected("fp32", "--main-grads-dtype fp32")
     if a.on("fp16_lm_cross_entropy") and not a.on("fp16"):
         yield needs("fp16_lm_cross_entropy", "fp16")

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from ilp_planner.formats.megatron.findings import Finding, built, config, found, never, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of
-from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers
-from ilp_planner.formats.megatron.rules_parallel import PP, model_size
+from ilp_planner.formats.megatron.pipeline import layout_of, stage_layers, virtual_of
+from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import granularity_of
+from ilp_planner.formats.megatron.values import PP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 from ilp_planner.specs.pipeline_layout import balanced_layout, write_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 EACH = "num_layers_per_virtual_pipeline_stage"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
@@ -308,12 +307,7 @@ def _virtual(a: MegatronArguments) -> int:
     if a.given(LAYOUT):
         stages = _flat_layout(a.text(LAYOUT)).count("|") + 1
         return stages // pp if stages % pp == 0 else 1
-    if a.given(VIRTUAL):
-        return max(1, a.whole(VIRTUAL))
-    if a.whole(EACH) > 0:
-        counted = layers_of(a) + a.on(EMBEDDING) + a.on(LOSS)
-        return max(1, counted // pp // a.whole(EACH))
-    return 1
+    return virtual_of(a, layers_of(a), pp)
 
 
 def _flat_layout(text: str) -> str:

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.formats.megatron.findings import CONFIG, Finding, config, found, needs, one_of
 from ilp_planner.formats.megatron.model import layers_of
-from ilp_planner.formats.megatron.rules_parallel import EP, PP, TP
 from ilp_planner.formats.megatron.settings import granularity_of, precision_of, sequence_parallel_of
+from ilp_planner.formats.megatron.values import EP, PP, TP, MegatronArguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 MODULES = (
     "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",

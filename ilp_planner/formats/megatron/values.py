@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"
 LONGEST_PATTERN = 100_000  # layers
 PATTERN_CHARACTERS = set("0123456789,[]()+* ")
 
