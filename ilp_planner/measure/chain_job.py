@@ -13,16 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ilp_planner.measure.shard import HEAD, Run
-from ilp_planner.specs.architecture import Parameters
-from ilp_planner.specs.chain_layers import segments
+from ilp_planner.specs.architecture import Architecture, Parameters
+from ilp_planner.specs.chain_layers import Segment, segments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.measure.operator import Operator
     from ilp_planner.profiles.work import Exchange, Work
-    from ilp_planner.specs.architecture import Architecture
-    from ilp_planner.specs.chain_layers import Segment
     from ilp_planner.specs.training import Settings
 
 SINGLE = 4  # bytes of an accumulated gradient

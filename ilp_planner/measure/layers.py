@@ -26,14 +26,13 @@ from ilp_planner.anatomy.messages import (
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.measure.chain_job import ChainJob
 from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, layer_kinds, runs_of
+from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, Run, layer_kinds, runs_of
 from ilp_planner.measure.spread import median_spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.measure.chain_stack import Job
-    from ilp_planner.measure.shard import Run
     from ilp_planner.measure.target import Target
 
 WARM_UP = 2  # passes before those that count

@@ -23,9 +23,9 @@ from ilp_planner.measure.layers import (
     sizes,
 )
 from ilp_planner.measure.resume import RowKey, row_key
-from ilp_planner.measure.target import is_lost, ran_out
+from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
-from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ilp_planner.measure.chain_stack import Job
     from ilp_planner.measure.journal import Journal
     from ilp_planner.measure.operator import Operator
-    from ilp_planner.measure.target import Target
-    from ilp_planner.profiles.measurements import Measurements
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.measurements import Record, RowStatus, layer_range
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, layer_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas
 
-    from ilp_planner.profiles.measurements import Measurements
 
 MOST_LAYERS = 20_000  # of a model; a range up to a million is a mistake, and would fill the memory
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from math import gcd, isqrt
 from typing import TYPE_CHECKING
 
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import ORDERS, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,13 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.files import make_folder, write_text
 from ilp_planner.profiles.aceso import BANDWIDTH_UNIT, FAILED_ROW, OPERATOR_COLUMNS
 from ilp_planner.profiles.convert.units import undo
-from ilp_planner.profiles.measurements import Record, RowStatus, measurements_of
-from ilp_planner.profiles.table import MIB, Profile, Provenance
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, measurements_of
+from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.table import OperatorRow, RowKey
 
 # Devices each hold a share of the whole tensor of these; of the others, all of it.
 SHARED = ("all_gather", "all_to_all")

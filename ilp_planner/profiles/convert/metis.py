@@ -16,7 +16,7 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.convert.units import MILLISECONDS, to_milliseconds, to_seconds
-from ilp_planner.profiles.measurements import Record, measurements_of
+from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
 from ilp_planner.profiles.message_times import MessageTimes
 from ilp_planner.profiles.metis import MIB, MetisProfile, MetisRow, file_name, layer_names, total
 from ilp_planner.profiles.table import Provenance
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.layers import LayerKey
-    from ilp_planner.profiles.measurements import Measurements
 
 STEPS = ("forward_backward", "optimizer", "batch_generator")  # as `MetisRow` calls them
 

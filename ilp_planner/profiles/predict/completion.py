@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record, RowStatus, join, measurements_of
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, join, measurements_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
 from ilp_planner.profiles.predict.layers import LayerPredictor, runs_out_of_memory
 from ilp_planner.profiles.predict.region import row_at
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.prediction import Prediction
     from ilp_planner.profiles.predict.series import Series
 

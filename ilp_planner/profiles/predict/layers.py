@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, Quantity
 from ilp_planner.profiles.predict.law import Law, fit_law
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
 
 WORK = ("flop", "traffic_bytes")
 NO_ROWS = np.empty((0, len(DIMENSIONS)))
