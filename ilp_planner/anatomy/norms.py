@@ -20,9 +20,7 @@ def norm_weights(job: TrainingJob, width: int, prefix: str = "") -> tuple[Weight
     return scale, Weight(name=f"{prefix}bias", shape=(width,))
 
 
-def norm_kept(
-    job: TrainingJob, shape: tuple[int, ...], why: str, *, keeps_input: bool = True
-) -> tuple[Kept, ...]:
+def norm_kept(job: TrainingJob, shape: tuple[int, ...], why: str) -> tuple[Kept, ...]:
     """Return what a norm over the last dimension keeps: its input and statistics per row.
 
     The norm's output is kept by the products that read it, not by the norm.
@@ -31,8 +29,6 @@ def norm_kept(
     statistics = Kept(
         name="statistics", shape=(numbers, *shape[:-1]), width=STATISTIC, why="of each row, fp32"
     )
-    if not keeps_input:
-        return (statistics,)
     return Kept(name="input", shape=shape, width=job.settings.width, why=why), statistics
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-from ilp_planner.anatomy.norms import norm_kept, norm_weights
+from ilp_planner.anatomy.norms import norm_kept, norm_module, norm_weights
 
 if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
@@ -47,13 +47,12 @@ def normed_product(
 
     shape: of the norm's input on this rank. norm: its name where it stands alone.
     """
-    inner = norm_kept(job, shape, why)
     read = product_input(job, shape)
     if merges_norm(job):
+        inner = norm_kept(job, shape, why)
         weights = norm_weights(job, shape[-1], "layer_norm_")
         normed = replace(read, name="norm's output")
         return (
             Module(name=module.name, weights=(*weights, *module.weights), kept=(*inner, normed)),
         )
-    alone = Module(name=norm, weights=norm_weights(job, shape[-1]), kept=inner)
-    return alone, with_kept(module, read)
+    return norm_module(norm, job, shape, why=why), with_kept(module, read)
