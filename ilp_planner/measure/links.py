@@ -22,7 +22,7 @@ from ilp_planner.measure.links_plan import POINT_TO_POINT, Case, Series, cases_o
 from ilp_planner.measure.links_world import World, first_line, join_world
 from ilp_planner.measure.machine import describe_machine
 from ilp_planner.measure.progress import measuring_bar
-from ilp_planner.measure.spread import median_spread
+from ilp_planner.measure.target import median_spread
 from ilp_planner.profiles.measurements import RowStatus
 
 if TYPE_CHECKING:
