@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
 from ilp_planner.measure.chain_job import ChainJob, Job
-from ilp_planner.measure.journal import Journal
-from ilp_planner.measure.resume import begun
+from ilp_planner.measure.journal import Journal, begun
 from ilp_planner.measure.sweep import Sweep
 from ilp_planner.measure.target import Target, open_target
 from ilp_planner.measure.wish import Summary, Wish, has_operators

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.added_messages import MessageAdder
+from ilp_planner.measure.journal import Journal, RowKey, row_key
 from ilp_planner.measure.layers import (
     LayerBench,
     all_kinds,
@@ -22,7 +23,6 @@ from ilp_planner.measure.layers import (
     sent,
     sizes,
 )
-from ilp_planner.measure.resume import RowKey, row_key
 from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.measure.chain_job import Job
-    from ilp_planner.measure.journal import Journal
     from ilp_planner.measure.operator import Operator
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many

@@ -26,8 +26,8 @@ from ilp_planner.profiles.table_rows import (
     ANY,
     LayerRows,
     Wanted,
+    complete_layers,
     describe_key,
-    layer_rows,
     step_seconds,
 )
 
@@ -59,12 +59,7 @@ def layer_profile(
     ------
     ProfileError: no complete rows, rows of several models, or a figure that is not there: which.
     """
-    rows = layer_rows(table, wanted)
-    if not rows.complete:
-        raise ProfileError(
-            f"{table.source}: expected a row for each of {rows.layers} layers under one device "
-            f"type, tp and micro-batch, found {rows.lacking()}"
-        )
+    rows = complete_layers(table, wanted)
     messages = MessageTimes(table, cluster)
     if is_metis_like(rows.complete):
         profile = _of_totals(table, wanted)

@@ -173,6 +173,22 @@ def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
     )
 
 
+def complete_layers(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
+    """Return the same, with one key at least that has all layers.
+
+    Raises
+    ------
+    ProfileError: besides, no key has.
+    """
+    found = layer_rows(table, wanted)
+    if not found.complete:
+        raise ProfileError(
+            f"{table.source}: expected a row for each of {found.layers} layers under one device "
+            f"type, tp and micro-batch, found {found.lacking()}"
+        )
+    return found
+
+
 def describe_key(key: LayerKey) -> str:
     """Return `A100, tp 2, micro-batch 4`."""
     device = f"{key.device}, " if key.device else ""

@@ -20,7 +20,14 @@ from ilp_planner.profiles.measurements import Measurements, Record, measurements
 from ilp_planner.profiles.message_times import MessageTimes
 from ilp_planner.profiles.metis import MIB, MetisProfile, MetisRow, file_name, layer_names, total
 from ilp_planner.profiles.table import Provenance
-from ilp_planner.profiles.table_rows import ANY, Wanted, describe_key, layer_rows, step_seconds
+from ilp_planner.profiles.table_rows import (
+    ANY,
+    Wanted,
+    complete_layers,
+    describe_key,
+    layer_rows,
+    step_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -114,12 +121,7 @@ def metis_profile(table: Measurements, wanted: Wanted = ANY) -> MetisProfile:
     ------
     ProfileError: no complete row of the layers, or memory that is not said.
     """
-    found = layer_rows(table, wanted)
-    if not found.complete:
-        raise ProfileError(
-            f"{table.source}: expected a row for each of {found.layers} layers under one device "
-            f"type, tp and micro-batch, found {found.lacking()}"
-        )
+    found = complete_layers(table, wanted)
     steps = {name: step_seconds(table, name, wanted) for name in STEPS}
     rows = {}
     for key, frame in found.complete.items():

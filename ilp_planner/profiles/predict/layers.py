@@ -17,10 +17,9 @@ from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, Quantity
 from ilp_planner.profiles.predict.law import Law, fit_law
-from ilp_planner.profiles.predict.prediction import Prediction
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
 from ilp_planner.profiles.predict.series import Series, find_series
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

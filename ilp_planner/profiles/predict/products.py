@@ -10,8 +10,7 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.curve import Curve, curve_of, left_out_error
-from ilp_planner.profiles.predict.prediction import Prediction
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
