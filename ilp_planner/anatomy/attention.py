@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Kept, Module
-from ilp_planner.anatomy.norms import STATISTIC, norm_module
-from ilp_planner.anatomy.products import normed_product, product, product_input, with_kept
+from ilp_planner.anatomy.products import (
+    STATISTIC,
+    norm_module,
+    normed_product,
+    product,
+    product_input,
+    with_kept,
+)
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 

@@ -14,8 +14,7 @@ from ilp_planner.anatomy.attention import MASK, attention_modules
 from ilp_planner.anatomy.experts import expert_modules
 from ilp_planner.anatomy.mlp import mlp_modules
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-from ilp_planner.anatomy.norms import norm_module
-from ilp_planner.anatomy.products import product, product_input, with_kept
+from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
 from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_layers, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.mlp import activation_kept, fuses, mlp_products
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-from ilp_planner.anatomy.norms import norm_module
-from ilp_planner.anatomy.products import product, product_input
+from ilp_planner.anatomy.products import norm_module, product, product_input
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.profiles.aceso import FIELDS
 from ilp_planner.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths, ring_tables
-from ilp_planner.profiles.convert.aceso import FIELDS, whole_tensor
+from ilp_planner.profiles.convert.aceso import whole_tensor
 from ilp_planner.profiles.device_names import rows_of_device
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.profiles.message_times import MessageTimes, links_inside

@@ -86,18 +86,15 @@ def _of_size(
     table: Measurements, frame: pandas.DataFrame, record: Record, column: str, asked: int | None
 ) -> pandas.DataFrame:
     known = sorted({int(value) for value in frame[column].dropna()})
-    found = ", ".join(map(str, known))
+    found = f"found {column} {', '.join(map(str, known))}, expected"
+    where = f"{table.source}: rows of record {record.value!r}: {found}"
     if asked is not None and known and asked not in known:
         raise ProfileError(
-            f"{table.source}: rows of record {record.value!r}: found {column} {found}, expected "
-            f"{asked}, which is the model's (`model`) or what `{column}` says"
+            f"{where} {asked}, which is the model's (`model`) or what `{column}` says"
         )
+    if asked is None and len(known) > 1:
+        raise ProfileError(f"{where} one of them: `{column}` or `model` chooses")
     if asked is None:
-        if len(known) > 1:
-            raise ProfileError(
-                f"{table.source}: rows of record {record.value!r}: found {column} {found}, "
-                f"expected one of them: `{column}` or `model` chooses"
-            )
         return frame
     return frame[frame[column].isna() | (frame[column] == asked)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from typing import TYPE_CHECKING
 
 from rich.live import Live
 from rich.text import Text
@@ -13,9 +12,6 @@ from rich.text import Text
 from ilp_planner.report.console import open_console
 from ilp_planner.report.tables import describe_gap, exact_seconds
 from ilp_planner.result import relative_gap
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class Progress:
@@ -56,14 +52,8 @@ class Progress:
             self.live.start(refresh=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            with contextlib.suppress(
-                OSError
-            ):  # the terminal was closed: what was found is not lost
+            # The terminal may have been closed: what was found is not lost.
+            with contextlib.suppress(OSError):
                 self.live.stop()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import make_folder, write_text
-from ilp_planner.profiles.aceso import BANDWIDTH_UNIT, FAILED_ROW, OPERATOR_COLUMNS
+from ilp_planner.profiles.aceso import BANDWIDTH_UNIT, FAILED_ROW, FIELDS, OPERATOR_COLUMNS
 from ilp_planner.profiles.convert.units import undo
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, measurements_of
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
@@ -28,17 +28,6 @@ SHARED = ("all_gather", "all_to_all")
 FAILED_SECONDS = 100.0  # Aceso's sentinels of collectives are 10^6 or 10^9 ms; real ones seconds
 FAILED_MILLISECONDS = 1_000_000_000  # what is written of one that failed
 MICROSECOND, MILLISECOND = 1e-6, 1e-3
-# Field of `OperatorRow` -> column of the native table.
-FIELDS = {
-    "forward": "forward_s",
-    "backward": "backward_s",
-    "input": "input_bytes",
-    "output": "output_bytes",
-    "weights": "weight_bytes",
-    "activations": "activation_bytes",
-    "forward_reserved": "forward_workspace_bytes",
-    "backward_reserved": "backward_workspace_bytes",
-}
 
 
 def whole_tensor(primitive: str, devices: int) -> int:
