@@ -73,7 +73,9 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
         ("mlp_bda", expert_modules(job) if experts else mlp_modules(job)),
     ):
         children += group
-        if kept := _added(job):
+        # Of adding a bias, dropping out and adding the residual only the mask: the sum is the next
+        # norm's input, and a sum needs nothing to be differentiated.
+        if kept := _dropout_mask(job):
             children.append(Module(name=name, kept=kept))
     if recomputes(job, "layernorm"):
         children = list(_without_output(tuple(children)))
@@ -81,14 +83,6 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
     if recomputed:
         return forget(layer, checkpoint(job))
     return layer
-
-
-def _added(job: TrainingJob) -> tuple[Kept, ...]:
-    """Return what adding a bias, dropping out and adding the residual keep.
-
-    Only the mask: the sum is the next norm's input, and a sum needs nothing to be differentiated.
-    """
-    return _dropout_mask(job)
 
 
 def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:

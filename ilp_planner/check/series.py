@@ -51,7 +51,8 @@ class Series:
 
     def at(self, i: int) -> str:
         """Return a size in words."""
-        return _size(self.size[i], self.column)
+        size = self.size[i]
+        return format_bytes(size) if self.column == "bytes" else f"{size:.4g} FLOP"
 
 
 @rule("sizes")
@@ -180,7 +181,3 @@ def _all_series(table: pandas.DataFrame) -> Iterator[Series]:
                 spread=np.nan_to_num(numbers(ordered, "spread")).tolist(),
                 ranks=2.0 if np.isnan(ranks[0]) else float(ranks[0]),
             )
-
-
-def _size(value: float, column: str) -> str:
-    return format_bytes(value) if column == "bytes" else f"{value:.4g} FLOP"
