@@ -13,7 +13,7 @@ from ilp_planner.analysis.stages import StageView, stage_views
 from ilp_planner.anatomy.communication import EMBEDDING, shares_embedding, stage_traffic, traffic
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import group_count, group_size, kind_link, stage_link
-from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
 from ilp_planner.specs.pipeline_layout import even_layout
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ilp_planner.anatomy.communication import Traffic
-    from ilp_planner.anatomy.memory import RankMemory
     from ilp_planner.anatomy.modules import Module
     from ilp_planner.specs.training import TrainingJob
 

@@ -57,15 +57,12 @@ def stage_jobs(
                 dp=stage.dp,
                 layout=layout,
                 settings=settings,
-                generation=HOPPER if cluster is None else _generation(stage, cluster),
+                generation=HOPPER  # of the oldest devices of the stage
+                if cluster is None
+                else generation(cluster, {cluster.type_of[d] for d in stage.devices}),
             )
         )
     return tuple(found)
-
-
-def _generation(stage: GroupStage, cluster: ClusterSpec) -> int:
-    """Return that of the oldest devices of a stage."""
-    return generation(cluster, {cluster.type_of[device] for device in stage.devices})
 
 
 def layout_of(plan: GroupPlan, model: Decoder) -> PipelineLayout:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
 from ilp_planner.anatomy.recompute import recomputed_layers
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
-from ilp_planner.specs.training import Recompute
+from ilp_planner.specs.training import Recompute, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ilp_planner.anatomy.memory import RankMemory
     from ilp_planner.anatomy.work import ModuleWork
-    from ilp_planner.specs.training import TrainingJob
 
 OPTIONS = (
     ("none", Recompute()),

@@ -34,11 +34,6 @@ class ModuleRow:
     path: str
     module: Module
 
-    @property
-    def leaf(self) -> bool:
-        """Whether nothing is inside it."""
-        return not self.module.children
-
 
 def module_rows(modules: Iterable[Module], depth: int = 0, lead: str = "") -> Iterator[ModuleRow]:
     """Yield modules and what is in them, depth first."""
@@ -201,13 +196,8 @@ def traffic_object(row: Traffic) -> dict[str, Any]:
 def group_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
     """Yield a row per kind of group."""
     for kind in analysis.groups:
-        yield {
-            "kind": kind.kind,
-            "purpose": kind.purpose,
-            "size": kind.size,
-            "count": kind.count,
-            "link": kind.link,
-        }
+        columns = ("kind", "purpose", "size", "count", "link")
+        yield {name: getattr(kind, name) for name in columns}
 
 
 def recompute_table(analysis: Analysis) -> Iterator[dict[str, Any]]:

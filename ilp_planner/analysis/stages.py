@@ -12,13 +12,12 @@ from ilp_planner.anatomy.messages import (
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.modules import Module
+from ilp_planner.anatomy.modules import Message, Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.anatomy.messages import Messages
-    from ilp_planner.anatomy.modules import Message
     from ilp_planner.specs.training import TrainingJob
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Kept, Module
-from ilp_planner.anatomy.norms import STATISTIC, norm_kept, norm_weights
-from ilp_planner.anatomy.products import normed_product, product, product_input, with_kept
+from ilp_planner.anatomy.products import (
+    STATISTIC,
+    norm_module,
+    normed_product,
+    product,
+    product_input,
+    with_kept,
+)
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 
@@ -95,14 +101,9 @@ def legacy(job: TrainingJob) -> bool:
 def _head_norms(job: TrainingJob, leading: tuple[int, int]) -> tuple[Module, ...]:
     """Return the norms of queries and keys, one head at a time."""
     model, sizes = job.model, shard_of(job)
+    why = "the slice of the product's output, copied"
     return tuple(
-        Module(
-            name=f"{letter}_layernorm",
-            weights=norm_weights(job, model.head),
-            kept=norm_kept(
-                job, (*leading, heads, model.head), "the slice of the product's output, copied"
-            ),
-        )
+        norm_module(f"{letter}_layernorm", job, (*leading, heads, model.head), why=why)
         for letter, heads in (("q", sizes.heads), ("k", sizes.kv_heads))
     )
 
@@ -188,18 +189,12 @@ def _latent(job: TrainingJob) -> tuple[Module, ...]:
     # Transformer Engine's products to the compressed widths are whole on each rank, Megatron's own
     # are split and their outputs gathered.
     ways = job.tp if job.settings.kernels.implementation == "local" else 1
-    norm = Module(
-        name="input_layernorm",
-        weights=norm_weights(job, sizes.hidden),
-        kept=(
-            *norm_kept(job, sizes.narrow, "the layer's input; the residual as well"),
-            Kept(
-                name="output",
-                shape=sizes.narrow,
-                width=sizes.width,
-                why="read by the products that compress queries, keys and values",
-            ),
-        ),
+    norm = norm_module(
+        "input_layernorm",
+        job,
+        sizes.narrow,
+        why="the layer's input; the residual as well",
+        output="read by the products that compress queries, keys and values",
     )
     children: list[Module] = []
     if a.query_rank:

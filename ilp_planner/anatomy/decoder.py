@@ -14,8 +14,7 @@ from ilp_planner.anatomy.attention import MASK, attention_modules
 from ilp_planner.anatomy.experts import expert_modules
 from ilp_planner.anatomy.mlp import mlp_modules
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-from ilp_planner.anatomy.norms import norm_kept, norm_module, norm_weights
-from ilp_planner.anatomy.products import product, product_input, with_kept
+from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
 from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_layers, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 
@@ -74,7 +73,9 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
         ("mlp_bda", expert_modules(job) if experts else mlp_modules(job)),
     ):
         children += group
-        if kept := _added(job):
+        # Of adding a bias, dropping out and adding the residual only the mask: the sum is the next
+        # norm's input, and a sum needs nothing to be differentiated.
+        if kept := _dropout_mask(job):
             children.append(Module(name=name, kept=kept))
     if recomputes(job, "layernorm"):
         children = list(_without_output(tuple(children)))
@@ -82,14 +83,6 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
     if recomputed:
         return forget(layer, checkpoint(job))
     return layer
-
-
-def _added(job: TrainingJob) -> tuple[Kept, ...]:
-    """Return what adding a bias, dropping out and adding the residual keep.
-
-    Only the mask: the sum is the next norm's input, and a sum needs nothing to be differentiated.
-    """
-    return _dropout_mask(job)
 
 
 def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:
@@ -128,9 +121,7 @@ def output_module(job: TrainingJob) -> Module:
     copy of the embedding's on the last of several.
     """
     model, sizes = job.model, shard_of(job)
-    norm = norm_module(
-        "final_layernorm", job, sizes.narrow, why="the last layer's output, residual added"
-    )
+    why = "the last layer's output, residual added"
     columns = part(job.padded_vocab, job.tp)
     rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=False)
     if model.tied and job.pp == 1:
@@ -140,7 +131,7 @@ def output_module(job: TrainingJob) -> Module:
         name="output",
         kept=_arguments(job) if job.pp > 1 else (),
         children=(
-            replace(norm, name="decoder.final_layernorm"),
+            norm_module("decoder.final_layernorm", job, sizes.narrow, why=why),
             rows,
             Module(name="loss", kept=loss_kept(job)),
         ),
@@ -187,16 +178,8 @@ def prediction_module(job: TrainingJob) -> Module:
     return Module(
         name="mtp.layers",
         children=(
-            Module(
-                name="enorm",
-                weights=norm_weights(job, sizes.hidden),
-                kept=norm_kept(job, sizes.narrow, "embedding of the token to come"),
-            ),
-            Module(
-                name="hnorm",
-                weights=norm_weights(job, sizes.hidden),
-                kept=norm_kept(job, sizes.narrow, "state of the layer before"),
-            ),
+            norm_module("enorm", job, sizes.narrow, why="embedding of the token to come"),
+            norm_module("hnorm", job, sizes.narrow, why="state of the layer before"),
             with_kept(eh, product_input(job, joined, "both, side by side")),
             replace(layer, name="transformer_layer"),
             norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),

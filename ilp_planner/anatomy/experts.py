@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.mlp import activation_kept, fuses, mlp_products
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-from ilp_planner.anatomy.norms import norm_kept, norm_weights
-from ilp_planner.anatomy.products import product, product_input
+from ilp_planner.anatomy.products import norm_module, product, product_input
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 
@@ -26,17 +25,8 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
     experts = job.model.experts
     assert experts is not None
     why = "attention's output added to the layer's input; the residual as well"
-    normed = Kept(
-        name="output",
-        shape=sizes.narrow,
-        width=sizes.width,
-        why="read by the router, the dispatcher and the shared expert",
-    )
-    norm = Module(
-        name="pre_mlp_layernorm",
-        weights=norm_weights(job, sizes.hidden),
-        kept=(*norm_kept(job, sizes.narrow, why), normed),
-    )
+    read = "read by the router, the dispatcher and the shared expert"
+    norm = norm_module("pre_mlp_layernorm", job, sizes.narrow, why=why, output=read)
     children = [_router(job), _routed(job)]
     if experts.shared_ffn:
         shared = Module(name="shared_experts", children=mlp_products(job, experts.shared_ffn))

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.anatomy.overheads import outside
-from ilp_planner.anatomy.parts import KINDS, MemoryParts, Part, memory_parts
+from ilp_planner.anatomy.parts import KINDS
+from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
+from ilp_planner.anatomy.parts import memory_parts as memory_parts
 from ilp_planner.anatomy.states import copies_parameters, gathers
 
 if TYPE_CHECKING:
@@ -21,20 +23,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.schedule import Schedule
     from ilp_planner.specs.training import TrainingJob
-
-__all__ = [
-    "KINDS",
-    "MOMENTS",
-    "MemoryParts",
-    "Part",
-    "RankMemory",
-    "StageMemory",
-    "kept_bytes",
-    "memory_parts",
-    "rank_memory",
-    "stage_memory",
-    "stage_of_rank",
-]
 
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
 UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next

@@ -10,6 +10,7 @@ for which of them exist. Modules are named by their path, `self_attention.linear
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Message
@@ -149,10 +150,8 @@ def _latent_unsplit(model: Decoder, scale: int, implementation: str) -> int:
     return norms + model.hidden * (ranks + latent.rotary)
 
 
-def _tp(job: TrainingJob, collective: str, shape: tuple[int, ...], times: int = 1) -> Message:
-    return Message(
-        group="tp", collective=collective, shape=shape, width=job.settings.width, times=times
-    )
+def _tp(job: TrainingJob, collective: str, shape: tuple[int, ...]) -> Message:
+    return _grouped(job, "tp", collective, shape)
 
 
 def _column(job: TrainingJob, hidden: int) -> Pair:
@@ -243,9 +242,7 @@ def _context(job: TrainingJob) -> Pair:
 
 
 def _cp(job: TrainingJob, collective: str, shape: tuple[int, ...], times: int = 1) -> Message:
-    return Message(
-        group="cp", collective=collective, shape=shape, width=job.settings.width, times=times
-    )
+    return replace(_grouped(job, "cp", collective, shape), times=times)
 
 
 def _heads_exchanged(job: TrainingJob, ranks: int) -> Pair:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.moments import flow, scores_buffer
 from ilp_planner.anatomy.shard import shard_of
-from ilp_planner.specs.training import HOPPER
+from ilp_planner.specs.training import HOPPER, TrainingJob
 
 if TYPE_CHECKING:
     from ilp_planner.anatomy.modules import Module
-    from ilp_planner.specs.training import TrainingJob
 
 MIB = 2**20
 

@@ -29,13 +29,12 @@ from ilp_planner.anatomy.overheads import (
 )
 from ilp_planner.anatomy.recompute import checkpoint, remembering
 from ilp_planner.anatomy.states import state_widths, stepped_width
-from ilp_planner.specs.training import HOPPER
+from ilp_planner.specs.training import HOPPER, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ilp_planner.anatomy.modules import Module
-    from ilp_planner.specs.training import TrainingJob
 
 KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
 

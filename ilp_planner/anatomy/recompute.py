@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ilp_planner.anatomy.modules import Kept
+from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.shard import part, shard_of
-from ilp_planner.specs.training import Recompute
-
-if TYPE_CHECKING:
-    from ilp_planner.anatomy.modules import Module
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import Recompute, TrainingJob
 
 BOOLEAN = 1  # bytes of a boolean
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,16 +70,3 @@ def shard_of(job: TrainingJob) -> Shard:
 def sequence_parallel(job: TrainingJob) -> bool:
     """Return whether activations between products are split; Megatron needs tp above 1 for it."""
     return job.settings.sequence_parallel and job.tp > 1
-
-
-def capacity(job: TrainingJob) -> int:
-    """Return the tokens of a micro-batch that one routed expert takes from one rank, at most.
-
-    Megatron's `get_capacity`: ceil(tokens x top_k / experts x factor), of the tokens that the
-    router of one rank sees.
-    """
-    experts = job.model.experts
-    assert experts is not None
-    sizes = shard_of(job)
-    seen = sizes.region * sizes.batch * experts.top_k
-    return math.ceil(seen / experts.count * job.settings.kernels.capacity)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ilp_planner.specs.training import SHARDINGS
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import SHARDINGS, TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
 

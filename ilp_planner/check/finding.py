@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,15 @@ from ilp_planner.profiles.measurements import Record, layer_range
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas
     from numpy.typing import NDArray
 
     from ilp_planner.numerics import Floats
 
+    Suspects = Callable[[pandas.DataFrame], Iterator["Suspect"]]
+    Findings = Callable[[pandas.DataFrame], list["Finding"]]
 
 SIZED = (Record.COLLECTIVE, Record.POINT_TO_POINT)
 MODEL = (Record.LAYER, Record.OPERATOR, Record.STEP)
@@ -57,8 +60,21 @@ class Suspect:
     severity: Severity = Severity.WARNING
 
 
-def gather(rule: str, suspects: Iterable[Suspect]) -> list[Finding]:
-    """Return a finding per severity: one cause mostly shows in many rows."""
+def rule(name: str) -> Callable[[Suspects], Findings]:
+    """Make a rule of what yields the suspects of a table: it returns a finding per severity, as one
+    cause mostly shows in many rows."""
+
+    def made(suspects: Suspects) -> Findings:
+        @functools.wraps(suspects)
+        def findings(table: pandas.DataFrame) -> list[Finding]:
+            return _gather(name, list(suspects(table)))
+
+        return findings
+
+    return made
+
+
+def _gather(rule: str, suspects: Iterable[Suspect]) -> list[Finding]:
     found = []
     for severity in Severity:
         alike = sorted(

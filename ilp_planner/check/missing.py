@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ilp_planner.check.finding import Finding, Suspect, gather
+from ilp_planner.check.finding import Suspect, rule
 from ilp_planner.profiles.measurements import Record, layer_range
 
 if TYPE_CHECKING:
@@ -17,17 +17,16 @@ SHOWN = 4  # examples
 FILL = "all of them: `ilp-plan profile predict` fills in what was not measured"
 
 
-def missing(table: pandas.DataFrame) -> list[Finding]:
-    """Return combinations of tp and micro_batch that are not there, or not for all layers.
+@rule("missing")
+def missing(table: pandas.DataFrame) -> Iterator[Suspect]:
+    """Yield combinations of tp and micro_batch that are not there, or not for all layers.
 
     What ran out of memory or failed is there: it was tried.
     """
-    suspects: list[Suspect] = []
     rows = table[table["record"].isin((Record.LAYER, Record.OPERATOR))]
     for _, setting in rows.groupby(SETTING, dropna=False, sort=False):
-        suspects += _grid(setting)
-        suspects += _parts(setting)
-    return gather("missing", suspects)
+        yield from _grid(setting)
+        yield from _parts(setting)
 
 
 def _grid(rows: pandas.DataFrame) -> Iterator[Suspect]:

@@ -9,12 +9,11 @@ import numpy as np
 from ilp_planner.check.finding import (
     MODEL,
     SIZED,
-    Finding,
     Severity,
     Suspect,
-    gather,
     numbers,
     places,
+    rule,
     taken,
 )
 from ilp_planner.profiles.measurements import (
@@ -53,39 +52,36 @@ KEYS = [
 SIZE_KEYS = ["bytes", "flop"]  # that tell rows apart in tables of links and of products
 
 
-def duplicates(table: pandas.DataFrame) -> list[Finding]:
+@rule("duplicates")
+def duplicates(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Two rows of the same thing: which is it?"""
     keys = table[KEYS].copy()
     # What a layer computes follows from the rest.
     keys.loc[table["record"].isin(MODEL), SIZE_KEYS] = float("nan")
     again = keys[keys.duplicated(keep=False)]
-    suspects = []
     for _, group in again.groupby(KEYS, dropna=False, sort=False):
         rows = table.loc[group.index]
         times = np.nan_to_num(taken(rows), nan=-1.0)
         low, high = float(times.min()), float(times.max())
         same = low == high
-        suspects += [
-            Suspect(
+        said = (
+            "with the same time"
+            if same
+            else f"from {format_seconds(low)} to {format_seconds(high)}"
+        )
+        for place in places(rows):
+            yield Suspect(
                 row=int(place),
                 badness=high / low if low > 0 else 0.0,
-                found=f"{len(rows)} rows of the same, "
-                + (
-                    "with the same time"
-                    if same
-                    else f"from {format_seconds(low)} to {format_seconds(high)}"
-                ),
+                found=f"{len(rows)} rows of the same, {said}",
                 expected="one row",
                 severity=Severity.WARNING if same else Severity.ERROR,
             )
-            for place in places(rows)
-        ]
-    return gather("duplicates", suspects)
 
 
-def overlaps(table: pandas.DataFrame) -> list[Finding]:
+@rule("overlap")
+def overlaps(table: pandas.DataFrame) -> Iterator[Suspect]:
     """A layer of the model that two rows of the same run speak of."""
-    suspects = []
     layers = table[(table["record"] == Record.LAYER) & (table["status"] == RowStatus.OK)]
     for _, run in layers.groupby(RUN, dropna=False, sort=False):
         owner: dict[int, str] = {}
@@ -94,38 +90,31 @@ def overlaps(table: pandas.DataFrame) -> list[Finding]:
             others = [owner.setdefault(layer, text) for layer in layer_range(text)]
             other = next((other for other in others if other != text), None)
             if other is not None:
-                suspects.append(
-                    Suspect(
-                        row=int(place),
-                        badness=1.0,
-                        found=f"layers {other!r} and {text!r} have some in common",
-                        expected="each layer in one row",
-                        severity=Severity.ERROR,
-                    )
+                yield Suspect(
+                    row=int(place),
+                    badness=1.0,
+                    found=f"layers {other!r} and {text!r} have some in common",
+                    expected="each layer in one row",
+                    severity=Severity.ERROR,
                 )
-    return gather("overlap", suspects)
 
 
-def spreads(table: pandas.DataFrame) -> list[Finding]:
+@rule("spread")
+def spreads(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Repeats that disagree."""
-    return gather(
-        "spread",
-        [
-            Suspect(
+    for place, spread in zip(places(table), numbers(table, "spread"), strict=True):
+        if spread > WIDE:
+            yield Suspect(
                 row=int(place),
                 badness=float(spread),
                 found=f"quartiles {format_percent(spread)} of the median apart",
                 expected=f"at most {format_percent(WIDE)}: more repeats on a quieter machine",
             )
-            for place, spread in zip(places(table), numbers(table, "spread"), strict=True)
-            if spread > WIDE
-        ],
-    )
 
 
-def too_fast(table: pandas.DataFrame) -> list[Finding]:
+@rule("too fast")
+def too_fast(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Times in which nothing can have been done."""
-    suspects = []
     alone = numbers(table, "group_size") == 1  # nothing is sent
     timed = table["record"].isin((*SIZED, Record.MATMUL, Record.LAYER)).to_numpy() & ~alone
     matmul = (table["record"] == Record.MATMUL).to_numpy()
@@ -134,57 +123,46 @@ def too_fast(table: pandas.DataFrame) -> list[Finding]:
     rows = zip(places(table), taken(table), timed, flop, products, strict=True)
     for place, seconds, needs_time, computed, whole in rows:
         if needs_time and seconds < SHORTEST:
-            suspects.append(
-                Suspect(
-                    row=int(place),
-                    badness=SHORTEST / max(seconds, 1e-30),
-                    found=f"{seconds:.4g} s",
-                    expected=f"at least {format_seconds(SHORTEST)}, which starting it takes: an "
-                    "empty loop, or another unit",
-                    severity=Severity.ERROR,
-                )
+            yield Suspect(
+                row=int(place),
+                badness=SHORTEST / max(seconds, 1e-30),
+                found=f"{seconds:.4g} s",
+                expected=f"at least {format_seconds(SHORTEST)}, which starting it takes: an "
+                "empty loop, or another unit",
+                severity=Severity.ERROR,
             )
         elif whole > PEAK_FLOPS * seconds:
-            suspects.append(
-                Suspect(
-                    row=int(place),
-                    badness=whole / PEAK_FLOPS / max(seconds, 1e-30),
-                    found=f"{computed:.4g} FLOP in {format_seconds(seconds)}",
-                    expected=f"less than {PEAK_FLOPS:.0e} FLOP/s, the fastest device there is",
-                    severity=Severity.ERROR,
-                )
+            yield Suspect(
+                row=int(place),
+                badness=whole / PEAK_FLOPS / max(seconds, 1e-30),
+                found=f"{computed:.4g} FLOP in {format_seconds(seconds)}",
+                expected=f"less than {PEAK_FLOPS:.0e} FLOP/s, the fastest device there is",
+                severity=Severity.ERROR,
             )
-    return gather("too fast", suspects)
 
 
-def sums(table: pandas.DataFrame) -> list[Finding]:
+@rule("sum")
+def sums(table: pandas.DataFrame) -> Iterator[Suspect]:
     """time_s has both halves in it."""
     both = numbers(table, "forward_s") + numbers(table, "backward_s")
-    suspects = []
     for place, parts, whole in zip(places(table), both, numbers(table, "time_s"), strict=True):
         off = abs(parts - whole)
         if off > SUM_DIFFERS * whole:
-            suspects.append(
-                Suspect(
-                    row=int(place),
-                    badness=off / max(whole, 1e-30),
-                    found=f"forward_s + backward_s = {format_seconds(parts)}, time_s = "
-                    f"{format_seconds(whole)}",
-                    expected=f"the same within {format_percent(SUM_DIFFERS)}",
-                    severity=Severity.ERROR if off > SUM_IS_WRONG * whole else Severity.WARNING,
-                )
+            yield Suspect(
+                row=int(place),
+                badness=off / max(whole, 1e-30),
+                found=f"forward_s + backward_s = {format_seconds(parts)}, time_s = "
+                f"{format_seconds(whole)}",
+                expected=f"the same within {format_percent(SUM_DIFFERS)}",
+                severity=Severity.ERROR if off > SUM_IS_WRONG * whole else Severity.WARNING,
             )
-    return gather("sum", suspects)
 
 
-def halves(table: pandas.DataFrame) -> list[Finding]:
+@rule("halves")
+def halves(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Backward much faster or much slower than forward: of a whole run, or of a large part."""
     rows = table[table["record"].isin(MODEL)]
     rows = rows[rows["forward_s"].notna() & rows["backward_s"].notna()]
-    return gather("halves", list(_halves(rows)))
-
-
-def _halves(rows: pandas.DataFrame) -> Iterator[Suspect]:
     for _, run in rows.groupby(RUN, dropna=False, sort=False):
         forward, backward = numbers(run, "forward_s"), numbers(run, "backward_s")
         if forward.sum() <= 0:
@@ -211,20 +189,16 @@ def _halves(rows: pandas.DataFrame) -> Iterator[Suspect]:
                 )
 
 
-def state_holds_weights(table: pandas.DataFrame) -> list[Finding]:
+@rule("states")
+def state_holds_weights(table: pandas.DataFrame) -> Iterator[Suspect]:
     """state_bytes has the parameters in it."""
     states, weights = numbers(table, "state_bytes"), numbers(table, "weight_bytes")
-    return gather(
-        "states",
-        [
-            Suspect(
+    for place, state, weight in zip(places(table), states, weights, strict=True):
+        if state < weight:
+            yield Suspect(
                 row=int(place),
                 badness=weight / max(state, 1.0),
                 found=f"state_bytes {format_bytes(state)}, weight_bytes {format_bytes(weight)}",
                 expected="states of at least the weights, which they include",
                 severity=Severity.ERROR,
             )
-            for place, state, weight in zip(places(table), states, weights, strict=True)
-            if state < weight
-        ],
-    )

@@ -9,13 +9,12 @@ import numpy as np
 
 from ilp_planner.check.finding import (
     MODEL,
-    Finding,
     Severity,
     Suspect,
     copies,
-    gather,
     numbers,
     places,
+    rule,
     taken,
 )
 from ilp_planner.check.rows import RUN
@@ -62,7 +61,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Growth:
     """What two rows of the same thing must be to each other.
 
     along: the column that grows between them. wrong: seconds or bytes that are beyond it, and as
@@ -78,58 +77,60 @@ class Rule:
 
 
 # Slow links make it slower with more devices, so that is an error only where no link could.
-SLOWER = Rule(
+SLOWER = Growth(
     along="tp",
     wrong=lambda pair: (pair.many - pair.few, pair.noise * pair.few),
     expected="no slower with more devices: slow links, or another unit or machine",
     severe=lambda pair: pair.many > FAR * pair.few,
 )
-FASTER = Rule(
+FASTER = Growth(
     along="micro_batch",
     wrong=lambda pair: (pair.few - pair.many, pair.noise * pair.few),
     found="{many}, micro_batch {before:.0f} takes {few}",
     expected="at least as long with more samples",
     severe=lambda pair: 2 * pair.many < pair.few,
 )
-SHRINKING = Rule(
+SHRINKING = Growth(
     along="micro_batch",
     wrong=lambda pair: (pair.few - pair.many, SLACK * pair.few),
     expected="at least as much with more samples",
     severe=lambda pair: pair.few > 2 * pair.many,
 )
-GROWING = Rule(
+GROWING = Growth(
     along="tp",
     wrong=lambda pair: (pair.many - pair.few, SLACK * pair.many),
     expected="at most as much with more devices",
     severe=lambda pair: pair.many > 2 * pair.few,
 )
-CHANGING = Rule(
+CHANGING = Growth(
     along="micro_batch",
     wrong=lambda pair: (abs(pair.many - pair.few), SHARE * pair.few),
     found="{many}, of micro_batch {before:.0f} {few}",
     expected="the same whatever the samples",
 )
-LOST = Rule(
+LOST = Growth(
     along="tp",
     wrong=lambda pair: (pair.even - pair.many, SLACK * pair.even),
     expected="at least {even}, what splitting it evenly leaves",
 )
 
 
-def tensor_parallelism(table: pandas.DataFrame) -> list[Finding]:
+@rule("tensor parallelism")
+def tensor_parallelism(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Slower with more tensor parallelism, beyond the spread, and much of the whole."""
-    return gather("tensor parallelism", list(_suspects(SLOWER, *_timed(table))))
+    return _suspects(SLOWER, *_timed(table))
 
 
-def samples(table: pandas.DataFrame) -> list[Finding]:
+@rule("samples")
+def samples(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Faster with more samples."""
-    return gather("samples", list(_suspects(FASTER, *_timed(table))))
+    return _suspects(FASTER, *_timed(table))
 
 
-def stalls(table: pandas.DataFrame) -> list[Finding]:
+@rule("empty loop")
+def stalls(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Whole runs whose time does not grow with the samples: was anything computed?"""
     rows, spent = _timed(table)
-    suspects = []
     for _, runs in rows.groupby([n for n in RUN if n != "micro_batch"], dropna=False, sort=False):
         inside = np.isin(places(rows), places(runs))
         seconds, batches = (spent * copies(rows))[inside], numbers(runs, "micro_batch")
@@ -138,57 +139,52 @@ def stalls(table: pandas.DataFrame) -> list[Finding]:
         least = float(seconds[batches == batches.min()].sum())
         most = float(seconds[batches == batches.max()].sum())
         if 0 < most < STALL[1] * least:
-            suspects.append(
-                Suspect(
-                    row=int(places(runs)[batches == batches.max()][0]),
-                    badness=least / most,
-                    found=f"micro_batch {batches.max():.0f} takes {format_seconds(most)} "
-                    f"altogether, {batches.min():.0f} takes {format_seconds(least)}",
-                    expected="longer with so many more samples: an empty loop, or a model so small "
-                    "that starting its kernels is all it takes",
-                )
+            yield Suspect(
+                row=int(places(runs)[batches == batches.max()][0]),
+                badness=least / most,
+                found=f"micro_batch {batches.max():.0f} takes {format_seconds(most)} "
+                f"altogether, {batches.min():.0f} takes {format_seconds(least)}",
+                expected="longer with so many more samples: an empty loop, or a model so small "
+                "that starting its kernels is all it takes",
             )
-    return gather("empty loop", suspects)
 
 
-def memory(table: pandas.DataFrame) -> list[Finding]:
+@rule("memory")
+def memory(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Less memory with more samples, or more of it with more devices."""
-    suspects: list[Suspect] = []
     for column in ("activation_bytes", "memory_bytes"):
-        suspects += _suspects(SHRINKING, *_held(table, column), column)
+        yield from _suspects(SHRINKING, *_held(table, column), column)
     for column in ("activation_bytes", "memory_bytes", "state_bytes", "weight_bytes"):
-        suspects += _suspects(GROWING, *_held(table, column), column)
-    return gather("memory", suspects)
+        yield from _suspects(GROWING, *_held(table, column), column)
 
 
-def states(table: pandas.DataFrame) -> list[Finding]:
+@rule("states")
+def states(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Weights and states that change with the samples, or are less than a device's share."""
-    suspects: list[Suspect] = []
     for column in ("weight_bytes", "state_bytes"):
         positive = table[table[column] > 0]
-        for rule in (CHANGING, LOST):
-            suspects += _suspects(rule, *_held(positive, column), column)
-    return gather("states", suspects)
+        for growth in (CHANGING, LOST):
+            yield from _suspects(growth, *_held(positive, column), column)
 
 
 def _suspects(
-    rule: Rule, rows: pandas.DataFrame, values: Floats, column: str = ""
+    growth: Growth, rows: pandas.DataFrame, values: Floats, column: str = ""
 ) -> Iterator[Suspect]:
     """Yield what breaks a rule and matters. column: of bytes; empty: values are seconds."""
-    for pair in _pairs(rows, values, rule.along):
-        beyond, slack = rule.wrong(pair)
+    for pair in _pairs(rows, values, growth.along):
+        beyond, slack = growth.wrong(pair)
         weight = beyond * pair.share
         if beyond <= slack or weight < SHARE:
             continue
         write = format_bytes if column else format_seconds
         words = {name: write(getattr(pair, name)) for name in ("few", "many", "even")}
-        said = rule.found.format(along=rule.along, before=pair.before, **words)
+        said = growth.found.format(along=growth.along, before=pair.before, **words)
         yield Suspect(
             row=pair.row,
             badness=weight,
             found=f"{column} {said}".lstrip(),
-            expected=rule.expected.format(**words),
-            severity=Severity.ERROR if weight >= MUCH and rule.severe(pair) else Severity.WARNING,
+            expected=growth.expected.format(**words),
+            severity=Severity.ERROR if weight >= MUCH and growth.severe(pair) else Severity.WARNING,
         )
 
 

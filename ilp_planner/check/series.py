@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.check.finding import SIZED, Finding, Severity, Suspect, gather, numbers, places
+from ilp_planner.check.finding import SIZED, Severity, Suspect, numbers, places, rule
 from ilp_planner.check.units import OFF, SERIES
 from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.table import Provenance
@@ -51,12 +51,13 @@ class Series:
 
     def at(self, i: int) -> str:
         """Return a size in words."""
-        return _size(self.size[i], self.column)
+        size = self.size[i]
+        return format_bytes(size) if self.column == "bytes" else f"{size:.4g} FLOP"
 
 
-def sizes(table: pandas.DataFrame) -> list[Finding]:
+@rule("sizes")
+def sizes(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Faster with a larger size."""
-    suspects = []
     for series in _all_series(table):
         for i in range(len(series.size) - 1):
             before, after = series.seconds[i], series.seconds[i + 1]
@@ -64,17 +65,14 @@ def sizes(table: pandas.DataFrame) -> list[Finding]:
             if not before / OFF <= after < before * (1 - noise):
                 continue
             odd, other = (i, i + 1) if _off(series, i) > _off(series, i + 1) else (i + 1, i)
-            suspects.append(
-                Suspect(
-                    row=series.place[odd],
-                    badness=before / after,
-                    found=f"{format_seconds(series.seconds[odd])}, {series.at(other)} takes "
-                    f"{format_seconds(series.seconds[other])}",
-                    expected="at least as long with a larger size",
-                    severity=Severity.ERROR if before > DROP * after else Severity.WARNING,
-                )
+            yield Suspect(
+                row=series.place[odd],
+                badness=before / after,
+                found=f"{format_seconds(series.seconds[odd])}, {series.at(other)} takes "
+                f"{format_seconds(series.seconds[other])}",
+                expected="at least as long with a larger size",
+                severity=Severity.ERROR if before > DROP * after else Severity.WARNING,
             )
-    return gather("sizes", suspects)
 
 
 def _off(series: Series, i: int) -> float:
@@ -85,21 +83,20 @@ def _off(series: Series, i: int) -> float:
     return abs(math.log(series.seconds[i] / around))
 
 
-def empty_loops(table: pandas.DataFrame) -> list[Finding]:
+@rule("empty loop")
+def empty_loops(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Times that no transfer can have, or that do not grow with what is sent."""
-    suspects: list[Suspect] = []
     for series in _all_series(table):
         if series.column == "bytes":
-            suspects += [*_impossible(series), *_flat(series), *_steps(series)]
-    return gather("empty loop", suspects)
+            yield from (*_impossible(series), *_flat(series), *_steps(series))
 
 
-def carried(table: pandas.DataFrame) -> list[Finding]:
+@rule("carried")
+def carried(table: pandas.DataFrame) -> Iterator[Suspect]:
     """Rows that are said to be measured, and are the time of another multiplied by their size.
 
     Two rows alone may have one rate by chance where a clock gives few digits.
     """
-    suspects: list[Suspect] = []
     for series in _all_series(table[table["provenance"] == Provenance.MEASURED]):
         rates = [size / spent for size, spent in zip(series.size, series.seconds, strict=True)]
         begin = 0
@@ -107,9 +104,8 @@ def carried(table: pandas.DataFrame) -> list[Finding]:
             if i < len(rates) and abs(rates[i] / rates[i - 1] - 1) <= SAME_RATE:
                 continue
             if i - begin >= CHAIN:
-                suspects += _chain(series, begin, i)
+                yield from _chain(series, begin, i)
             begin = i
-    return gather("carried", suspects)
 
 
 def _chain(series: Series, begin: int, end: int) -> Iterator[Suspect]:
@@ -185,7 +181,3 @@ def _all_series(table: pandas.DataFrame) -> Iterator[Series]:
                 spread=np.nan_to_num(numbers(ordered, "spread")).tolist(),
                 ranks=2.0 if np.isnan(ranks[0]) else float(ranks[0]),
             )
-
-
-def _size(value: float, column: str) -> str:
-    return format_bytes(value) if column == "bytes" else f"{value:.4g} FLOP"

@@ -7,14 +7,9 @@ hundredth of its run is let be.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ilp_planner.check import missing, rows, scaling, series, units
 from ilp_planner.check.finding import Finding, Severity
-from ilp_planner.profiles.measurements import RowStatus
-
-if TYPE_CHECKING:
-    from ilp_planner.profiles.measurements import Measurements
+from ilp_planner.profiles.measurements import Measurements, RowStatus
 
 __all__ = ["Finding", "Severity", "check_table"]
 

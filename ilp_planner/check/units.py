@@ -10,12 +10,11 @@ import numpy as np
 from ilp_planner.check.finding import (
     MODEL,
     SIZED,
-    Finding,
     Severity,
     Suspect,
-    gather,
     numbers,
     places,
+    rule,
 )
 from ilp_planner.check.rows import WIDE
 from ilp_planner.check.scaling import WHAT
@@ -44,9 +43,9 @@ MARK = 1e4  # seconds that no row takes; round powers of ten mark what failed
 SERIES = ["record", "device", "name", "dtype", "group_size", "hosts", "stride", "groups"]
 
 
-def units(table: pandas.DataFrame) -> list[Finding]:
-    """Return numbers a hundred times off all others of the same thing."""
-    suspects: list[Suspect] = []
+@rule("units")
+def units(table: pandas.DataFrame) -> Iterator[Suspect]:
+    """Yield numbers a hundred times off all others of the same thing."""
     rows = table[table["record"].isin(MODEL)]
     for column in (*TIMES, *BYTES):
         known = rows[rows[column] > 0]
@@ -61,12 +60,11 @@ def units(table: pandas.DataFrame) -> list[Finding]:
         far = _apart(by_itself, same) & _apart(by_work, same)
         for group in np.unique(same[far]):
             inside = same == group
-            suspects += _odd(known[inside], column, by_itself[inside], by_work[inside])
+            yield from _odd(known[inside], column, by_itself[inside], by_work[inside])
     for kind, size in ((SIZED, "bytes"), ((Record.MATMUL,), "flop")):
         known = table[table["record"].isin(kind) & (table["time_s"] > 0) & (table[size] > 0)]
         for _, series in known.groupby(SERIES, dropna=False, sort=False):
-            suspects += _jumps(series.sort_values(size, kind="stable"), size)
-    return gather("units", suspects)
+            yield from _jumps(series.sort_values(size, kind="stable"), size)
 
 
 def _apart(logs: Floats, groups: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -13,17 +13,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ilp_planner.measure.shard import HEAD, Run
-from ilp_planner.specs.architecture import Parameters
-from ilp_planner.specs.chain_layers import segments
+from ilp_planner.specs.architecture import Architecture, Parameters
+from ilp_planner.specs.chain_layers import Segment, segments
+from ilp_planner.specs.training import Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.measure.operator import Operator
     from ilp_planner.profiles.work import Exchange, Work
-    from ilp_planner.specs.architecture import Architecture
-    from ilp_planner.specs.chain_layers import Segment
-    from ilp_planner.specs.training import Settings
 
 SINGLE = 4  # bytes of an accumulated gradient
 STATES = {2: 18, 4: 16}  # bytes of `MixedAdam` per parameter of so many bytes
@@ -205,3 +203,6 @@ class ChainJob(ABC):
             most = max(self.works[name].backward_reserved for name in names if self.kept(name))
             moment = max(moment, most + learnt * width)
         return held + SAFETY * (kept + moment)
+
+
+Job = TrainingJob | ChainJob

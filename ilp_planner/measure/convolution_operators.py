@@ -14,12 +14,11 @@ from ilp_planner.measure.convolution import (
     pooled,
     weight_shape,
 )
-from ilp_planner.measure.operator import Operator
+from ilp_planner.measure.operator import Operator, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.measure.operator import Shape
     from ilp_planner.measure.resnet_job import ResnetJob
     from ilp_planner.specs.resnet import Block, Convolution
 

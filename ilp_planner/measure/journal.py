@@ -1,17 +1,29 @@
-"""A table that grows on disk: every row is there as soon as it is measured."""
+"""A table that grows on disk: every row is there as soon as it is measured, and a later run goes on
+after those of an earlier one."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.errors import OutputError
+from ilp_planner.errors import OutputError, ProfileError
 from ilp_planner.files import write_text
-from ilp_planner.profiles.measurements import head_lines, row_line
+from ilp_planner.profiles.measurements import (
+    Measurements,
+    RowStatus,
+    head_lines,
+    read_measurements,
+    row_line,
+    rows_of,
+    write_measurements,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+RowKey = tuple[str, str, str, int, int, int, int]
+SAME = ("device", "model", "architecture", "dtype", "links")  # lines that must not differ
 
 
 class Journal:
@@ -62,3 +74,64 @@ class Journal:
             return os.open(self.path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+
+def row_key(row: Mapping[str, Any]) -> RowKey:
+    """Return what tells a row from all others of a table: record, name, layers, tp, split,
+    micro-batch, sequence."""
+    numbers = (row.get(name) for name in ("tp", "split", "micro_batch", "sequence"))
+    tp, split, micro_batch, sequence = (
+        -1 if value is None or value != value else int(value) for value in numbers
+    )
+    return (
+        str(row.get("record", "")),
+        str(row.get("name", "")),
+        str(row.get("layers", "")),
+        tp,
+        split,
+        micro_batch,
+        sequence,
+    )
+
+
+def begun(path: Path, machine: Mapping[str, str]) -> dict[RowKey, RowStatus]:
+    """Return what a table has already; none where there is no file.
+
+    Rows that failed are taken out of it, to be tried again, and so is half a last line.
+
+    Raises
+    ------
+    ProfileError: it is no native table, or of another device, model or precision, or with other
+        messages in its times.
+    OutputError: it cannot be written.
+    """
+    if not path.exists():
+        return {}
+    _cut_torn_line(path)
+    table = read_measurements(path)
+    for key in SAME:
+        there = table.machine.get(key)
+        if there != machine.get(key):
+            raise ProfileError(
+                f"{path}: {key}: found {there!r}, expected {machine.get(key)!r} to go on with it; "
+                "another `output` begins a table of its own"
+            )
+    kept = table.frame[table.frame["status"] != RowStatus.FAILED]
+    if len(kept) < len(table.frame):
+        rest = Measurements(frame=kept, source=table.source, machine=table.machine)
+        write_measurements(path, rest)
+    return {row_key(row): RowStatus(row["status"]) for row in rows_of(kept)}
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Take the end off that a full disk or a power cut left unfinished."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ProfileError(f"{path}: cannot be read: {error.strerror}") from None
+    whole, newline, rest = text.rpartition(b"\n")
+    if rest and newline:
+        try:
+            write_text(path, (whole + newline).decode())
+        except UnicodeDecodeError:
+            raise ProfileError(f"{path}: must be a UTF-8 text, found other bytes") from None

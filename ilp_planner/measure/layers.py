@@ -23,18 +23,17 @@ from ilp_planner.anatomy.messages import (
     output_messages,
     prediction_messages,
 )
+from ilp_planner.anatomy.overheads import handles, workspace
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
-from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.chain_job import SAFETY, SINGLE, ChainJob, Job
 from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, layer_kinds, runs_of
-from ilp_planner.measure.spread import median_spread
+from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, Run, layer_kinds, runs_of
+from ilp_planner.measure.target import Target, median_spread
+from ilp_planner.profiles.analytic_decoder import decoder_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.measure.chain_stack import Job
-    from ilp_planner.measure.shard import Run
-    from ilp_planner.measure.target import Target
 
 WARM_UP = 2  # passes before those that count
 WARM = 5.0  # seconds after which one of them is enough
@@ -72,7 +71,7 @@ class LayerBench:
     """
 
     def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
-        from ilp_planner.measure.chain_stack import stack_of
+        from ilp_planner.measure.stack import stack_of
 
         chain = [kind for kind in kinds for _ in range(copies if repeats(kind, job) else 1)]
         self.job, self.target = job, target
@@ -155,7 +154,7 @@ def optimizer_seconds(
     A step of all parts together is measured as well, and shared out: many small steps cost more
     than one.
     """
-    from ilp_planner.measure.chain_stack import build_part
+    from ilp_planner.measure.stack import build_part
     from ilp_planner.measure.training import MixedAdam
 
     parts = {k: build_part(k, job, device=target.device, dtype=target.number) for k in kinds}
@@ -278,3 +277,32 @@ def sizes(job: Job) -> dict[str, int]:
     if isinstance(job, ChainJob):
         return job.sizes
     return {"sequence": job.model.sequence, "hidden": job.model.hidden}
+
+
+def layers_need(kinds: Sequence[str], job: Job, copies: int, *, stepped: bool = False) -> float:
+    """Return bytes of parts that run in one stack.
+
+    Parameters
+    ----------
+    copies: of each kind of layer. stepped: of the optimiser's step instead of the passes.
+    """
+    if isinstance(job, ChainJob):
+        return job.need(kinds, copies, stepped=stepped)
+    rows = decoder_rows(job.model, job.micro_batch, job.tp, job.settings.precision, flash=True)
+    width = job.settings.width
+    held, kept, moment = 0.0, 0.0, 0.0
+    for run in runs_of(job.model):
+        if run.kind not in kinds:
+            continue
+        count = 1 if run.kind in (EMBEDDING, HEAD) else copies
+        parameters = rows.gradients[run.first] / SINGLE
+        if stepped:
+            held += 2 * rows.state[run.first]
+            continue
+        held += count * parameters * (width + SINGLE)
+        kept += count * rows.activation[run.first]
+        # Libraries of a GPU have room of their own, which a CPU's do without.
+        libraries = workspace(rows.job) + handles(rows.job) * (run.kind == HEAD)
+        moment = max(moment, rows.workspace[run.first] - libraries + parameters * width)
+        kinds = [kind for kind in kinds if kind != run.kind]
+    return held + SAFETY * (kept + moment)

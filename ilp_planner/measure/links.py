@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.journal import Journal
-from ilp_planner.measure.links_ops import make_operation
+from ilp_planner.measure.links_ops import Operation, make_operation
 from ilp_planner.measure.links_plan import POINT_TO_POINT, Case, Series, cases_of, series_of
-from ilp_planner.measure.links_world import first_line, join_world
+from ilp_planner.measure.links_world import World, first_line, join_world
 from ilp_planner.measure.machine import describe_machine
 from ilp_planner.measure.progress import measuring_bar
-from ilp_planner.measure.spread import median_spread
+from ilp_planner.measure.target import median_spread
 from ilp_planner.profiles.measurements import RowStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.measure.links_ops import Operation
-    from ilp_planner.measure.links_world import World
 
 LEAST_REPEATS = 3  # of a row that time is short for
 REPEAT_SECONDS = 5e-3  # that the runs of a repeat last at least, where the time for the row allows

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ilp_planner.measure.target import Target
 
 MARK = "ilp_planner.mark"
@@ -69,23 +67,18 @@ class MemoryTrace:
             with record_function(MARK):
                 pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.collects:
             gc.enable()
         if self.kind == "cuda":
-            if error is None:
+            if kind is None:
                 self.mark()
             return
         from torch.autograd import _disable_profiler_legacy
 
         records = _disable_profiler_legacy()
         self.profiler.enabled = False
-        if error is None:
+        if kind is None:
             self.levels = _levels(max(records, key=len, default=[]))
 
     @property

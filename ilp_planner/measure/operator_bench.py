@@ -10,15 +10,14 @@ from torch import nn
 
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.modules import DEVIATION
-from ilp_planner.measure.spread import median_spread
+from ilp_planner.measure.target import Target, median_spread
 from ilp_planner.measure.training import MixedAdam, learnt_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.chain_job import Job
     from ilp_planner.measure.operator import Operator
-    from ilp_planner.measure.target import Target
 
 WARM_UP = 2
 CHAIN = 10  # passes that count, from one waiting to the next

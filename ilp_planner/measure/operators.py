@@ -3,9 +3,10 @@ those and 8 more in the decoder; a Wide ResNet's are convolutions, norms and wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.chain_job import ChainJob, Job
 from ilp_planner.measure.transformer_operators import (
     Side,
     attention,
@@ -15,11 +16,13 @@ from ilp_planner.measure.transformer_operators import (
     norm,
     post_process,
 )
+from ilp_planner.profiles.analytic import operator_work
+from ilp_planner.specs.gpt import Gpt
 
 if TYPE_CHECKING:
-    from ilp_planner.measure.chain_stack import Job
     from ilp_planner.measure.operator import Operator
     from ilp_planner.measure.t5_job import T5Job
+    from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
 
 
@@ -90,3 +93,23 @@ def _side(name: str, job: TrainingJob, tokens: int, past: float = 0.0) -> Side:
         number=job.settings.width,
         past=past,
     )
+
+
+def operator_traffic(model: ModelSpec, name: str, job: Job) -> dict[str, Any]:
+    """Return `flop` and `traffic_bytes` of the forward pass of one rank."""
+    if isinstance(job, ChainJob):
+        return job.operator_values(name)
+    gpt = model.architecture
+    assert isinstance(gpt, Gpt)
+    tokens = job.model.sequence
+    longest = max(tokens, gpt.max_position_embeddings)
+    same = replace(
+        model,
+        precision=job.settings.precision,
+        architecture=replace(gpt, sequence=tokens, max_position_embeddings=longest),
+    )
+    work = operator_work(same, job.micro_batch, job.tp)[name]
+    return {
+        "flop": sum(kernel.flops for kernel in work.forward),
+        "traffic_bytes": sum(kernel.traffic for kernel in work.forward),
+    }

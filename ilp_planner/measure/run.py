@@ -7,20 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
-from ilp_planner.measure.chain_job import ChainJob
-from ilp_planner.measure.journal import Journal
-from ilp_planner.measure.resume import begun
+from ilp_planner.measure.chain_job import ChainJob, Job
+from ilp_planner.measure.journal import Journal, begun
 from ilp_planner.measure.sweep import Sweep
-from ilp_planner.measure.target import open_target
+from ilp_planner.measure.target import Target, open_target
 from ilp_planner.measure.wish import Summary, Wish, has_operators
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.measure.chain_stack import Job
-    from ilp_planner.measure.target import Target
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import UsageError
-from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
 
 EMBEDDING, HEAD = "embedding", "head"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ilp_planner.measure.chain_job import ChainJob, Job
 from ilp_planner.measure.modules import build
-from ilp_planner.measure.shard import EMBEDDING, HEAD
+from ilp_planner.measure.shard import AROUND, EMBEDDING, HEAD
 from ilp_planner.measure.training import MixedAdam
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ilp_planner.measure.target import Target
-    from ilp_planner.specs.training import TrainingJob
 
 
 class Stack:
@@ -35,41 +35,69 @@ class Stack:
     def __init__(
         self,
         kinds: Sequence[str],
-        job: TrainingJob,
+        job: Any,
         target: Target,
         *,
         stepped: bool = False,
         recompute: bool = False,
     ) -> None:
         self.kinds, self.job, self.target, self.recompute = tuple(kinds), job, target, recompute
-        self.parts = [build(k, job, device=target.device, dtype=target.number) for k in kinds]
+        like: dict[str, Any] = {"device": target.device, "dtype": target.number}
+        self.parts = [self.build(kind, **like) for kind in kinds]
         self.optimizer = MixedAdam(
             (p for part in self.parts for p in part.parameters()), stepped=stepped
         )
-        shape = (job.micro_batch, job.model.sequence)
-        self.host = torch.randint(job.model.vocab, (shape[0], shape[1] + 1))
+        self.host = self.batch()
         if target.kind == "cuda":
-            self.host = self.host.pin_memory()
-        wide = (*shape, job.model.hidden)
-        like: dict[str, Any] = {"device": target.device, "dtype": target.number}
-        self.input = None if kinds[0] == EMBEDDING else torch.randn(wide, **like)
-        self.gradient: Any = None
+            self.host = tuple(tensor.pin_memory() for tensor in self.host)
+        self.inputs = [torch.randn(shape, **like) for shape in self.before(kinds[0])]
         if kinds[-1] == HEAD:
-            self.gradient = torch.full((), self.optimizer.scale, device=target.device)
+            self.gradients = [torch.full((), self.optimizer.scale, device=target.device)]
         else:
-            self.gradient = torch.randn(wide, **like) * 1e-4
+            after = self.after(kinds[-1])
+            self.gradients = [torch.randn(shape, **like) * 1e-4 for shape in after]
         self.mark: Callable[[], None] | None = None
         self.hooks = [
             part.register_forward_hook(self._passed if kind != HEAD else self._reached)
             for part, kind in zip(self.parts, self.kinds, strict=True)
         ]
 
-    def load(self) -> tuple[Any, Any]:
+    # ---- what a decoder says ---------------------------------------------------------------------
+
+    def build(self, kind: str, **like: Any) -> Any:
+        """Return a part as a module."""
+        return build(kind, self.job, **like)
+
+    def batch(self) -> tuple[Any, ...]:
+        """Return a micro-batch on the host: tokens, with one more for the labels."""
+        return (torch.randint(self.job.model.vocab, (self._wide[0], self._wide[1] + 1)),)
+
+    def before(self, kind: str) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the tensors before a part; none before the first of the chain."""
+        return () if kind == EMBEDDING else (self._wide,)
+
+    def after(self, kind: str) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the tensors after a part."""
+        return (self._wide,)
+
+    @property
+    def _wide(self) -> tuple[int, int, int]:
+        """Return the shape of hidden states."""
+        return (self.job.micro_batch, self.job.model.sequence, self.job.model.hidden)
+
+    def load(self) -> tuple[Any, ...]:
         """Return the tokens and labels of a micro-batch, on their way to the device."""
-        there = self.host.to(self.target.device, non_blocking=True)
+        there = self.host[0].to(self.target.device, non_blocking=True)
         return there[:, :-1].contiguous(), there[:, 1:].contiguous()
 
-    def run(self, batch: tuple[Any, Any], mark: Callable[[], None] | None = None) -> None:
+    def call(self, kind: str, part: Any, batch: tuple[Any, ...], *state: Any) -> Any:
+        """Return what a part makes of the tensors before it."""
+        tokens, labels = batch
+        return part(*state, labels) if kind == HEAD else part(*(state or (tokens,)))
+
+    # ---- what all do -----------------------------------------------------------------------------
+
+    def run(self, batch: tuple[Any, ...], mark: Callable[[], None] | None = None) -> None:
         """Do the forward and the backward pass of a micro-batch.
 
         Parameters
@@ -77,14 +105,15 @@ class Stack:
         mark: called at the beginning, after each part's forward pass, and after each part's
             backward pass, which are in the opposite order: 2 n + 1 times for n parts.
         """
-        tokens, labels = batch
         self.mark = mark
         if mark is not None:
             mark()
-        hidden = tokens if self.input is None else self.input.detach().requires_grad_()
+        state = tuple(tensor.detach().requires_grad_() for tensor in self.inputs)
         for kind, part in zip(self.kinds, self.parts, strict=True):
-            hidden = self._forward(kind, part, hidden, labels)
-        hidden.backward(self.gradient)
+            out = self._forward(kind, part, batch, *state)
+            state = out if isinstance(out, tuple) else (out,)
+        del out
+        torch.autograd.backward(state, self.gradients)
         if mark is not None:
             mark()
         self.mark = None
@@ -96,14 +125,12 @@ class Stack:
             hook.remove()
         self.optimizer.release()
 
-    def _forward(self, kind: str, part: Any, hidden: Any, labels: Any) -> Any:
-        if kind == HEAD:
-            return part(hidden, labels)
-        if kind == EMBEDDING or not self.recompute:
-            return part(hidden)
+    def _forward(self, kind: str, part: Any, *given: Any) -> Any:
+        if not self.recompute or kind in AROUND:
+            return self.call(kind, part, *given)
         from torch.utils.checkpoint import checkpoint
 
-        return checkpoint(part, hidden, use_reentrant=False)
+        return checkpoint(self.call, kind, part, *given, use_reentrant=False)
 
     def _reached(self, part: Any, given: Any, out: Any) -> None:
         if self.mark is not None:
@@ -119,3 +146,50 @@ class Stack:
     def _returned(self, gradient: Any) -> None:
         if self.mark is not None:
             self.mark()
+
+
+class ChainStack(Stack):
+    """Parts of a `ChainJob`; each gets the micro-batch and the tensors of the part before."""
+
+    def build(self, kind: str, **like: Any) -> Any:
+        """Return a part as a module."""
+        return self.job.build(kind, **like)
+
+    def batch(self) -> tuple[Any, ...]:
+        """Return a micro-batch on the host."""
+        return tuple(self.job.batch(self.target.number))
+
+    def before(self, kind: str) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the tensors before a part."""
+        return tuple(self.job.shapes(kind))
+
+    def after(self, kind: str) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the tensors after a part."""
+        return tuple(self.job.shapes(self.job.after(kind)))
+
+    def load(self) -> tuple[Any, ...]:
+        """Return what the parts read, on its way to the device."""
+        device = self.target.device
+        return tuple(tensor.to(device, non_blocking=True, copy=True) for tensor in self.host)
+
+    def call(self, kind: str, part: Any, batch: tuple[Any, ...], *state: Any) -> Any:
+        """Return what a part makes of the micro-batch and the tensors before it."""
+        return part(batch, *state)
+
+    def _passed(self, part: Any, given: Any, out: Any) -> None:
+        # Of several tensors the last is the one whose gradient is complete last.
+        super()._passed(part, given, out[-1] if isinstance(out, tuple) else out)
+
+
+def stack_of(kinds: Sequence[str], job: Job, target: Target, **options: bool) -> Stack:
+    """Return the stack of any job."""
+    if isinstance(job, ChainJob):
+        return ChainStack(kinds, job, target, **options)
+    return Stack(kinds, job, target, **options)
+
+
+def build_part(kind: str, job: Job, *, device: Any, dtype: Any) -> Any:
+    """Return a part of any job as a module."""
+    if isinstance(job, ChainJob):
+        return job.build(kind, device=device, dtype=dtype)
+    return build(kind, job, device=device, dtype=dtype)

@@ -11,30 +11,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.added_messages import MessageAdder
-from ilp_planner.measure.estimate import layers_need
+from ilp_planner.measure.journal import Journal, RowKey, row_key
 from ilp_planner.measure.layers import (
     LayerBench,
     all_kinds,
     known_values,
     layer_values,
+    layers_need,
     optimizer_seconds,
     runs,
     sent,
     sizes,
 )
-from ilp_planner.measure.resume import RowKey, row_key
-from ilp_planner.measure.target import is_lost, ran_out
+from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
-from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ilp_planner.measure.chain_stack import Job
-    from ilp_planner.measure.journal import Journal
+    from ilp_planner.measure.chain_job import Job
     from ilp_planner.measure.operator import Operator
-    from ilp_planner.measure.target import Target
-    from ilp_planner.profiles.measurements import Measurements
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them
@@ -201,7 +198,7 @@ class Sweep:
     def _operator(self, name: str, operator: Operator, job: Job) -> dict[str, Any]:
         from ilp_planner.measure.operator import needed, sent_bytes
         from ilp_planner.measure.operator_bench import OperatorBench
-        from ilp_planner.measure.work_of_operators import operator_traffic
+        from ilp_planner.measure.operators import operator_traffic
 
         if self._is_exhausted(name, job):
             return self._not_tried(name, job)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.measure.chain_job import ChainJob
 from ilp_planner.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
-from ilp_planner.profiles.analytic_t5 import t5_work
+from ilp_planner.profiles.analytic_transformer import t5_work
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import Settings, TrainingJob
 

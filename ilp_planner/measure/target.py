@@ -7,6 +7,7 @@ asynchronous, as in training. On a CPU a mark is the time of day.
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -210,6 +211,15 @@ def memory_of_host() -> float:
 
 def _append(marks: list[Any], target: Target) -> None:
     marks.append(target.mark())
+
+
+def median_spread(values: Sequence[float]) -> float:
+    """Return the distance of the quartiles over the median; 0 of fewer than two values."""
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    middle = statistics.median(values)
+    return (high - low) / middle if middle > 0 else 0.0
 
 
 def _driver() -> str:

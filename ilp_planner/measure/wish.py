@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
-from ilp_planner.measure.chain_jobs import chain_job
+from ilp_planner.measure.resnet_job import ResnetJob
 from ilp_planner.measure.shard import decoder_of, job_of
+from ilp_planner.measure.t5_job import T5Job
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
-    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.chain_job import ChainJob, Job
+    from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.model import ModelSpec
 
 
@@ -62,6 +65,25 @@ class Wish:
                 f"sequence: found {tokens}, expected none: model {self.model.name!r} {why}"
             )
         return chain
+
+
+def chain_job(model: Architecture, *, tp: int, micro_batch: int, dtype: str) -> ChainJob | None:
+    """Return the job whose first rank's share is measured; None of another family.
+
+    Raises
+    ------
+    UsageError: tp does not divide what is divided.
+    """
+    kinds: dict[str, type[ChainJob]] = {"t5": T5Job, "resnet": ResnetJob}
+    if model.family not in kinds:
+        return None
+    parts = model.tensor_parts
+    if parts % tp:
+        possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
+        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
+    return kinds[model.family](
+        model=model, micro_batch=micro_batch, tp=tp, settings=Settings(precision=dtype)
+    )
 
 
 def has_operators(model: ModelSpec) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import missing_folder
@@ -32,6 +32,17 @@ OPERATOR_COLUMNS = (
     "fwd_reserved",
     "bwd_reserved",
 )
+# Fields of `OperatorRow` -> columns of the native table, in the order of Aceso's columns.
+FIELDS = {
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "input": "input_bytes",
+    "output": "output_bytes",
+    "weights": "weight_bytes",
+    "activations": "activation_bytes",
+    "forward_reserved": "forward_workspace_bytes",
+    "backward_reserved": "backward_workspace_bytes",
+}
 TENSOR_DEGREES = (1, 2, 4, 8)
 MICRO_BATCHES = {"gpt": (1, 2, 4, 8), "t5": (1, 2, 4, 8), "resnet": (16, 32, 48, 64)}
 SPLITS = {"gpt": (0, 1), "t5": (0,), "resnet": (0, 1)}
@@ -183,19 +194,10 @@ def _read_operators(
         if max(fields) >= FAILED_ROW:
             failed.append(key)
             continue
-        sizes = [f * MIB for f in fields[2:]]
         if key in rows:
             raise ProfileError(f"{path}: line {line}: operator {key.operator!r} is there twice")
-        rows[key] = OperatorRow(
-            forward=fields[0] * 1e-6,
-            backward=fields[1] * 1e-6,
-            input=sizes[0],
-            output=sizes[1],
-            weights=sizes[2],
-            activations=sizes[3],
-            forward_reserved=sizes[4],
-            backward_reserved=sizes[5],
-        )
+        values: list[Any] = [f * 1e-6 for f in fields[:2]] + [f * MIB for f in fields[2:]]
+        rows[key] = OperatorRow(**dict(zip(FIELDS, values, strict=True)))
 
 
 def _read_collective(path: Path) -> dict[int, float]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-from ilp_planner.profiles.analytic_gpt import gpt_work
 from ilp_planner.profiles.analytic_resnet import resnet_work
-from ilp_planner.profiles.analytic_t5 import t5_work
+from ilp_planner.profiles.analytic_transformer import gpt_work, t5_work
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
 from ilp_planner.profiles.work import Exchange, Work, exchange_time, kernel_time
 from ilp_planner.specs.gpt import Gpt

@@ -19,20 +19,18 @@ from ilp_planner.profiles.analytic import (
     operator_work,
     work_times,
 )
-from ilp_planner.profiles.analytic_decoder import chain_names, decoder_rows
+from ilp_planner.profiles.analytic_decoder import DecoderRows, chain_names, decoder_rows
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.data_sheets import flash_attention
-from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.decoder import Decoder, as_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.analytic_decoder import DecoderRows
     from ilp_planner.profiles.work import Work
     from ilp_planner.specs.cluster import ClusterSpec, Device, Link
-    from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
 
 # Bytes per parameter of parameters, gradients and Adam's states: 2 + 2 + 4 + 4 + 4 in mixed

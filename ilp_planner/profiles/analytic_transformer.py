@@ -1,4 +1,4 @@
-"""Work of a transformer layer's operators, with the kernels of Megatron-LM without fused attention.
+"""Work of GPT's and T5's operators, with the kernels of Megatron-LM without fused attention.
 
 Sizes are bytes on one device: of the hidden state, of what is inside attention (queries; keys or
 values), of scores and of the MLP's inside (ffn). Live is what travels past an operator: the
@@ -324,3 +324,59 @@ def post_process(side: Side, operator: str) -> Work:
         activations=single,
         forward_reserved=logits,
     )
+
+
+def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work]:
+    """Return the work of every distinct operator.
+
+    Parameters
+    ----------
+    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
+    """
+    share = Share(
+        samples=samples, degree=degree, number=number, flops=gpt.flops, parameters=gpt.parameters
+    )
+    side = Side(share=share, name="enc", model=gpt, tokens=gpt.sequence, inner=gpt.hidden)
+    return {
+        "encoder-embedding": embedding(side, "encoder-embedding"),
+        **encoder_layer(side, causal=True),
+        "final-layernorm": final_layernorm(side),
+        "gpt-post-process": post_process(side, "gpt-post-process"),
+    }
+
+
+def t5_work(t5: T5, samples: int, degree: int, number: int) -> dict[str, Work]:
+    """Return the work of every distinct operator.
+
+    Parameters
+    ----------
+    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
+    """
+    share = Share(
+        samples=samples, degree=degree, number=number, flops=t5.flops, parameters=t5.parameters
+    )
+    memory = t5.encoder_sequence
+    first = Side(share=share, name="enc", model=t5, tokens=memory, inner=t5.inner)
+    second = Side(
+        share=share,
+        name="dec",
+        model=t5,
+        tokens=t5.decoder_sequence,
+        inner=t5.inner,
+        past=share.tensor(memory, t5.hidden),
+    )
+    norm = layernorm(second)
+    return {
+        "encoder-embedding": embedding(first, "encoder-embedding"),
+        **encoder_layer(first, causal=False),
+        "enc-final-layernorm": final_layernorm(first),
+        "decoder-embedding": embedding(second, "decoder-embedding"),
+        "dec-1st-layernorm": norm,
+        **attention(second, "-1", causal=True),
+        "dec-2nd-layernorm": norm,
+        **attention(second, "-2", causal=False, across=memory),
+        "dec-3rd-layernorm": norm,
+        **mlp(second),
+        "dec-final-layernorm": final_layernorm(second),
+        "t5-post-process": post_process(second, "t5-post-process"),
+    }

@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.profiles.table_rows import ANY, Wanted, rows_of_model, several_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.profiles.measurements import Measurements
 
 KEY = ["device", "name", "split", "tp", "micro_batch"]
 

@@ -17,17 +17,17 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.convert.metis import is_metis_like, metis_profile
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.link_times import link_times
-from ilp_planner.profiles.measurements import ISOLATED
+from ilp_planner.profiles.measurements import ISOLATED, Measurements
 from ilp_planner.profiles.message_times import MessageTimes
-from ilp_planner.profiles.metis import layer_names, total
+from ilp_planner.profiles.metis import MetisProfile, layer_names, total
 from ilp_planner.profiles.metis_layers import metis_layer_profile
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.profiles.table_rows import (
     ANY,
     LayerRows,
     Wanted,
+    complete_layers,
     describe_key,
-    layer_rows,
     step_seconds,
 )
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.metis import MetisProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_NAMED = 4  # keys that a remark lists
@@ -61,12 +59,7 @@ def layer_profile(
     ------
     ProfileError: no complete rows, rows of several models, or a figure that is not there: which.
     """
-    rows = layer_rows(table, wanted)
-    if not rows.complete:
-        raise ProfileError(
-            f"{table.source}: expected a row for each of {rows.layers} layers under one device "
-            f"type, tp and micro-batch, found {rows.lacking()}"
-        )
+    rows = complete_layers(table, wanted)
     messages = MessageTimes(table, cluster)
     if is_metis_like(rows.complete):
         profile = _of_totals(table, wanted)

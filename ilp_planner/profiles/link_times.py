@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ilp_planner.profiles.measurements import Record
-from ilp_planner.profiles.table import Origin, Provenance
+from ilp_planner.profiles.measurements import Measurements, Record
+from ilp_planner.profiles.table import Origin, Prediction, Provenance
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
-    from ilp_planner.profiles.predict.prediction import Prediction
 
 SEND = "send_recv"
 POINTS = 16  # sizes that a line is fitted to, evenly spaced in their logarithm

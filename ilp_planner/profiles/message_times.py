@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.table import TRUST, Origin, Provenance
 from ilp_planner.profiles.work import Exchange, exchange_time
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
     from ilp_planner.specs.cluster import ClusterSpec, Link
 

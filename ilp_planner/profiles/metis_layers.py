@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.metis import MIB, layer_names
+from ilp_planner.profiles.metis import MIB, MetisProfile, layer_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.metis import MetisProfile
 
 # Mixed-precision Adam, bytes per parameter: fp16 weight and gradient, fp32 weight and two moments,
 # and the fp32 gradient that the optimiser step makes.

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.profiles.aceso import FIELDS
 from ilp_planner.profiles.analytic import MESSAGES, PRIMITIVES, bandwidths, ring_tables
-from ilp_planner.profiles.convert.aceso import FIELDS, whole_tensor
+from ilp_planner.profiles.convert.aceso import whole_tensor
 from ilp_planner.profiles.device_names import rows_of_device
-from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.profiles.message_times import MessageTimes, links_inside
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
 from ilp_planner.profiles.table_rows import ANY, Wanted, rows_of_model
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.specs.cluster import ClusterSpec
 
 FAILED_SECONDS = 1e6  # of a collective that failed: never planned, whatever else there is

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.measurements import Record, RowStatus, layer_range
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, layer_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas
 
-    from ilp_planner.profiles.measurements import Measurements
 
 MOST_LAYERS = 20_000  # of a model; a range up to a million is a mistake, and would fill the memory
 
@@ -87,18 +86,15 @@ def _of_size(
     table: Measurements, frame: pandas.DataFrame, record: Record, column: str, asked: int | None
 ) -> pandas.DataFrame:
     known = sorted({int(value) for value in frame[column].dropna()})
-    found = ", ".join(map(str, known))
+    found = f"found {column} {', '.join(map(str, known))}, expected"
+    where = f"{table.source}: rows of record {record.value!r}: {found}"
     if asked is not None and known and asked not in known:
         raise ProfileError(
-            f"{table.source}: rows of record {record.value!r}: found {column} {found}, expected "
-            f"{asked}, which is the model's (`model`) or what `{column}` says"
+            f"{where} {asked}, which is the model's (`model`) or what `{column}` says"
         )
+    if asked is None and len(known) > 1:
+        raise ProfileError(f"{where} one of them: `{column}` or `model` chooses")
     if asked is None:
-        if len(known) > 1:
-            raise ProfileError(
-                f"{table.source}: rows of record {record.value!r}: found {column} {found}, "
-                f"expected one of them: `{column}` or `model` chooses"
-            )
         return frame
     return frame[frame[column].isna() | (frame[column] == asked)]
 
@@ -172,6 +168,22 @@ def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
         refused={key: why for key, why in refused.items() if key not in complete},
         partial=partial,
     )
+
+
+def complete_layers(table: Measurements, wanted: Wanted = ANY) -> LayerRows:
+    """Return the same, with one key at least that has all layers.
+
+    Raises
+    ------
+    ProfileError: besides, no key has.
+    """
+    found = layer_rows(table, wanted)
+    if not found.complete:
+        raise ProfileError(
+            f"{table.source}: expected a row for each of {found.layers} layers under one device "
+            f"type, tp and micro-batch, found {found.lacking()}"
+        )
+    return found
 
 
 def describe_key(key: LayerKey) -> str:

@@ -54,5 +54,6 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            with contextlib.suppress(OSError):  # a closed terminal: what was found is not lost
+            # The terminal may have been closed: what was found is not lost.
+            with contextlib.suppress(OSError):
                 self.live.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,16 +17,7 @@ if TYPE_CHECKING:
     from ilp_planner.files import Document
 
 KEYS = ("name", "devices", "nodes", "links")
-DEVICE_KEYS = (
-    "memory",
-    "peak",
-    "sustained",
-    "memory_bandwidth",
-    "sustained_bandwidth",
-    "launch",
-    "price",
-    "profile",
-)
+DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name != "name")
 PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp64")
 NODE_KEYS = ("name", "count", "device", "devices")
 LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix")

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ilp_planner.specs.architecture import Parameters, check_counts, check_fields
+from ilp_planner.specs.architecture import Architecture, Parameters, check_counts, check_fields
 from ilp_planner.specs.gpt import Gpt
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.architecture import Architecture
 
 NORMS = ("layernorm", "rmsnorm")
 POSITIONS = ("learned", "rope", "none")

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from math import gcd, isqrt
 from typing import TYPE_CHECKING
 
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import ORDERS, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,8 @@ def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:
     if model.experts is not None and job.world % experts:
         rule = f"a divisor of tp x cp x dp / etp = {job.world // job.pp // job.expert_tp}"
         dense = job.world // job.pp // job.expert_tp
-        repair = _common_divisor(dense, model.experts.count, settings.ep)
+        common = divisors(gcd(dense, model.experts.count))
+        repair = max(degree for degree in common if degree <= settings.ep)
         yield Misfit(name="ep", found=settings.ep, rule=rule, repair=repair)
 
 
@@ -166,8 +166,3 @@ def _setting_misfits(job: TrainingJob) -> Iterator[Misfit]:
         rule = f"a divisor of the {odd[0]} layers of a stage, for uniform chunks"
         repair = nearest_divisor(again, *counts)
         yield Misfit(name="recompute-layers", found=again, rule=rule, repair=repair)
-
-
-def _common_divisor(first: int, second: int, wanted: int) -> int:
-    """Return the largest divisor of both numbers that is no larger than the wanted one."""
-    return max(d for d in divisors(gcd(first, second)) if d <= wanted)

@@ -74,16 +74,17 @@ class MetisCluster:
         least one between nodes and that of the first line inside a node; here it is the least in
         both, so that the order of the lines does not matter.
         """
-        return {
-            device: min(node.intra for node in self.nodes if node.device == device)
-            for device in self.device_types
-        }
+        return self.least("intra")
 
     @cached_property
     def memory(self) -> dict[str, float]:
         """MB (2^20 bytes) of one device of each type; the least where nodes of a type differ."""
+        return {device: size * 1024 for device, size in self.least("memory").items()}
+
+    def least(self, figure: str) -> dict[str, float]:
+        """Return the least value of a node's field, by device type."""
         return {
-            device: min(node.memory for node in self.nodes if node.device == device) * 1024
+            device: min(getattr(node, figure) for node in self.nodes if node.device == device)
             for device in self.device_types
         }
 
@@ -128,7 +129,7 @@ def metis_cluster_spec(cluster: MetisCluster, name: str = "metis") -> ClusterSpe
         return Link(bandwidth=bytes_per_second(figure), latency=latency)
 
     types = cluster.device_types
-    inter = {d: min(node.inter for node in cluster.nodes if node.device == d) for d in types}
+    inter = cluster.least("inter")
     return ClusterSpec(
         name=name,
         device_types={d: Device(name=d, memory=int(cluster.memory[d] * 2**20)) for d in types},

@@ -142,26 +142,24 @@ def read_layout(text: str) -> PipelineLayout:
     ------
     SpecError: what is wrong with it.
     """
+
+    def refused(problem: str) -> SpecError:
+        return SpecError(f"pipeline layout {text!r}: {problem}")
+
     flat = text.replace(",", "").replace(" ", "")
     group = re.compile(r"\(([^()]*)\)\*(\d+)|([Etm|L])\*(\d+)")
     while match := group.search(flat):
         part, times = (match[1], match[2]) if match[2] else (match[3], match[4])
         if int(times) * len(part) > 1_000_000:
-            raise SpecError(f"pipeline layout {text!r}: {match[0]!r} is too long")
+            raise refused(f"{match[0]!r} is too long")
         flat = flat[: match.start()] + part * int(times) + flat[match.end() :]
     if unknown := re.sub(r"[Etm|L]", "", flat):
-        raise SpecError(
-            f"pipeline layout {text!r}: expected E, t, m, L, | and x*n or (..)*n, found "
-            f"{unknown[0]!r}"
-        )
+        raise refused(f"expected E, t, m, L, | and x*n or (..)*n, found {unknown[0]!r}")
     stages = []
     for part in flat.split("|"):
         order = re.fullmatch(r"(E?)(t*)(m*)(L?)", part)
         if order is None:
-            raise SpecError(
-                f"pipeline layout {text!r}: expected E, t, m and L in this order in a stage, "
-                f"found {part!r}"
-            )
+            raise refused(f"expected E, t, m and L in this order in a stage, found {part!r}")
         stages.append(
             LayoutStage(
                 layers=len(order[2]),
@@ -173,4 +171,4 @@ def read_layout(text: str) -> PipelineLayout:
     try:
         return PipelineLayout(tuple(stages))
     except ValueError as error:
-        raise SpecError(f"pipeline layout {text!r}: {error}") from None
+        raise refused(str(error)) from None

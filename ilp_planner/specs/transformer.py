@@ -8,43 +8,18 @@ from __future__ import annotations
 
 from ilp_planner.specs.architecture import Parameters
 
-ENCODER_LAYER = (
-    "enc-1st-layernorm",
-    "enc-attention-qkv",
-    "enc-attention-score",
-    "enc-attention-softmax",
-    "enc-attention-dropout",
-    "enc-attention-context",
-    "enc-attention-dense",
-    "enc-post-attention-dropout",
-    "enc-2nd-layernorm",
-    "enc-MLP-GEMM-1",
-    "enc-MLP-gelu",
-    "enc-MLP-GEMM-2",
-    "enc-post-MLP-dropout",
+ATTENTION = (
+    "attention-qkv", "attention-score", "attention-softmax", "attention-dropout",
+    "attention-context", "attention-dense", "post-attention-dropout",
+)  # fmt: skip
+MLP = ("MLP-GEMM-1", "MLP-gelu", "MLP-GEMM-2", "post-MLP-dropout")
+ENCODER_LAYER = tuple(
+    f"enc-{step}" for step in ("1st-layernorm", *ATTENTION, "2nd-layernorm", *MLP)
 )
-DECODER_LAYER = (
-    "dec-1st-layernorm",
-    "dec-attention-qkv-1",
-    "dec-attention-score-1",
-    "dec-attention-softmax-1",
-    "dec-attention-dropout-1",
-    "dec-attention-context-1",
-    "dec-attention-dense-1",
-    "dec-post-attention-dropout-1",
-    "dec-2nd-layernorm",
-    "dec-attention-qkv-2",
-    "dec-attention-score-2",
-    "dec-attention-softmax-2",
-    "dec-attention-dropout-2",
-    "dec-attention-context-2",
-    "dec-attention-dense-2",
-    "dec-post-attention-dropout-2",
-    "dec-3rd-layernorm",
-    "dec-MLP-GEMM-1",
-    "dec-MLP-gelu",
-    "dec-MLP-GEMM-2",
-    "dec-post-MLP-dropout",
+OWN, ACROSS = (tuple(f"{step}-{number}" for step in ATTENTION) for number in (1, 2))
+DECODER_LAYER = tuple(
+    f"dec-{step}"
+    for step in ("1st-layernorm", *OWN, "2nd-layernorm", *ACROSS, "3rd-layernorm", *MLP)
 )
 
 

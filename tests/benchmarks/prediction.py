@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.profiles.aceso import read_aceso_profile
-from ilp_planner.profiles.analytic_gpt import gpt_work
+from ilp_planner.profiles.analytic_transformer import gpt_work
 from ilp_planner.profiles.metis_files import read_metis_profile
 from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiles.predict.features import HIDDEN, MICRO_BATCH, TP, Quantity

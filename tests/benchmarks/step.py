@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.measure.chain_jobs import chain_job
 from ilp_planner.measure.layers import (
     LayerBench,
     all_kinds,
@@ -26,6 +25,7 @@ from ilp_planner.measure.layers import (
 from ilp_planner.measure.run import measure_model
 from ilp_planner.measure.shard import decoder_of, job_of
 from ilp_planner.measure.target import open_target
+from ilp_planner.measure.wish import chain_job
 from ilp_planner.profiles.measurements import Record, layer_range, read_measurements, rows_of
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
@@ -39,7 +39,7 @@ from tests.benchmarks.training_step import StepBench, chain_of, predict_step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.chain_job import Job
     from ilp_planner.measure.target import Target
     from ilp_planner.specs.training import TrainingJob
     from tests.benchmarks.training_step import StepFigures

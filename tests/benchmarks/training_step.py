@@ -14,12 +14,12 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.measure.layers import runs
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.shard import AROUND, EMBEDDING, HEAD
-from ilp_planner.measure.spread import median_spread
+from ilp_planner.measure.target import median_spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.measure.chain_stack import Job
+    from ilp_planner.measure.chain_job import Job
     from ilp_planner.measure.target import Target
 
 WARM_UP = 2  # steps
@@ -49,7 +49,7 @@ class StepBench:
     def __init__(
         self, job: Job, target: Target, *, micro_batches: int, recompute: bool = False
     ) -> None:
-        from ilp_planner.measure.chain_stack import stack_of
+        from ilp_planner.measure.stack import stack_of
 
         self.target, self.micro_batches = target, micro_batches
         self.stack = stack_of(chain_of(job), job, target, stepped=True, recompute=recompute)

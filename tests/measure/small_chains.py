@@ -1,6 +1,6 @@
 """A T5 and a Wide ResNet that are measured in milliseconds."""
 
-from ilp_planner.measure.chain_jobs import chain_job
+from ilp_planner.measure.wish import chain_job
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.measure.estimate import layers_need
-from ilp_planner.measure.layers import LayerBench, all_kinds, handed, layer_values
+from ilp_planner.measure.layers import LayerBench, all_kinds, handed, layer_values, layers_need
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.target import Target
 from ilp_planner.specs.resnet import WideResNet
@@ -14,10 +13,10 @@ from tests.benchmarks.training_step import StepBench, chain_of, predict_step
 from tests.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
-from ilp_planner.measure.chain_stack import ChainStack  # noqa: E402
 from ilp_planner.measure.convolution import Gathered, Sliced, convolved  # noqa: E402
 from ilp_planner.measure.encoder_decoder import Attention  # noqa: E402
 from ilp_planner.measure.modules import parameter_count  # noqa: E402
+from ilp_planner.measure.stack import ChainStack  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 

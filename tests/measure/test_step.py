@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.measure.estimate import layers_need
 from ilp_planner.measure.layers import (
     LayerBench,
     all_kinds,
     known_values,
     layer_values,
+    layers_need,
     optimizer_seconds,
 )
 from ilp_planner.measure.memory import MemoryTrace

@@ -6,8 +6,8 @@ import pytest
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
 from ilp_planner.measure import sweep as module
+from ilp_planner.measure.journal import begun, row_key
 from ilp_planner.measure.layers import LayerBench
-from ilp_planner.measure.resume import begun, row_key
 from ilp_planner.measure.run import measure_model
 from ilp_planner.profiles.measurements import Record, measurements_of, read_measurements, rows_of
 from tests.measure.small_decoders import GPT, LLAMA, MIXED, spec

@@ -6,8 +6,14 @@ import pytest
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure import target as module
-from ilp_planner.measure.spread import median_spread
-from ilp_planner.measure.target import Target, free_memory, is_lost, open_target, ran_out
+from ilp_planner.measure.target import (
+    Target,
+    free_memory,
+    is_lost,
+    median_spread,
+    open_target,
+    ran_out,
+)
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 

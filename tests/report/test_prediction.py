@@ -9,8 +9,7 @@ from ilp_planner.profiles.predict.assessment import Judged, judge_layers
 from ilp_planner.profiles.predict.completion import Want
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 from ilp_planner.profiles.predict.layers import LayerPredictor
-from ilp_planner.profiles.predict.prediction import Prediction
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Prediction, Provenance
 from ilp_planner.report.prediction import describe_error, prediction_lines, prediction_object
 from ilp_planner.report.prediction_page import MOST_ANSWERS, prediction_page
 from ilp_planner.report.prediction_plots import by_size_svg, distribution_svg, scatter_svg

@@ -13,34 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import make_folder, write_text
-from ilp_planner.profiles.aceso import BANDWIDTH_UNIT, FAILED_ROW, OPERATOR_COLUMNS
+from ilp_planner.profiles.aceso import BANDWIDTH_UNIT, FAILED_ROW, FIELDS, OPERATOR_COLUMNS
 from ilp_planner.profiles.convert.units import undo
-from ilp_planner.profiles.measurements import Record, RowStatus, measurements_of
-from ilp_planner.profiles.table import MIB, Profile, Provenance
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, measurements_of
+from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.table import OperatorRow, RowKey
 
 # Devices each hold a share of the whole tensor of these; of the others, all of it.
 SHARED = ("all_gather", "all_to_all")
 FAILED_SECONDS = 100.0  # Aceso's sentinels of collectives are 10^6 or 10^9 ms; real ones seconds
 FAILED_MILLISECONDS = 1_000_000_000  # what is written of one that failed
 MICROSECOND, MILLISECOND = 1e-6, 1e-3
-# Field of `OperatorRow` -> column of the native table.
-FIELDS = {
-    "forward": "forward_s",
-    "backward": "backward_s",
-    "input": "input_bytes",
-    "output": "output_bytes",
-    "weights": "weight_bytes",
-    "activations": "activation_bytes",
-    "forward_reserved": "forward_workspace_bytes",
-    "backward_reserved": "backward_workspace_bytes",
-}
 
 
 def whole_tensor(primitive: str, devices: int) -> int:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import read_json
-from ilp_planner.profiles.amp import PASSES, layer_profile
-from ilp_planner.profiles.measurements import ISOLATED, Record, measurements_of
+from ilp_planner.profiles.amp import PASSES, AmpProfile, layer_profile
+from ilp_planner.profiles.measurements import ISOLATED, Measurements, Record, measurements_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ilp_planner.profiles.amp import AmpProfile
     from ilp_planner.profiles.layers import LayerProfile
-    from ilp_planner.profiles.measurements import Measurements
 
 
 def amp_table(profile: AmpProfile) -> Measurements:

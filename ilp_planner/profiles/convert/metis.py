@@ -16,11 +16,18 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.convert.units import MILLISECONDS, to_milliseconds, to_seconds
-from ilp_planner.profiles.measurements import Record, measurements_of
+from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
 from ilp_planner.profiles.message_times import MessageTimes
 from ilp_planner.profiles.metis import MIB, MetisProfile, MetisRow, file_name, layer_names, total
 from ilp_planner.profiles.table import Provenance
-from ilp_planner.profiles.table_rows import ANY, Wanted, describe_key, layer_rows, step_seconds
+from ilp_planner.profiles.table_rows import (
+    ANY,
+    Wanted,
+    complete_layers,
+    describe_key,
+    layer_rows,
+    step_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.layers import LayerKey
-    from ilp_planner.profiles.measurements import Measurements
 
 STEPS = ("forward_backward", "optimizer", "batch_generator")  # as `MetisRow` calls them
 
@@ -115,12 +121,7 @@ def metis_profile(table: Measurements, wanted: Wanted = ANY) -> MetisProfile:
     ------
     ProfileError: no complete row of the layers, or memory that is not said.
     """
-    found = layer_rows(table, wanted)
-    if not found.complete:
-        raise ProfileError(
-            f"{table.source}: expected a row for each of {found.layers} layers under one device "
-            f"type, tp and micro-batch, found {found.lacking()}"
-        )
+    found = complete_layers(table, wanted)
     steps = {name: step_seconds(table, name, wanted) for name in STEPS}
     rows = {}
     for key, frame in found.complete.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.assessment import describe_point
 from ilp_planner.profiles.predict.completion import (
     SOURCE,
@@ -16,15 +16,13 @@ from ilp_planner.profiles.predict.completion import (
     wanted_points,
 )
 from ilp_planner.profiles.predict.region import row_at
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Prediction, Provenance
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.layers import LayerPredictor
-    from ilp_planner.profiles.predict.prediction import Prediction
     from ilp_planner.profiles.predict.series import Series
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ilp_planner.profiles.measurements import Record, RowStatus
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 from ilp_planner.profiles.predict.collectives import collective_rows
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 from ilp_planner.profiles.predict.curve import curve_of
 from ilp_planner.profiles.predict.features import DIMENSIONS
 from ilp_planner.profiles.predict.products import product_rows, product_seconds
-from ilp_planner.profiles.predict.series import RECORDS
+from ilp_planner.profiles.predict.series import RECORDS, Series
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.units import format_bytes
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
     from ilp_planner.profiles.predict.layers import LayerPredictor
-    from ilp_planner.profiles.predict.series import Series
 
 TIME_COLUMNS = ("time_s", "forward_s", "backward_s", "optimizer_s")
 MEMORY_COLUMNS = (

@@ -12,12 +12,11 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.device_names import rows_of_device
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.curve import STEP, Curve, curve_of, end_error, left_out_error
 from ilp_planner.profiles.predict.groups import Setting
-from ilp_planner.profiles.predict.prediction import Prediction
 from ilp_planner.profiles.predict.unseen_groups import Stretched, held_out, stretched
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
 
 
 @dataclass(frozen=True, slots=True, eq=False)

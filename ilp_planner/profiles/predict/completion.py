@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record, RowStatus, join, measurements_of
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, join, measurements_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
 from ilp_planner.profiles.predict.layers import LayerPredictor, runs_out_of_memory
 from ilp_planner.profiles.predict.region import row_at
-from ilp_planner.profiles.table import TRUST
+from ilp_planner.profiles.table import TRUST, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.predict.prediction import Prediction
     from ilp_planner.profiles.predict.series import Series
 
 SOURCE = "predicted"
@@ -146,8 +144,6 @@ def row_prediction(predictor: LayerPredictor, series: Series, point: Floats) -> 
 
 def joined(parts: list[Prediction]) -> Prediction:
     """Return the sum of predictions: the errors weighted by value, the worst provenance."""
-    from ilp_planner.profiles.predict.prediction import Prediction
-
     total = sum(part.value for part in parts)
     known = [part.error for part in parts if part.error is not None]
     error = None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ilp_planner.profiles.predict.features import TP
-from ilp_planner.profiles.predict.law import fit_law
+from ilp_planner.profiles.predict.law import Law, fit_law
 from ilp_planner.profiles.predict.region import is_inside
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.predict.law import Law
 
 T = TypeVar("T")
 ENOUGH = 3  # rows of a kind whose mean says something by itself

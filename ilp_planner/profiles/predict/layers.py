@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record
+from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error, peers_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, Quantity
 from ilp_planner.profiles.predict.law import Law, fit_law
-from ilp_planner.profiles.predict.prediction import Prediction
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
 from ilp_planner.profiles.predict.series import Series, find_series
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
 
 WORK = ("flop", "traffic_bytes")
 NO_ROWS = np.empty((0, len(DIMENSIONS)))

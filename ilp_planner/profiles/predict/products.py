@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Record
-from ilp_planner.profiles.predict.curve import curve_of, left_out_error
-from ilp_planner.profiles.predict.prediction import Prediction
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.measurements import Measurements, Record
+from ilp_planner.profiles.predict.curve import Curve, curve_of, left_out_error
+from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
-    from ilp_planner.profiles.predict.curve import Curve
 
     Growth = Callable[[Floats], Floats]
     """Time of more FLOP than in the last row, over that of the last row."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.profiles.measurements import Record, RowStatus, layer_range
+from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, layer_range
 from ilp_planner.profiles.predict.features import (
     DIMENSIONS,
     HIDDEN,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pandas
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.measurements import Measurements
 
 RECORDS = (Record.LAYER, Record.OPERATOR, Record.STEP)
 OPTIMIZER = "optimizer"  # the part of a step that no micro-batch changes
