@@ -62,9 +62,7 @@ def check_positions(graph: StageGraph) -> None:
     ------
     SolverError: two arcs of a node disagree on its position, or a path could miss operators.
     """
-    position = np.full(graph.nodes, -1, dtype=np.int64)
-    position[graph.tail] = graph.start
-    position[graph.head] = graph.stop
+    position = graph.positions
     for name, nodes, at in (("tail", graph.tail, graph.start), ("head", graph.head, graph.stop)):
         wrong = np.flatnonzero(position[nodes] != at)
         if wrong.size:
