@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import UsageError
 from ilp_planner.numerics import ROUNDING
+from ilp_planner.plan import Surroundings
 from ilp_planner.profiles.shares import Tally
 from ilp_planner.units import format_bytes, format_seconds
 
@@ -136,21 +137,21 @@ def evaluate(problem: Problem, plan: Plan) -> Evaluation:
 
 def stage_costs(problem: Problem, plan: Plan) -> tuple[StageCost, ...]:
     """Price every stage where the plan puts it."""
+    pairs = zip(plan.stages, surroundings(problem, plan), strict=True)
+    return tuple(problem.costs.stage_cost(stage, around) for stage, around in pairs)
+
+
+def surroundings(problem: Problem, plan: Plan) -> Iterator[Surroundings]:
+    """Yield what the cost of each stage depends on besides itself."""
     per_node = problem.cluster.devices_per_node
-    costs = []
     for s, stage in enumerate(plan.stages):
-        end = stage.first_device + stage.devices
-        costs.append(
-            problem.costs.stage_cost(
-                stage,
-                micro_batch=plan.micro_batch,
-                micro_batch_count=plan.micro_batches,
-                behind=len(plan.stages) - 1 - s,
-                enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
-                leaves_node=end % per_node == 0,
-            )
+        yield Surroundings(
+            micro_batch=plan.micro_batch,
+            micro_batch_count=plan.micro_batches,
+            behind=len(plan.stages) - 1 - s,
+            enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
+            leaves_node=(stage.first_device + stage.devices) % per_node == 0,
         )
-    return tuple(costs)
 
 
 def time_shares(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[Provenance, Share]:
@@ -162,16 +163,11 @@ def time_shares(problem: Problem, plan: Plan, evaluation: Evaluation) -> dict[Pr
     stages = evaluation.stages
     if not stages or any(cost.unprofiled for cost in stages):
         return {}
-    costs, per_node, tally = problem.costs, problem.cluster.devices_per_node, Tally()
+    tally = Tally()
     counts = plan.schedule.counts([cost.time for cost in stages])
-    for stage, count in zip(plan.stages, counts, strict=True):
-        for origin, seconds in costs.time_origins(
-            stage,
-            micro_batch=plan.micro_batch,
-            micro_batch_count=plan.micro_batches,
-            enters_node=stage.first_device > 0 and stage.first_device % per_node == 0,
-            leaves_node=(stage.first_device + stage.devices) % per_node == 0,
-        ):
+    around = surroundings(problem, plan)
+    for stage, where, count in zip(plan.stages, around, counts, strict=True):
+        for origin, seconds in problem.costs.time_origins(stage, where):
             tally.add(origin, count * seconds)
     return tally.shares()
 

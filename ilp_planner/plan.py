@@ -7,7 +7,7 @@ of devices that may differ.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.schedule import OneForwardOneBackward, schedule_of
 
@@ -54,6 +54,20 @@ class Stage:
                 f"a stage of {self.stop - self.start} operators needs as many strategies, "
                 f"found {len(self.strategies)}"
             )
+
+
+class Surroundings(NamedTuple):
+    """What a stage's cost depends on besides itself.
+
+    micro_batch: samples; micro_batch_count: B. behind: stages after it. enters_node, leaves_node:
+    whether what it receives, and sends, comes from or goes to another node.
+    """
+
+    micro_batch: int
+    micro_batch_count: int
+    behind: int = 0
+    enters_node: bool = False
+    leaves_node: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ilp_planner.plan import Stage
+    from ilp_planner.plan import Stage, Surroundings
     from ilp_planner.profiles.table import Origin
 
 
@@ -98,25 +98,8 @@ class CostModel(Protocol):
         """Micro-batches whose activations a stage with `behind` stages after it holds at its
         peak."""
 
-    def stage_cost(
-        self,
-        stage: Stage,
-        *,
-        micro_batch: int,
-        micro_batch_count: int,
-        behind: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> StageCost:
+    def stage_cost(self, stage: Stage, around: Surroundings) -> StageCost:
         """Judge one stage in plain floating point, without the optimiser's tables."""
 
-    def time_origins(
-        self,
-        stage: Stage,
-        *,
-        micro_batch: int,
-        micro_batch_count: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> Iterator[tuple[Origin, float]]:
+    def time_origins(self, stage: Stage, around: Surroundings) -> Iterator[tuple[Origin, float]]:
         """Yield the seconds of a profiled stage with where they come from."""

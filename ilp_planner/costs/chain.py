@@ -19,7 +19,7 @@ from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.plan import Stage
+    from ilp_planner.plan import Stage, Surroundings
     from ilp_planner.profiles.table import Profile
 
 
@@ -98,28 +98,23 @@ class ChainCosts(ABC):
             return Origin(Provenance.ANALYTIC)
         return self.profile.collective_origins.get(key, {}).get(round(size / MIB), Origin())
 
-    def time_origins(
-        self,
-        stage: Stage,
-        *,
-        micro_batch: int,
-        micro_batch_count: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> Iterator[tuple[Origin, float]]:
+    def time_origins(self, stage: Stage, around: Surroundings) -> Iterator[tuple[Origin, float]]:
         """Yield the seconds of a profiled stage with where they come from; they add up to its
         time."""
-        names, options, known, last = self._rows(stage, micro_batch)
+        names, options, known, last = self._rows(stage, around.micro_batch)
         rows = [row or self.missing for row in known]
         for i, (row, strategy) in enumerate(zip(rows, stage.strategies, strict=True)):
             again = row.forward if strategy.recompute else 0.0
             yield Origin(row.provenance, row.error), row.forward + row.backward + again
             work = self.iteration_work(row, options[i])
-            yield Origin(Provenance.ANALYTIC), work / micro_batch_count
+            yield Origin(Provenance.ANALYTIC), work / around.micro_batch_count
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
-        for size, between in ((rows[0].input, enters_node), (last.output, leaves_node)):
+        for size, between in (
+            (rows[0].input, around.enters_node),
+            (last.output, around.leaves_node),
+        ):
             yield self.transfer_origin(size, between), self.transfer(size, between)
 
     def _reshard_origins(
@@ -186,31 +181,22 @@ class ChainCosts(ABC):
 
     # ---- the judge ------------------------------------------------------------------------------
 
-    def stage_cost(
-        self,
-        stage: Stage,
-        *,
-        micro_batch: int,
-        micro_batch_count: int,
-        behind: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> StageCost:
+    def stage_cost(self, stage: Stage, around: Surroundings) -> StageCost:
         """Judge one stage operator by operator, in plain floating point."""
-        names, options, known, last = self._rows(stage, micro_batch)
+        names, options, known, last = self._rows(stage, around.micro_batch)
         rows = [row or self.missing for row in known]
         flags = [s.recompute for s in stage.strategies]
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
             "recompute": sum(r.forward for r, flag in zip(rows, flags, strict=True) if flag),
-            "receive": self.transfer(rows[0].input, enters_node),
-            "send": self.transfer(last.output, leaves_node),
+            "receive": self.transfer(rows[0].input, around.enters_node),
+            "send": self.transfer(last.output, around.leaves_node),
             "reshard": sum(
                 self._reshard(names[i - 1], options[i - 1], names[i], options[i], rows[i].input)
                 for i in range(1, len(names))
             ),
-            "per iteration / B": work / micro_batch_count,
+            "per iteration / B": work / around.micro_batch_count,
         }
         kept = [self.activation(n, r) for n, r in zip(names, rows, strict=True)]
         saved, peak = self._recomputed(names, flags, kept)
@@ -221,7 +207,7 @@ class ChainCosts(ABC):
         )
         memory = {
             "states": self.state_factor * weights,
-            "in flight": live * self.in_flight(behind, micro_batch_count),
+            "in flight": live * self.in_flight(around.behind, around.micro_batch_count),
             "recompute peak": peak,
             "reserved": max(reserved, weights) if self.weight_floor else reserved,
         }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ilp_planner.costs.aceso import UNPROFILED_COLLECTIVE, AcesoCosts
 from ilp_planner.evaluate import evaluate, stage_costs
 from ilp_planner.formats.aceso import read_aceso
-from ilp_planner.plan import Plan, Stage, Strategy
+from ilp_planner.plan import Plan, Stage, Strategy, Surroundings
 from ilp_planner.problem import build_problem
 from ilp_planner.profiles.aceso import read_aceso_profile
 from ilp_planner.profiles.table import MIB, RowKey
@@ -258,11 +258,13 @@ def test_a_random_plan_costs_what_aceso_says(
         behind, enters, leaves = position(plan, s, case.per_node)
         cost = case.costs.stage_cost(
             stage,
-            micro_batch=plan.micro_batch,
-            micro_batch_count=plan.micro_batches,
-            behind=behind,
-            enters_node=enters,
-            leaves_node=leaves,
+            Surroundings(
+                micro_batch=plan.micro_batch,
+                micro_batch_count=plan.micro_batches,
+                behind=behind,
+                enters_node=enters,
+                leaves_node=leaves,
+            ),
         )
         their_ms, their_mib = said_of(case, s)
         assert cost.time * 1e3 == pytest.approx(their_ms, **EXACT)
@@ -327,11 +329,9 @@ def test_an_operator_that_is_not_profiled_is_named() -> None:
     stage = Stage(start=0, stop=2, first_device=0, devices=1, strategies=(Strategy(),) * 2)
     cost = costs.stage_cost(
         stage,
-        micro_batch=1,
-        micro_batch_count=1,
-        behind=0,
-        enters_node=False,
-        leaves_node=False,
+        Surroundings(
+            micro_batch=1, micro_batch_count=1, behind=0, enters_node=False, leaves_node=False
+        ),
     )
     assert cost.unprofiled == (1,)
     assert cost.time > 2.0  # what Aceso charges for a file that is not there

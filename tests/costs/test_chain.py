@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.costs.base import Option
-from ilp_planner.plan import Stage, Strategy
+from ilp_planner.plan import Stage, Strategy, Surroundings
 from ilp_planner.profiles.table import RowKey
 from tests.tiny import CHAINS, make_profile, make_row, price_stages, random_profile
 
@@ -73,11 +73,13 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
                     for o, flag in zip(options, flags[x], strict=True)
                 ),
             ),
-            micro_batch=micro_batch,
-            micro_batch_count=count,
-            behind=behind,
-            enters_node=enters,
-            leaves_node=leaves,
+            Surroundings(
+                micro_batch=micro_batch,
+                micro_batch_count=count,
+                behind=behind,
+                enters_node=enters,
+                leaves_node=leaves,
+            ),
         )
         profiled = [
             profile.row(operators[start + i], micro_batch // o.dp, o.tp, o.split) is not None
@@ -171,11 +173,9 @@ def test_the_last_operator_is_sent_as_the_first_one_is_split() -> None:
         stage = Stage(start=0, stop=2, first_device=0, devices=2, strategies=pair)
         cost = costs.stage_cost(
             stage,
-            micro_batch=2,
-            micro_batch_count=1,
-            behind=0,
-            enters_node=False,
-            leaves_node=False,
+            Surroundings(
+                micro_batch=2, micro_batch_count=1, behind=0, enters_node=False, leaves_node=False
+            ),
         )
         sent.append(cost.time_terms["send"])
     small, large = costs.transfer(2.0 * 2**20, False), costs.transfer(4.0 * 2**20, False)

@@ -14,7 +14,7 @@ from ilp_planner.costs.aceso import AcesoCosts
 from ilp_planner.costs.base import Option
 from ilp_planner.costs.layouts import Change, Layout, change, layout
 from ilp_planner.costs.native import NativeCosts
-from ilp_planner.plan import Stage, Strategy
+from ilp_planner.plan import Stage, Strategy, Surroundings
 from ilp_planner.profiles.table import RowKey
 from ilp_planner.specs.model_reader import read_model
 from tests.tiny import make_profile, make_row
@@ -142,11 +142,9 @@ def test_a_change_without_a_way_takes_forever(model: type[AcesoCosts] | type[Nat
             devices=2,
             strategies=(Strategy(), Strategy(tp=2)),
         ),
-        micro_batch=1,
-        micro_batch_count=1,
-        behind=0,
-        enters_node=False,
-        leaves_node=False,
+        Surroundings(
+            micro_batch=1, micro_batch_count=1, behind=0, enters_node=False, leaves_node=False
+        ),
     )
     assert cost.time == math.inf
     assert math.isfinite(cost.memory)
