@@ -58,8 +58,8 @@ def export_plan(
             save_aceso(file, plan, problem.model)
             return (file,)
         from ilp_planner.certificate import plan_graph
-        from ilp_planner.solvers.pulp_backend import write_lp, write_mps
+        from ilp_planner.solvers.pulp_backend import write_program
 
         graph = plan_graph(problem.instance, certificate, plan)  # type: ignore[arg-type]
-        {"lp": write_lp, "mps": write_mps}[runtime](graph, file)
+        write_program(graph, file, runtime)
         return (file,)

@@ -79,7 +79,7 @@ def export_program(
     """Write the arc-flow model of all stages that the proof leaves open up to the plan."""
     from ilp_planner.certificate import plan_graph
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.pulp_backend import write_lp, write_mps
+    from ilp_planner.solvers.pulp_backend import write_program
 
     if not saved.certificate:
         raise PlanError(f"{plan_file}: certificate: found none, expected that of a solved plan")
@@ -89,7 +89,7 @@ def export_program(
         case = rebuild_case(saved, plan_file, accept_changed=accept_changed)
         graph = plan_graph(case.problem, saved.certificate, saved.plan)
         last = LastProblem(graph=graph)
-    {"lp": write_lp, "mps": write_mps}[to](last.graph, output, constant=last.constant)
+    write_program(last.graph, output, to, constant=last.constant)
     typer.echo(f"{output}: {last.graph.arcs} stage candidates of {saved.plan.model}", err=True)
 
 
