@@ -134,18 +134,18 @@ class _Sweep:
     ) -> int:
         """Return the place in [low, high] of the least limit on the load that has a path."""
 
-        def passes(load: float) -> bool:
-            return self.least(load, peak) < INFINITE
+        def passes(place: int) -> bool:
+            return self.least(float(loads[place]), peak) < INFINITE
 
-        return bisect_left(loads.tolist(), True, low, high % loads.size, key=passes)
+        return bisect_left(range(high % loads.size), True, low, key=passes)
 
     def first_peak(self, load: float, peaks: NDArray[np.float64]) -> int:
         """Return the place of the least limit on the reduction that has a path."""
 
-        def passes(peak: float) -> bool:
-            return self.least(load, peak) < INFINITE
+        def passes(place: int) -> bool:
+            return self.least(load, float(peaks[place])) < INFINITE
 
-        return bisect_left(peaks.tolist(), True, hi=peaks.size - 1, key=passes)
+        return bisect_left(range(peaks.size - 1), True, key=passes)
 
     def trace(self) -> Cut:
         """Return the path of the last `least`."""
