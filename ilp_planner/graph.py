@@ -102,6 +102,31 @@ class StageGraph:
         """Arcs have nothing but a time: no extra, no peaks, no devices to share."""
         return not (self.peaks.size or self.capacity or self.extra.any())
 
+    @property
+    def begins(self) -> NDArray[np.bool_]:
+        """Whether a path may begin at each node."""
+        begins = np.zeros(self.nodes, np.bool_)
+        begins[list(self.sources)] = True
+        return begins
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """The operator at which each node is, -1 for one without arcs."""
+        position = np.full(self.nodes, -1, np.int64)
+        position[self.tail] = self.start
+        position[self.head] = self.stop
+        return position
+
+    def topological(self) -> NDArray[np.int64]:
+        """Return the nodes so that every arc goes from earlier to later: positions grow along
+        it."""
+        return np.argsort(self.positions, kind="stable").astype(np.int64)
+
+    def by_tail(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return arcs sorted by tail, and where each node's begin ([nodes + 1])."""
+        order = np.argsort(self.tail, kind="stable")
+        return order, np.searchsorted(self.tail[order], np.arange(self.nodes + 1)).astype(np.int64)
+
     def only(self, arcs: NDArray[np.int64], time: NDArray[np.float64] | None = None) -> StageGraph:
         """Return the graph of some of the arcs, in the given order; with other times if given."""
         return StageGraph(

@@ -34,10 +34,14 @@ class Schedule(ABC):
         virtual stages: v times the iteration is weight * largest load + sum of the loads."""
         return self.virtual * self.micro_batches - 1.0
 
+    @property
+    def repeats(self) -> float:
+        """The same in passes through all of its virtual stages."""
+        return self.micro_batches - 1 / self.virtual
+
     def steady(self, loads: Sequence[float]) -> float:
         """Return the seconds in which the slowest rank sets the pace."""
-        repeats = self.micro_batches - 1 / self.virtual
-        return repeats * max(loads) if repeats else 0.0
+        return self.repeats * max(loads) if self.repeats else 0.0
 
     def fill(self, loads: Sequence[float]) -> float:
         """Return the seconds in which the pipeline fills and drains."""
@@ -54,9 +58,9 @@ class Schedule(ABC):
     def counts(self, loads: Sequence[float]) -> tuple[float, ...]:
         """Return how often each rank's load counts: the slowest, the first of equal ones, with
         every micro-batch, any other one only while the pipeline fills."""
-        slowest, once = loads.index(max(loads)), 1 / self.virtual
-        steady = self.micro_batches - once
-        return tuple(once + (steady if rank == slowest else 0.0) for rank in range(len(loads)))
+        counts = [1 / self.virtual] * len(loads)
+        counts[loads.index(max(loads))] += self.repeats
+        return tuple(counts)
 
     def sends(self, behind: int) -> int:
         """Return how often a rank sends a micro-batch's activations on, and its gradients come

@@ -44,7 +44,6 @@ def export_plan(
         PROGRAMS,
         TARGETS,
         Target,
-        write_program,
         write_runtime,
     )
 
@@ -54,6 +53,8 @@ def export_plan(
         if runtime not in EXPORTS:
             check_writable(file)
         if runtime in PROGRAMS:
+            from ilp_planner.program import write_program
+
             write_program(problem, plan, certificate, runtime, file)
             return (file,)
         if problem.spec is None:

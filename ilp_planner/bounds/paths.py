@@ -33,38 +33,16 @@ def search_paths(
     """
     if graph.arcs == 0:
         return (), np.inf, cutoff
-    order, first = by_tail(graph)
-    sources = np.zeros(graph.nodes, np.bool_)
-    sources[list(graph.sources)] = True
-    topological = topological_order(graph)
+    order, first = graph.by_tail()
     path, value, bound = _labels(
-        graph.tail[order], graph.head[order], graph.time[order], first, topological, sources,
-        graph.sink, graph.weight, min(cutoff, INFINITE), most_labels,
+        graph.tail[order], graph.head[order], graph.time[order], first, graph.topological(),
+        graph.begins, graph.sink, graph.weight, min(cutoff, INFINITE), most_labels,
     )  # fmt: skip
     if value >= INFINITE:
         return (), np.inf, cutoff if bound >= INFINITE else min(float(bound), cutoff)
     arcs = tuple(int(order[a]) for a in path)
     time = graph.path_time(arcs)
     return arcs, time, time
-
-
-def by_tail(graph: StageGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Return arcs sorted by tail, and where each node's begin ([nodes + 1])."""
-    order = np.argsort(graph.tail, kind="stable")
-    return order, np.searchsorted(graph.tail[order], np.arange(graph.nodes + 1)).astype(np.int64)
-
-
-def node_positions(graph: StageGraph) -> np.ndarray:
-    """Return the operator at which each node is, -1 for one without arcs."""
-    position = np.full(graph.nodes, -1, np.int64)
-    position[graph.tail] = graph.start
-    position[graph.head] = graph.stop
-    return position
-
-
-def topological_order(graph: StageGraph) -> np.ndarray:
-    """Return node numbers so that every arc goes from earlier to later: positions grow along it."""
-    return np.argsort(node_positions(graph), kind="stable").astype(np.int64)
 
 
 @kernel

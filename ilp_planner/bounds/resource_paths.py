@@ -24,7 +24,6 @@ import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.context import no_context
-from ilp_planner.bounds.paths import by_tail, node_positions
 from ilp_planner.bounds.resource_labels import Costs, Effort, at_the_sink, no_candidates, search
 from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, coarse, reach
 
@@ -82,12 +81,10 @@ def search_resource_paths(
     if graph.arcs == 0:
         return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)
     order, arcs = _by_tail(graph, families)
-    sources = np.zeros(graph.nodes, np.bool_)
-    sources[list(graph.sources)] = True
     c = no_context(graph) if context is None else context
     gap = np.maximum(c.send_time[:, :, None] - c.send_time[:, None, :], 0).max(axis=0)
     gap += np.maximum(c.send_extra[:, :, None] - c.send_extra[:, None, :], 0).max(axis=0)
-    position = node_positions(graph)
+    position = graph.positions
     # from the end: fewer arcs after first, so that labels with more are dominated by them
     sequence = np.lexsort((-c.level, position)).astype(np.int64)
     pricing = _pricing(graph, intervals, width, sends=context is not None)
@@ -108,7 +105,7 @@ def search_resource_paths(
         equal=gap == 0,
         many=families is not None,
     )
-    nodes = Nodes(order=sequence, sources=sources, place=group)
+    nodes = Nodes(order=sequence, sources=graph.begins, place=group)
     paths, lengths, values, bound, exact = search(
         arcs,
         nodes,
@@ -143,7 +140,7 @@ def _by_tail(
     graph: StageGraph, families: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int64], Arcs]:
     """Return the order of arcs by tail, and the arcs in it."""
-    order, first = by_tail(graph)
+    order, first = graph.by_tail()
     return order, Arcs(
         first=first,
         head=graph.head[order],

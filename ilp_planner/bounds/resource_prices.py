@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.paths import by_tail, topological_order
 from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
@@ -67,15 +66,14 @@ class PricedGraph:
 
     def __init__(self, graph: StageGraph) -> None:
         self.graph = graph
-        self.order, self.first = by_tail(graph)
+        self.order, self.first = graph.by_tail()
         self.head = graph.head[self.order]
         self.time = graph.time[self.order]
         self.sum = self.time + graph.extra[self.order]
         self.use = graph.use[self.order].astype(np.float64)
         self.capacity = np.array(graph.capacity, np.float64)
-        self.topological = topological_order(graph)
-        self.sources = np.zeros(graph.nodes, np.bool_)
-        self.sources[list(graph.sources)] = True
+        self.topological = graph.topological()
+        self.sources = graph.begins
         self.weight = graph.weight
         self.times = np.unique(graph.time)
         self.path: tuple[int, ...] = ()  # the cheapest path met on the way that fits

@@ -77,8 +77,8 @@ def export_program(
     saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
 ) -> str:
     """Write the integer program of what a proof leaves open; return what was written."""
-    from ilp_planner.formats.exports import write_program
     from ilp_planner.formats.saved_problem import problem_of
+    from ilp_planner.program import write_program
 
     problem = problem_of(saved, plan_file, accept_changed=accept_changed)
     arcs = write_program(problem, saved.plan, saved.certificate, to, output)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.layouts import Change, change, layout
-from ilp_planner.costs.operators import Option, StageTables
+from ilp_planner.costs.operators import Option, StageTables, Surroundings
 from ilp_planner.profiles.shares import Tally
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 
@@ -35,13 +35,18 @@ def missing_row(size: float) -> OperatorRow:
     )  # fmt: skip
 
 
-def _ends(stage: OperatorStage, cluster: ClusterSpec) -> dict[str, bool]:
-    """Return whether a stage begins behind the end of another node, and ends at that of its own."""
-    per_node, first = cluster.devices_per_node, stage.first_device
-    return {
-        "enters_node": first > 0 and first % per_node == 0,
-        "leaves_node": (first + stage.device_count) % per_node == 0,
-    }
+def _surroundings(plan: OperatorPlan, cluster: ClusterSpec) -> Iterator[Surroundings]:
+    """Yield where each stage of a plan is."""
+    per_node, last = cluster.devices_per_node, len(plan.stages) - 1
+    for s, stage in enumerate(plan.stages):
+        first = stage.first_device
+        yield Surroundings(
+            micro_batch=plan.micro_batch_size,
+            micro_batches=plan.micro_batches,
+            behind=last - s,
+            enters_node=first > 0 and first % per_node == 0,
+            leaves_node=(first + stage.device_count) % per_node == 0,
+        )
 
 
 class ChainCosts(ABC):
@@ -114,27 +119,24 @@ class ChainCosts(ABC):
         return self.profile.collective_origins.get(key, {}).get(round(size / MIB), Origin())
 
     def time_origins(
-        self,
-        stage: OperatorStage,
-        *,
-        micro_batch: int,
-        micro_batches: int,
-        enters_node: bool,
-        leaves_node: bool,
+        self, stage: OperatorStage, around: Surroundings
     ) -> Iterator[tuple[Origin, float]]:
         """Yield the seconds of a profiled stage with where they come from; they add up to its
         time."""
-        names, options, known, last = self._rows(stage, micro_batch)
+        names, options, known, last = self._rows(stage, around.micro_batch)
         rows = [row or self.missing for row in known]
         for i, (row, strategy) in enumerate(zip(rows, stage.strategies, strict=True)):
             again = row.forward if strategy.recompute else 0.0
             yield Origin(row.provenance, row.error), row.forward + row.backward + again
             work = self.iteration_work(row, options[i])
-            yield Origin(Provenance.ANALYTIC), work / micro_batches
+            yield Origin(Provenance.ANALYTIC), work / around.micro_batches
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
-        for size, between in ((rows[0].input, enters_node), (last.output, leaves_node)):
+        for size, between in (
+            (rows[0].input, around.enters_node),
+            (last.output, around.leaves_node),
+        ):
             yield self.transfer_origin(size, between), self.transfer(size, between)
 
     def _reshard_origins(
@@ -203,16 +205,8 @@ class ChainCosts(ABC):
 
     def plan_cost(self, plan: OperatorPlan, cluster: ClusterSpec) -> PlanCost:
         """Judge a plan on the devices that it names, in plain floating point."""
-        stages = tuple(
-            self.stage_cost(
-                stage,
-                micro_batch=plan.micro_batch_size,
-                micro_batches=plan.micro_batches,
-                behind=len(plan.stages) - 1 - s,
-                **_ends(stage, cluster),
-            )
-            for s, stage in enumerate(plan.stages)
-        )
+        around = _surroundings(plan, cluster)
+        stages = tuple(map(self.stage_cost, plan.stages, around))
         times = [cost.time for cost in stages]
         return PlanCost(
             iteration_time=plan.schedule.iteration_time(times),
@@ -227,42 +221,28 @@ class ChainCosts(ABC):
         """Return the shares of the iteration time of a profiled plan by where its figures come
         from. The slowest stage counts with every micro-batch and each other one once."""
         times, tally = [cost.time for cost in self.plan_cost(plan, cluster).stages], Tally()
-        counts = plan.schedule.counts(times)
-        for stage, count in zip(plan.stages, counts, strict=True):
-            for origin, seconds in self.time_origins(
-                stage,
-                micro_batch=plan.micro_batch_size,
-                micro_batches=plan.micro_batches,
-                **_ends(stage, cluster),
-            ):
+        counts, around = plan.schedule.counts(times), _surroundings(plan, cluster)
+        for stage, where, count in zip(plan.stages, around, counts, strict=True):
+            for origin, seconds in self.time_origins(stage, where):
                 tally.add(origin, count * seconds)
         return tally.shares()
 
-    def stage_cost(
-        self,
-        stage: OperatorStage,
-        *,
-        micro_batch: int,
-        micro_batches: int,
-        behind: int,
-        enters_node: bool,
-        leaves_node: bool,
-    ) -> StageCost:
+    def stage_cost(self, stage: OperatorStage, around: Surroundings) -> StageCost:
         """Judge one stage operator by operator, in plain floating point."""
-        names, options, known, last = self._rows(stage, micro_batch)
+        names, options, known, last = self._rows(stage, around.micro_batch)
         rows = [row or self.missing for row in known]
         flags = [s.recompute for s in stage.strategies]
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
             "recompute": sum(r.forward for r, flag in zip(rows, flags, strict=True) if flag),
-            "receive": self.transfer(rows[0].input, enters_node),
-            "send": self.transfer(last.output, leaves_node),
+            "receive": self.transfer(rows[0].input, around.enters_node),
+            "send": self.transfer(last.output, around.leaves_node),
             "reshard": sum(
                 self._reshard(names[i - 1], options[i - 1], names[i], options[i], rows[i].input)
                 for i in range(1, len(names))
             ),
-            "per iteration / B": work / micro_batches,
+            "per iteration / B": work / around.micro_batches,
         }
         kept = [self.activation(n, r) for n, r in zip(names, rows, strict=True)]
         saved, peak = self._recomputed(names, flags, kept)
@@ -273,7 +253,7 @@ class ChainCosts(ABC):
         )
         memory = {
             "states": self.state_factor * weights,
-            "in flight": live * self.in_flight(behind, micro_batches),
+            "in flight": live * self.in_flight(around.behind, around.micro_batches),
             "recompute peak": peak,
             "reserved": max(reserved, weights) if self.weight_floor else reserved,
         }
@@ -283,7 +263,7 @@ class ChainCosts(ABC):
             time_terms=time,
             memory_terms=memory,
             unprofiled=self._unprofiled(
-                stage, [i for i, row in enumerate(known) if row is None], micro_batch
+                stage, [i for i, row in enumerate(known) if row is None], around.micro_batch
             ),
         )
 

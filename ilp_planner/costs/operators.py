@@ -32,6 +32,20 @@ class Option(NamedTuple):
     split: int
 
 
+class Surroundings(NamedTuple):
+    """What a stage's cost depends on besides itself.
+
+    micro_batch: samples; micro_batches: B. behind: stages after it. enters_node, leaves_node:
+    whether what it receives, and sends, comes from or goes to another node.
+    """
+
+    micro_batch: int
+    micro_batches: int
+    behind: int = 0
+    enters_node: bool = False
+    leaves_node: bool = False
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageTables:
     """What the optimiser reads for one micro-batch size and one device-group size.

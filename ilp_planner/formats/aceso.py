@@ -62,7 +62,7 @@ def write_aceso(plan: OperatorPlan, model: ModelSpec) -> dict[str, Any]:
         "global_batch_size": plan.global_batch,
         "micro_batch_size": plan.micro_batch_size,
         "num_stages": len(plan.stages),
-        "num_gpus": [stage.devices for stage in plan.stages],
+        "num_gpus": [stage.device_count for stage in plan.stages],
         "checkpoint_activations": [any(x.recompute for x in xs) for xs in each],
         "resharding_stages": [len({(x.tp, x.dp, x.split) for x in xs}) > 1 for xs in each],
         "num_ops_in_each_stage": [len(xs) for xs in each],

@@ -1,21 +1,18 @@
-"""What plans are written as: files of training systems, and integer programs."""
+"""The training systems that plans are written for; one is imported when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import Expected, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ilp_planner.formats.exported import Exported
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
@@ -27,7 +24,7 @@ EXPORTS = {
     "deepspeed": "ilp_planner.formats.deepspeed:export_deepspeed",
     "nemo": "ilp_planner.formats.nemo:export_nemo",
 }
-PROGRAMS = {"lp": "write_lp", "mps": "write_mps"}  # of `solvers.pulp_backend`
+PROGRAMS = ("lp", "mps")  # which `program.write_program` writes
 TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
 
 
@@ -118,35 +115,3 @@ def _stem(output: Path, exported: Exported) -> tuple[str, str]:
         f"output: found {output.name}, expected a name that ends in "
         f"{', '.join(exported.files)}, or in nothing: the others are written beside it"
     )
-
-
-def write_program(
-    problem: Problem[Any],
-    plan: AnyPlan,
-    certificate: Mapping[str, Any],
-    to: str,
-    output: Path,
-) -> int:
-    """Write the arc-flow model of all stages that a proof leaves open up to its plan; return how
-    many stage candidates it has.
-
-    Raises
-    ------
-    PlanError: there is no proof, the plan is illegal, or no integer program of it can be written.
-    """
-    from ilp_planner.evaluate import evaluate
-    from ilp_planner.solvers import pulp_backend
-
-    if not certificate:
-        raise PlanError("certificate: found none, expected that of a solved plan")
-    evaluation = evaluate(problem, plan)
-    if not evaluation.legal:
-        raise PlanError(str(evaluation.violations[0]))
-    last = problem.space.proved_problem(problem, plan, certificate)
-    if last is None:
-        raise PlanError(
-            "plan: found one whose ranks were placed freely, whose virtual stages were chosen one "
-            "by one, or with too much left open; expected one whose last problem is a stage graph"
-        )
-    getattr(pulp_backend, PROGRAMS[to])(last.graph, output, constant=last.constant)
-    return last.graph.arcs

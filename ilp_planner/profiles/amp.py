@@ -328,9 +328,9 @@ def layer_profile(profile: AmpProfile) -> LayerProfile:
     """Return the rows as a layer profile: one sample per micro-batch, as measured.
 
     Memory is not measured. State: 16 bytes per parameter (mixed-precision Adam). Activations
-    without
-    recomputation: s h (10 + 24 / tp + 5 a s / (h tp)) bytes per block and sample (Korthikanti et
-    al. 2022, table 2), fp16 logits and their fp32 copy; the input of any other layer.
+    without recomputation: s h (10 + 24 / tp + 5 a s / (h tp)) bytes per block and sample
+    (Korthikanti et al. 2022, table 2), fp16 logits and their fp32 copy; the input of any other
+    layer.
 
     Raises
     ------

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.paths import topological_order
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.result import Stop
 from ilp_planner.solvers import anneal_moves as moves
@@ -67,12 +66,12 @@ class _Contest:
         self.graph = graph = search.graph
         self.ended = False
         rank = np.empty(graph.nodes, np.int64)
-        rank[topological_order(graph)] = np.arange(graph.nodes)
+        rank[graph.topological()] = np.arange(graph.nodes)
         tail, head = rank[graph.tail], rank[graph.head]
         self.order = np.lexsort((head, tail))
         tail = tail[self.order]
         sources = np.zeros(graph.nodes, np.bool_)
-        sources[rank[list(graph.sources)]] = True
+        sources[rank] = graph.begins
         self.arcs = Arcs(
             head=head[self.order],
             tail=tail,

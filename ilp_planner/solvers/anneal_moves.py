@@ -8,6 +8,8 @@ numbered so that every arc goes to a higher number, arcs are sorted by tail and 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ilp_planner.kernels import inner, kernel
@@ -15,18 +17,29 @@ from ilp_planner.solvers.anneal_draws import INFINITE, between, chance
 from ilp_planner.solvers.anneal_graph import Room
 from ilp_planner.solvers.anneal_groups import exchange
 
-WHOLE = 0.04  # of the moves take out everything
-FRONT = 0.16  # take out everything up to a stage: it may then begin at another source
-LONGER = 0.55  # chance of one more stage each time
-NARROWEST, WIDEST = 1e-4, 0.4  # relative: how far below the present maxima to aim
-STEADY = 0.2  # of the ways through are at costs that are not shaken
-CALM, WILD = 0.03, 3.0  # how much the others are shaken, in temperatures
-HAGGLE = 10.0  # up to so many times a price, or that part of it, is asked of a way through
-DEARER, CHEAPER = 1.05, 0.9995  # price of a device too many, with each move that has such or not
-REGROUP = 0.5  # of the effort goes to exchanging groups, where devices are limited
-OVERHEAD = 60  # what a move takes besides, in arcs
-DEAREST = 1e3  # of such prices, in costs of the path
-PRICE_ROUNDS, PRICE_STEP = 10, 2.0  # of a first path
+
+class Tuning(NamedTuple):
+    """What the moves were tuned to."""
+
+    whole: float = 0.04  # of the moves take out everything
+    front: float = 0.16  # take out everything up to a stage: it may then begin at another source
+    longer: float = 0.55  # chance of one more stage each time
+    narrowest: float = 1e-4  # relative: how far below the present maxima to aim
+    widest: float = 0.4
+    steady: float = 0.2  # of the ways through are at costs that are not shaken
+    calm: float = 0.03  # how much the others are shaken, in temperatures
+    wild: float = 3.0
+    haggle: float = 10.0  # up to so many times a price, or that part of it, is asked of a way
+    dearer: float = 1.05  # price of a device too many, with each move that has such
+    cheaper: float = 0.9995  # and with each that has none
+    dearest: float = 1e3  # of such prices, in costs of the path
+    regroup: float = 0.5  # of the effort goes to exchanging groups, where devices are limited
+    overhead: int = 60  # what a move takes besides, in arcs
+    price_rounds: int = 10  # of a first path
+    price_step: float = 2.0
+
+
+TUNED = Tuning()  # compiled functions take it as constants
 
 
 @inner
@@ -121,12 +134,12 @@ def way_through(graph, begin, end, aim, price, shake, state, value, into, found)
 def window(state, time, path, length):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Draw which stages to take out: every other time the slowest one is among them."""
     draw = chance(state)
-    if draw < WHOLE:
+    if draw < TUNED.whole:
         return 0, length
-    if draw < WHOLE + FRONT:
+    if draw < TUNED.whole + TUNED.front:
         return 0, 1 + int(chance(state) * length)
     size = 1
-    while size < length and chance(state) < LONGER:
+    while size < length and chance(state) < TUNED.longer:
         size += 1
     if chance(state) < 0.5:
         slowest = 0
@@ -152,10 +165,10 @@ def _replace(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     maxima(time, peaks, path, 0, low, aim)
     maxima(time, peaks, path, high, length, aim)
     for k in range(aim.size):
-        aim[k] = max(aim[k], now[k] * (1.0 - between(state, NARROWEST, WIDEST)))
-    shake = 0.0 if chance(state) < STEADY else warm * between(state, CALM, WILD)
+        aim[k] = max(aim[k], now[k] * (1.0 - between(state, TUNED.narrowest, TUNED.widest)))
+    shake = 0.0 if chance(state) < TUNED.steady else warm * between(state, TUNED.calm, TUNED.wild)
     for d in range(price.size):
-        asked[d] = price[d] * between(state, 1.0 / HAGGLE, HAGGLE)
+        asked[d] = price[d] * between(state, 1.0 / TUNED.haggle, TUNED.haggle)
     end = graph.head[path[high - 1]]
     size, work = way_through(graph, begin, end, aim, asked, shake, state, value, into, found)
     count = low + size + length - high
@@ -175,7 +188,7 @@ def _raise_prices(use, capacity, price, path, length, dearest):  # type: ignore[
         used = 0
         for place in range(length):
             used += use[path[place], d]
-        step = DEARER if used > capacity[d] else CHEAPER
+        step = TUNED.dearer if used > capacity[d] else TUNED.cheaper
         price[d] = min(price[d] * step, dearest)
 
 
@@ -210,16 +223,16 @@ def anneal(graph, groups, effort, hot, cold, price, state, path, best, known):  
     spent, exchanging = 0, 0
     while spent < effort:
         warm = hot * (cold / hot) ** (spent / effort)
-        exchanged = exchanges and exchanging <= REGROUP * spent
+        exchanged = exchanges and exchanging <= TUNED.regroup * spent
         if exchanged:
             count, work = exchange(graph, groups, state, path, length, now, kinds, aim, room, trial)
         else:
             count, work = _replace(
                 graph, price, warm, state, path, length, now, aim, asked, value, into, found, trial
             )
-        spent += work + OVERHEAD + length
+        spent += work + TUNED.overhead + length
         if exchanged:
-            exchanging += work + OVERHEAD + length
+            exchanging += work + TUNED.overhead + length
         if count == 0:
             continue
         cost, excess = judge(graph, price, trial, count, most)
@@ -232,7 +245,7 @@ def anneal(graph, groups, effort, hot, cold, price, state, path, best, known):  
             _copy(best, trial, count)
             best[best.size - 1] = count
         if price.size:
-            _raise_prices(graph.use, graph.capacity, price, path, length, DEAREST * current)
+            _raise_prices(graph.use, graph.capacity, price, path, length, TUNED.dearest * current)
             current, _ = judge(graph, price, path, length, now)
     path[path.size - 1] = length
 
@@ -247,7 +260,7 @@ def begin(graph, aim, shake, price, state, path, best, known):  # type: ignore[n
     nodes, use, capacity = graph.first.size - 1, graph.use, graph.capacity
     value, into = np.empty(nodes), np.empty(nodes, np.int64)
     most = np.empty(1 + graph.peaks.shape[0])
-    rounds = PRICE_ROUNDS if price.size else 1
+    rounds = TUNED.price_rounds if price.size else 1
     any_source = np.int64(-1)  # no literal, for which the way would be compiled twice
     for turn in range(rounds):
         length, _ = way_through(
@@ -258,7 +271,7 @@ def begin(graph, aim, shake, price, state, path, best, known):  # type: ignore[n
         if over == 0 and cost < known[0]:
             known[0] = cost
             _copy(best, path, path.size)
-        step = PRICE_STEP * (1.0 - turn / rounds)
+        step = TUNED.price_step * (1.0 - turn / rounds)
         for d in range(price.size):
             used = 0
             for place in range(length):

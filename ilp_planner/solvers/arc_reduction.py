@@ -62,9 +62,7 @@ def check_positions(graph: StageGraph) -> None:
     ------
     SolverError: two arcs of a node disagree on its position, or a path could miss operators.
     """
-    position = np.full(graph.nodes, -1, dtype=np.int64)
-    position[graph.tail] = graph.start
-    position[graph.head] = graph.stop
+    position = graph.positions
     for name, nodes, at in (("tail", graph.tail, graph.start), ("head", graph.head, graph.stop)):
         wrong = np.flatnonzero(position[nodes] != at)
         if wrong.size:
@@ -102,39 +100,30 @@ def path_leasts(graph: StageGraph, summed: NDArray[Any], maximal: NDArray[np.flo
     operations per position would cost ten times that on a chain of thousands of positions.
     """
     order = np.argsort(graph.start, kind="stable")
-    arcs = list(
-        zip(
-            graph.tail[order].tolist(),
-            graph.head[order].tolist(),
-            summed[order].tolist(),
-            maximal[order].tolist(),
-            strict=True,
-        )
-    )
-    sums_to, worsts_to = [math.inf] * graph.nodes, [math.inf] * graph.nodes
-    for source in graph.sources:
-        sums_to[source] = worsts_to[source] = 0.0
-    for tail, head, part, value in arcs:
-        total = sums_to[tail] + part
-        if total < sums_to[head]:
-            sums_to[head] = total
-        worst = worsts_to[tail]
-        if worst < value:
-            worst = value
-        if worst < worsts_to[head]:
-            worsts_to[head] = worst
-    sums_from, worsts_from = [math.inf] * graph.nodes, [math.inf] * graph.nodes
-    sums_from[graph.sink] = worsts_from[graph.sink] = 0.0
-    for tail, head, part, value in reversed(arcs):
-        total = sums_from[head] + part
-        if total < sums_from[tail]:
-            sums_from[tail] = total
-        worst = worsts_from[head]
-        if worst < value:
-            worst = value
-        if worst < worsts_from[tail]:
-            worsts_from[tail] = worst
+    columns = (graph.tail, graph.head, summed, maximal)
+    tail, head, part, value = (column[order].tolist() for column in columns)
+    sums_to, worsts_to = _swept(zip(tail, head, part, value, strict=True), graph, graph.sources)
+    back = zip(*map(reversed, (head, tail, part, value)), strict=True)
+    sums_from, worsts_from = _swept(back, graph, (graph.sink,))
     return Leasts(*map(np.array, (sums_to, sums_from, worsts_to, worsts_from)))
+
+
+def _swept(
+    arcs: Iterable[tuple[Any, ...]], graph: StageGraph, begins: Iterable[int]
+) -> tuple[list[float], list[float]]:
+    """Return the least sum and the least maximum of a way from where it begins to each node."""
+    sums, worsts = [math.inf] * graph.nodes, [math.inf] * graph.nodes
+    for node in begins:
+        sums[node] = worsts[node] = 0.0
+    for here, there, part, value in arcs:
+        total, worst = sums[here] + part, worsts[here]
+        if total < sums[there]:
+            sums[there] = total
+        if worst < value:
+            worst = value
+        if worst < worsts[there]:
+            worsts[there] = worst
+    return sums, worsts
 
 
 def _least_cost(graph: StageGraph) -> tuple[NDArray[np.float64], float, NDArray[np.float64], float]:

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class Backend(ABC):
-    """Base of the backends (`GraphSolver`).
+    """What solves a stage graph.
 
-    needs: the package that must be installed, if any. tolerance: relative gap that it can resolve.
+    proves: its answer is the optimum, if there is time; a heuristic's is a good path. needs: the
+    package that must be installed, if any. tolerance: relative gap that it can resolve.
     """
 
     name: str
@@ -43,6 +44,11 @@ class Backend(ABC):
         deadline: Deadline | None = None,
     ) -> GraphSolution:
         """Solve the graph within the limits; an interrupt keeps what is known.
+
+        Parameters
+        ----------
+        hint: a path to start from (arc numbers). deadline: of a search that asks for this graph
+            among others; its own, by the limits, without.
 
         Raises
         ------

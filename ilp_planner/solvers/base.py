@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
-    from ilp_planner.deadline import Deadline
-    from ilp_planner.graph import StageGraph
     from ilp_planner.result import Status, Stop
 
 
@@ -56,28 +54,3 @@ class GraphSolution:
 
 Progress = Callable[[float, float], None]
 """Called with (objective, bound) whenever either improves; may raise KeyboardInterrupt."""
-
-
-class GraphSolver(Protocol):
-    """A backend. `hint`: a path to start from (arc numbers). `deadline`: of a search that asks for
-    this graph among others; its own, by the limits, without.
-
-    proves: its answer is the optimum, if there is time; a heuristic's is a good path.
-    """
-
-    name: str
-    proves: bool
-
-    def available(self) -> bool:
-        """Probe cheaply whether the backend can run here."""
-
-    def solve(
-        self,
-        graph: StageGraph,
-        limits: Limits,
-        *,
-        hint: tuple[int, ...] = (),
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GraphSolution:
-        """Solve the graph within the limits; never lose a bound."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,21 +30,38 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import Limits
     from ilp_planner.solvers.search import Search
 
-LAST = 4  # starts in the last rung, whose flows make the band
-STEPS, LAST_STEPS = 12, 192  # of each start in the first rung, at least, and in the last
-FIRST_BATCH, MOST_BATCH = 4, 256  # starts of the first rung between two cuts of the graph
-MOST_KEPT = 200_000_000  # logits of all starts, 0.8 GB, and as many sums of flows
-NOISE = 1.0  # of the first logits, beside the logarithm of how many paths go that way
-DECODE, DECODE_NOISE = 4, (0.0, 0.5)  # steps between two decodings of a start; see `decode`
-STEEPEST, PRICE_RATES = 8.0, (5.0, 10.0)  # see `sweep_back` and `descend`
-BEAM, BEAM_WIDTH = 2_000, 30  # arcs that one start passed most often; labels per node
-BANDS, BAND_WIDTH = (3_000, 1_000, 6_000), 300  # the same of the best starts
-EFFORT = 3e8  # comparisons of labels in a second, and in the band
-CUT = 0.8  # the graph is made anew when so much of it or less is left
-# A start draws its own schedule, log-uniformly between these.
-HEAT_FIRST, HEAT_LAST = (0.01, 0.05), (1e-4, 2e-3)
-Q_LAST, P_FIRST, P_LAST = (1.5, 8.0), (2.0, 8.0), (20.0, 200.0)
-RATE = (0.05, 0.3)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What the search was tuned to. A start draws its own schedule: the heat, q and p at first and
+    at last and the rate, log-uniformly between two figures each."""
+
+    last: int = 4  # starts in the last rung, whose flows make the band
+    steps: int = 12  # of each start in the first rung, at least
+    last_steps: int = 192
+    first_batch: int = 4  # starts of the first rung between two cuts of the graph
+    most_batch: int = 256
+    most_kept: int = 200_000_000  # logits of all starts, 0.8 GB, and as many sums of flows
+    noise: float = 1.0  # of the first logits, beside the logarithm of how many paths go that way
+    decode: int = 4  # steps between two decodings of a start
+    decode_noise: tuple[float, ...] = (0.0, 0.5)  # see `decode`
+    steepest: float = 8.0  # see `sweep_back`
+    price_rates: tuple[float, float] = (5.0, 10.0)  # see `descend`
+    beam: int = 2_000  # arcs that one start passed most often
+    beam_width: int = 30  # labels per node
+    bands: tuple[int, ...] = (3_000, 1_000, 6_000)  # arcs that the best starts passed most often
+    band_width: int = 300
+    effort: float = 3e8  # comparisons of labels in a second, and in the band
+    cut: float = 0.8  # the graph is made anew when so much of it or less is left
+    heat_first: tuple[float, float] = (0.01, 0.05)
+    heat_last: tuple[float, float] = (1e-4, 2e-3)
+    q_last: tuple[float, float] = (1.5, 8.0)
+    p_first: tuple[float, float] = (2.0, 8.0)
+    p_last: tuple[float, float] = (20.0, 200.0)
+    rate: tuple[float, float] = (0.05, 0.3)
+
+
+TUNED = Tuning()
 
 
 class Gradient(Backend):
@@ -52,22 +70,25 @@ class Gradient(Backend):
     name = "gradient"
     proves = False
 
+    def __init__(self, tuning: Tuning = TUNED) -> None:
+        self.tuning = tuning
+
     def run(self, search: Search, limits: Limits, deadline: Deadline) -> Stop:
         """Look for a good path; the bound is what reducing the graph proves."""
-        return _Descent(search, limits, deadline).run()
+        return _Descent(search, limits, deadline, self.tuning).run()
 
 
-class _Schedule:
+class _Hardening:
     """How one start goes from soft to hard: q and p grow, the heat falls, all geometrically."""
 
-    def __init__(self, draw: np.random.Generator) -> None:
+    def __init__(self, draw: np.random.Generator, tuning: Tuning) -> None:
         def between(least: float, most: float) -> float:
             return float(np.exp(draw.uniform(math.log(least), math.log(most))))
 
-        self.q = (1.0, between(*Q_LAST))
-        self.p = (between(*P_FIRST), between(*P_LAST))
-        self.heat = (between(*HEAT_FIRST), between(*HEAT_LAST))
-        self.rate = between(*RATE)
+        self.q = (1.0, between(*tuning.q_last))
+        self.p = (between(*tuning.p_first), between(*tuning.p_last))
+        self.heat = (between(*tuning.heat_first), between(*tuning.heat_last))
+        self.rate = between(*tuning.rate)
 
     def steps(self, count: int) -> NDArray[np.float64]:
         """Return q, p and heat of each step ([count, 3])."""
@@ -77,12 +98,14 @@ class _Schedule:
 class _Descent:
     """State of one search; `logits`, `prices` and `visits` by the number of the start."""
 
-    def __init__(self, search: Search, limits: Limits, deadline: Deadline) -> None:
-        self.search, self.limits, self.deadline = search, limits, deadline
+    def __init__(
+        self, search: Search, limits: Limits, deadline: Deadline, tuning: Tuning = TUNED
+    ) -> None:
+        self.search, self.limits, self.deadline, self.tuning = search, limits, deadline, tuning
         self.stopping = False
         starts = max(limits.starts, 1)
         self.draws: dict[int, np.random.Generator] = {}
-        self.schedules: dict[int, _Schedule] = {}
+        self.schedules: dict[int, _Hardening] = {}
         self.logits: dict[int, NDArray[np.float32]] = {}
         self.prices: dict[int, NDArray[np.float64]] = {}
         self.visits: dict[int, NDArray[np.float32]] = {}
@@ -105,12 +128,12 @@ class _Descent:
             return Stop.PROOF
         self.graph, self.arcs, self.scale = clean.graph, clean.arcs, clean.bound
         self.soft = soft_graph(self.graph, self.arcs, self.scale)
-        starts = self.value.size
-        steps = max(STEPS, LAST_STEPS * LAST // max(starts, LAST))
+        starts, tuned = self.value.size, self.tuning
+        steps = max(tuned.steps, tuned.last_steps * tuned.last // max(starts, tuned.last))
         with ThreadPoolExecutor(max(self.limits.workers, 1)) as self.pool:
             try:
                 last = successive_halving(
-                    starts, self.advance, steps=steps, last=LAST, goon=self.goon
+                    starts, self.advance, steps=steps, last=tuned.last, goon=self.goon
                 )
             except KeyboardInterrupt:
                 self.search.progress = None  # keep what was found without calling the caller again
@@ -119,7 +142,7 @@ class _Descent:
                 self.stopping = True
                 for path in self.path:
                     self.search.offer(path)
-        for most in BANDS:
+        for most in tuned.bands:
             self._join(last, most)
         if self.search.closed(self.limits.gap):
             return Stop.PROOF
@@ -134,8 +157,9 @@ class _Descent:
         batches = [members]
         if not self.logits:
             # The first starts cut the graph for those that begin after them.
-            sizes = np.cumsum(np.minimum(FIRST_BATCH * 2 ** np.arange(20), MOST_BATCH))
-            ends = np.concatenate([sizes, np.arange(sizes[-1], members.size, MOST_BATCH)])
+            first, most = self.tuning.first_batch, self.tuning.most_batch
+            sizes = np.cumsum(np.minimum(first * 2 ** np.arange(20), most))
+            ends = np.concatenate([sizes, np.arange(sizes[-1], members.size, most)])
             batches = np.split(members, ends[ends < members.size])
         self._forget(members)
         for batch in batches:
@@ -148,7 +172,7 @@ class _Descent:
                 self.search.offer(self.path[number])
             self._cut()
             if self.soft.capacity.size and (not self.search.path or batch is batches[-1]):
-                self._join(best(members, self.value[members], members.size), BANDS[0])
+                self._join(best(members, self.value[members], members.size), self.tuning.bands[0])
             self._forget(members)
         self.rung += 1
         return self.value[members]
@@ -158,9 +182,10 @@ class _Descent:
 
         Those still in it begin anew, with other numbers, when their turn comes.
         """
-        kept = members
-        if len(self.logits) * self.soft.size > MOST_KEPT:
-            kept = best(members, self.value[members], max(LAST, MOST_KEPT // self.soft.size))
+        kept, most = members, self.tuning.most_kept
+        if len(self.logits) * self.soft.size > most:
+            count = max(self.tuning.last, most // self.soft.size)
+            kept = best(members, self.value[members], count)
         for rows in (self.logits, self.visits):
             for number in set(rows).difference(kept.tolist()):
                 del rows[number]
@@ -174,9 +199,9 @@ class _Descent:
         for number in members:
             if number not in self.draws:
                 draw = np.random.default_rng([self.limits.seed % 2**64, number])
-                self.draws[number], self.schedules[number] = draw, _Schedule(draw)
+                self.draws[number], self.schedules[number] = draw, _Hardening(draw, self.tuning)
             noise = self.draws[number].standard_normal(soft.size, np.float32)
-            self.logits[number] = ways + NOISE * noise
+            self.logits[number] = ways + self.tuning.noise * noise
             self.prices[number] = np.zeros(soft.share.size)
 
     def _descend(self, number: int, steps: int) -> None:
@@ -184,20 +209,20 @@ class _Descent:
         from ilp_planner.solvers.soft_path import Steps, decode, descend, path_cost, scratch
 
         s, room, plan = self.soft, scratch(self.soft), self.schedules[number]
+        tuned = self.tuning
         arcs, logits, prices = s.swept, self.logits[number], self.prices[number]
         visits = self.visits[number] = np.zeros(s.size, np.float32)
         schedule = plan.steps(steps)
-        for begin in range(0, steps, DECODE):
+        for begin in range(0, steps, tuned.decode):
             if self.stopping or not self.deadline.goon():
                 if number or self.rung:
                     return
                 if begin:  # the very first steps are always taken, and their path looked for
                     break
-            rows = schedule[begin : begin + DECODE]
-            descend(
-                arcs, logits, prices, Steps(rows, plan.rate, PRICE_RATES, STEEPEST), visits, room
-            )
-            for attempt, noise in enumerate(DECODE_NOISE):
+            rows = schedule[begin : begin + tuned.decode]
+            how = Steps(rows, plan.rate, tuned.price_rates, tuned.steepest)
+            descend(arcs, logits, prices, how, visits, room)
+            for attempt, noise in enumerate(tuned.decode_noise):
                 seed = (((number * 64 + self.rung) * 4096 + begin) * 8 + attempt) % 2**31
                 path = decode(s.first, s.head, s.use, s.spare, s.sink, logits, noise, seed)
                 value = path_cost(s.cost, s.values, s.weights, path) * s.scale
@@ -213,9 +238,10 @@ class _Descent:
         """
         from ilp_planner.bounds.resource_paths import search_resource_paths
 
-        arcs = self._passed([number], BEAM)
+        arcs = self._passed([number], self.tuning.beam)
         graph = self.search.graph.only(arcs)
-        found = search_resource_paths(graph, cutoff=self.value[number], width=BEAM_WIDTH)
+        width = self.tuning.beam_width
+        found = search_resource_paths(graph, cutoff=self.value[number], width=width)
         if found.path:
             self.value[number] = found.value
             self.path[number] = tuple(arcs[list(found.path)].tolist())
@@ -236,7 +262,7 @@ class _Descent:
         self.cutoff = self._better()
         rest = reduced(self.graph, self.cutoff)
         self.search.prove(rest.bound)
-        if rest.graph.arcs > CUT * self.graph.arcs:
+        if rest.graph.arcs > self.tuning.cut * self.graph.arcs:
             return
         self.graph, self.arcs = rest.graph, self.arcs[rest.arcs]
         if not self.graph.arcs:
@@ -258,15 +284,15 @@ class _Descent:
         if not self.graph.arcs or not self.goon():
             return
         known = [number for number in members.tolist() if number in self.visits]
-        band = self._passed(known[:LAST], most)
+        band = self._passed(known[: self.tuning.last], most)
         graph = self.search.graph.only(band)
-        priced = PricedGraph(graph)
+        priced, effort = PricedGraph(graph), self.tuning.effort
         intervals = priced.sweep(self.search.objective, goon=self.goon)
         self.search.offer(band[list(priced.path)].tolist())
         if intervals:  # otherwise that was the cheapest path of the band
             found = search_resource_paths(
-                graph, cutoff=self.search.objective, width=BAND_WIDTH, intervals=intervals,
-                effort=min(self.deadline.effort(EFFORT), EFFORT),
+                graph, cutoff=self.search.objective, width=self.tuning.band_width,
+                intervals=intervals, effort=min(self.deadline.effort(effort), effort),
             )  # fmt: skip
             self.search.offer(band[list(found.path)].tolist())
         self._cut()

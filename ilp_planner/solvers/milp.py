@@ -76,10 +76,11 @@ class Milp(ArcFlow):
             "seed": limits.seed % 2**31,
             "hint": _hint(model, problem, search.path),
         }
+        seconds = deadline.left  # a worker may take a second to start
         if not deadline.goon():
             return Stop.TIME
         with _worker() as worker:
-            worker.send({**request, "seconds": deadline.left})
+            worker.send({**request, "seconds": seconds})
             listener = _Listener(self, model, problem, search, worker)
             try:
                 while not listener.done:

@@ -24,7 +24,7 @@ from ilp_planner.solvers.backend import ArcFlow
 from ilp_planner.solvers.search import MILP_TOLERANCE, printed_floor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_flow import LinearModel
@@ -143,11 +143,12 @@ class Pulp(ArcFlow):
         return Stop.GAP if search.path else Stop.ERROR
 
 
-def write_lp(graph: StageGraph, path: Path, *, constant: float = 0.0) -> None:
-    """Write the arc-flow model of a graph as an .lp file, in seconds; variable x_7 is arc 7.
+def write_program(graph: StageGraph, path: Path, form: str, *, constant: float = 0.0) -> None:
+    """Write the arc-flow model of a graph as a file, in seconds; variable x_7 is arc 7.
 
     Parameters
     ----------
+    form: `lp` or `mps`.
     constant: seconds that every path takes besides, as a variable that has this value.
 
     Raises
@@ -155,25 +156,10 @@ def write_lp(graph: StageGraph, path: Path, *, constant: float = 0.0) -> None:
     InfeasibleError: the graph has no path, so there is no model.
     OutputError: the file cannot be written.
     """
-    write_text(path, _text(graph, constant, lambda program, name: program.writeLP(name)))
+    write_text(path, _text(graph, form, constant))
 
 
-def write_mps(graph: StageGraph, path: Path, *, constant: float = 0.0) -> None:
-    """Write the arc-flow model of a graph as an .mps file, in seconds; variable x_7 is arc 7.
-
-    Parameters
-    ----------
-    constant: seconds that every path takes besides, as a variable that has this value.
-
-    Raises
-    ------
-    InfeasibleError: the graph has no path, so there is no model.
-    OutputError: the file cannot be written.
-    """
-    write_text(path, _text(graph, constant, lambda program, name: program.writeMPS(name)))
-
-
-def _text(graph: StageGraph, constant: float, write: Callable[[Any, str], object]) -> str:
+def _text(graph: StageGraph, form: str, constant: float) -> str:
     """Return what PuLP writes, only to files, for a graph."""
     problem = reduced(graph)
     if not problem.graph.arcs:
@@ -186,7 +172,7 @@ def _text(graph: StageGraph, constant: float, write: Callable[[Any, str], object
     program = _program(model, problem.arcs.tolist())
     with tempfile.TemporaryDirectory(prefix="ilp-planner-") as folder:
         file = Path(folder) / "model"
-        write(program, str(file))
+        (program.writeLP if form == "lp" else program.writeMPS)(str(file))
         return file.read_text()
 
 

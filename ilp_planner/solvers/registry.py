@@ -12,7 +12,7 @@ from ilp_planner.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.solvers.base import GraphSolver
+    from ilp_planner.solvers.backend import Backend
 
 # name -> (module:class, its keyword arguments)
 BACKENDS: dict[str, tuple[str, dict[str, str]]] = {
@@ -28,7 +28,7 @@ BACKENDS: dict[str, tuple[str, dict[str, str]]] = {
 HEURISTICS = ("gradient", "anneal")  # those that do not prove what they find
 
 
-def backends() -> dict[str, Callable[[], GraphSolver]]:
+def backends() -> dict[str, Callable[[], Backend]]:
     """Return a constructor for each backend, in the order in which to offer them."""
     return {name: partial(get, name) for name in BACKENDS}
 
@@ -38,7 +38,7 @@ def is_heuristic(name: str) -> bool:
     return name in HEURISTICS
 
 
-def get(name: str) -> GraphSolver:
+def get(name: str) -> Backend:
     """Return a new backend.
 
     Raises
@@ -51,5 +51,5 @@ def get(name: str) -> GraphSolver:
         raise UsageError(f"solver: expected one of {', '.join(BACKENDS)}, found {name!r}{guess}")
     place, options = BACKENDS[name]
     module, _, kind = place.partition(":")
-    backend: GraphSolver = getattr(importlib.import_module(module), kind)(**options)
+    backend: Backend = getattr(importlib.import_module(module), kind)(**options)
     return backend

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.bounds.paths import node_positions
 from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def soft_graph(graph: StageGraph, numbers: NDArray[np.int64], scale: float) -> S
 
     numbers: int64 [arcs], what to call each arc in `SoftGraph.arcs`.
     """
-    position = node_positions(graph)
+    position = graph.positions
     used = np.flatnonzero(position >= 0)
     order = used[np.argsort(position[used], kind="stable")]
     number = np.full(graph.nodes, -1, np.int64)

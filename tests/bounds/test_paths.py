@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.paths import best_path, by_tail, search_paths
+from ilp_planner.bounds.paths import best_path, search_paths
 from tests.solvers.graphs import chain, graphs, make_graph
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_without_arcs_there_is_no_path() -> None:
 @MANY
 @given(graphs())
 def test_arcs_are_grouped_by_their_tail(graph: StageGraph) -> None:
-    order, first = by_tail(graph)
+    order, first = graph.by_tail()
     for node in range(graph.nodes):
         mine = order[first[node] : first[node + 1]].tolist()
         assert mine == [a for a in range(graph.arcs) if graph.tail[a] == node]

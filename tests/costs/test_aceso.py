@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs.aceso import UNPROFILED_COLLECTIVE, AcesoCosts
+from ilp_planner.costs.operators import Surroundings
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
@@ -259,11 +260,13 @@ def test_a_random_plan_costs_what_aceso_says(
         behind, enters, leaves = position(plan, s, case.per_node)
         cost = case.costs.stage_cost(
             stage,
-            micro_batch=plan.micro_batch_size,
-            micro_batches=plan.micro_batches,
-            behind=behind,
-            enters_node=enters,
-            leaves_node=leaves,
+            Surroundings(
+                micro_batch=plan.micro_batch_size,
+                micro_batches=plan.micro_batches,
+                behind=behind,
+                enters_node=enters,
+                leaves_node=leaves,
+            ),
         )
         their_ms, their_mib = said_of(case, s)
         assert cost.time * 1e3 == pytest.approx(their_ms, **EXACT)
@@ -330,11 +333,9 @@ def test_an_operator_that_is_not_profiled_is_named() -> None:
     )
     cost = costs.stage_cost(
         stage,
-        micro_batch=1,
-        micro_batches=1,
-        behind=0,
-        enters_node=False,
-        leaves_node=False,
+        Surroundings(
+            micro_batch=1, micro_batches=1, behind=0, enters_node=False, leaves_node=False
+        ),
     )
     assert cost.unprofiled == (
         "operator 1 with tp 1, 1 samples per replica, split 0 (1 such operators)",

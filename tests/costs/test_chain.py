@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
-from ilp_planner.costs.operators import Option
+from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import RowKey
 from tests.tiny import CHAINS, make_profile, make_row, price_stages, random_profile
@@ -73,11 +73,13 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
                     for o, flag in zip(options, flags[x], strict=True)
                 ),
             ),
-            micro_batch=micro_batch,
-            micro_batches=count,
-            behind=behind,
-            enters_node=enters,
-            leaves_node=leaves,
+            Surroundings(
+                micro_batch=micro_batch,
+                micro_batches=count,
+                behind=behind,
+                enters_node=enters,
+                leaves_node=leaves,
+            ),
         )
         profiled = [
             profile.row(operators[start + i], micro_batch // o.dp, o.tp, o.split) is not None
@@ -177,11 +179,9 @@ def test_the_last_operator_is_sent_as_the_first_one_is_split() -> None:
         stage = OperatorStage(start=0, stop=2, first_device=0, device_count=2, strategies=pair)
         cost = costs.stage_cost(
             stage,
-            micro_batch=2,
-            micro_batches=1,
-            behind=0,
-            enters_node=False,
-            leaves_node=False,
+            Surroundings(
+                micro_batch=2, micro_batches=1, behind=0, enters_node=False, leaves_node=False
+            ),
         )
         sent.append(cost.time_terms["send"])
     small, large = costs.transfer(2.0 * 2**20, False), costs.transfer(4.0 * 2**20, False)

@@ -13,7 +13,7 @@ import pytest
 from ilp_planner.costs.aceso import AcesoCosts
 from ilp_planner.costs.layouts import Change, Layout, change, layout
 from ilp_planner.costs.native import NativeCosts
-from ilp_planner.costs.operators import Option
+from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import RowKey
 from ilp_planner.specs.model_reader import read_model
@@ -142,11 +142,9 @@ def test_a_change_without_a_way_takes_forever(model: type[AcesoCosts] | type[Nat
             device_count=2,
             strategies=(Strategy(), Strategy(tp=2)),
         ),
-        micro_batch=1,
-        micro_batches=1,
-        behind=0,
-        enters_node=False,
-        leaves_node=False,
+        Surroundings(
+            micro_batch=1, micro_batches=1, behind=0, enters_node=False, leaves_node=False
+        ),
     )
     assert cost.time == math.inf
     assert all(map(math.isfinite, cost.memory))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.native import OPTIMIZER_BANDWIDTH, NativeCosts
-from ilp_planner.costs.operators import Option
+from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import MIB, RowKey
 from tests.tiny import GB, make_profile, make_row
@@ -81,11 +81,9 @@ def test_work_per_iteration_is_shared_by_its_micro_batches(count: int) -> None:
     )
     cost = costs.stage_cost(
         stage,
-        micro_batch=2,
-        micro_batches=count,
-        behind=0,
-        enters_node=False,
-        leaves_node=False,
+        Surroundings(
+            micro_batch=2, micro_batches=count, behind=0, enters_node=False, leaves_node=False
+        ),
     )
     once = 2 * costs.iteration_work(make_row(weights=100.0), Option(1, 2, 0))
     assert once > 0
@@ -116,11 +114,13 @@ def test_a_stage_holds_the_live_bytes_of_what_is_in_flight() -> None:
     held = [
         costs.stage_cost(
             stage,
-            micro_batch=1,
-            micro_batches=3,
-            behind=behind,
-            enters_node=False,
-            leaves_node=False,
+            Surroundings(
+                micro_batch=1,
+                micro_batches=3,
+                behind=behind,
+                enters_node=False,
+                leaves_node=False,
+            ),
         ).memory_terms["in flight"]
         for behind in range(6)
     ]
@@ -234,11 +234,9 @@ def test_a_change_of_layout_takes_a_collective_each_way() -> None:
     stage = OperatorStage(start=0, stop=2, first_device=0, device_count=2, strategies=strategies)
     terms = costs.stage_cost(
         stage,
-        micro_batch=2,
-        micro_batches=1,
-        behind=0,
-        enters_node=False,
-        leaves_node=False,
+        Surroundings(
+            micro_batch=2, micro_batches=1, behind=0, enters_node=False, leaves_node=False
+        ),
     ).time_terms
     # (1; 1, 2, 1) -> (1; 1, 1, 2)
     assert terms["reshard"] == pytest.approx(2 * 3e-3)

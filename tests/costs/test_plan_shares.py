@@ -9,6 +9,7 @@ import pytest
 
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layers import layer_costs
+from ilp_planner.costs.operators import Surroundings
 from ilp_planner.evaluate import evaluate, time_shares
 from ilp_planner.plan import Plan
 from ilp_planner.profiles.layer_table import layer_profile
@@ -33,10 +34,12 @@ def test_operators(tmp_path: Path, cost_model: str) -> None:
     for number, (stage, cost) in enumerate(zip(plan.stages, evaluation.stages, strict=True)):
         parts = problem.costs.time_origins(
             stage,
-            micro_batch=plan.micro_batch_size,
-            micro_batches=plan.micro_batches,
-            enters_node=False,
-            leaves_node=number == 1,
+            Surroundings(
+                micro_batch=plan.micro_batch_size,
+                micro_batches=plan.micro_batches,
+                enters_node=False,
+                leaves_node=number == 1,
+            ),
         )
         assert sum(seconds for _, seconds in parts) == pytest.approx(cost.time)
     shares = time_shares(problem, plan, evaluation)

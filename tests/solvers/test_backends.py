@@ -35,9 +35,10 @@ from tests.solvers.graphs import (
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution, GraphSolver
+    from ilp_planner.solvers.backend import Backend
+    from ilp_planner.solvers.base import GraphSolution
 
-ARC_FLOW: dict[str, GraphSolver] = {
+ARC_FLOW: dict[str, Backend] = {
     "cp-sat": CpSat(),
     "cp-sat, whole graph": CpSat(reduce=False),
     "milp": Milp(),

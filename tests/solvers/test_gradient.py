@@ -20,7 +20,7 @@ from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.chain_dp import ChainDP
-from ilp_planner.solvers.gradient import Gradient, _Descent
+from ilp_planner.solvers.gradient import Gradient, Tuning, _Descent
 from ilp_planner.solvers.soft_graph import path_counts, soft_graph
 from ilp_planner.solvers.soft_path import decode, path_cost, relaxed
 from tests.benchmarks.slicing import slicing
@@ -279,8 +279,7 @@ def test_a_gap_limit_stops_early() -> None:
 
 def test_many_starts_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = slicing(24, 8, 2).graph()
-    monkeypatch.setattr("ilp_planner.solvers.gradient.MOST_KEPT", 6 * graph.arcs)
-    monkeypatch.setattr("ilp_planner.solvers.gradient.CUT", 0.0)
+    lean = Tuning(most_kept=6 * graph.arcs, cut=0.0)
     kept: list[int] = []
 
     class Watched(_Descent):
@@ -289,9 +288,9 @@ def test_many_starts_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> 
             kept.append(max(len(self.logits), len(self.visits)))
 
     monkeypatch.setattr("ilp_planner.solvers.gradient._Descent", Watched)
-    first = Gradient().solve(graph, Limits(starts=40))
+    first = Gradient(lean).solve(graph, Limits(starts=40))
     assert 4 <= max(kept) <= 6
-    assert first == Gradient().solve(graph, Limits(starts=40))
+    assert first == Gradient(lean).solve(graph, Limits(starts=40))
 
 
 def test_progress_only_improves() -> None:

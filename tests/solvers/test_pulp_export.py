@@ -16,7 +16,7 @@ from ortools.linear_solver.python import model_builder
 from ilp_planner.errors import InfeasibleError, OutputError
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
-from ilp_planner.solvers.pulp_backend import Pulp, read_cbc_log, write_lp, write_mps
+from ilp_planner.solvers.pulp_backend import Pulp, read_cbc_log, write_program
 from tests.solvers.graphs import chain, make_graph, two_types
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def optimum(graph: StageGraph) -> float:
 
 @GRAPHS
 def test_or_tools_solves_the_mps_file(graph: StageGraph, tmp_path: Path) -> None:
-    write_mps(graph, tmp_path / "model.mps")
+    write_program(graph, tmp_path / "model.mps", "mps")
     model = model_builder.Model()
     assert model.import_from_mps_file(str(tmp_path / "model.mps"))
     solver = model_builder.Solver("scip")
@@ -93,7 +93,7 @@ def test_or_tools_solves_the_mps_file(graph: StageGraph, tmp_path: Path) -> None
 
 @GRAPHS
 def test_pulp_reads_the_mps_file(graph: StageGraph, tmp_path: Path) -> None:
-    write_mps(graph, tmp_path / "model.mps")
+    write_program(graph, tmp_path / "model.mps", "mps")
     _, problem = pulp.LpProblem.fromMPS(str(tmp_path / "model.mps"))
     names = {variable.name for variable in problem.variables()}
     maxima = {"t_max"} | {f"peak_{number}" for number in range(len(graph.peaks))}
@@ -102,7 +102,7 @@ def test_pulp_reads_the_mps_file(graph: StageGraph, tmp_path: Path) -> None:
 
 @GRAPHS
 def test_cbc_solves_the_lp_file(graph: StageGraph, tmp_path: Path) -> None:
-    write_lp(graph, tmp_path / "model.lp")
+    write_program(graph, tmp_path / "model.lp", "lp")
     command = [Pulp()._pulp_solver().path, "model.lp", "-ratio", "0", "-solve"]
     done = subprocess.run(
         [*command, "-solution", "solution"], cwd=tmp_path, capture_output=True, check=True
@@ -117,19 +117,18 @@ def test_cbc_solves_the_lp_file(graph: StageGraph, tmp_path: Path) -> None:
     assert graph.path_time(path) == pytest.approx(optimum(graph), rel=1e-6)
 
 
-@pytest.mark.parametrize("write", [write_lp, write_mps])
-def test_a_file_is_replaced_whole(write: object, tmp_path: Path) -> None:
-    assert callable(write)
+@pytest.mark.parametrize("form", ["lp", "mps"])
+def test_a_file_is_replaced_whole(form: str, tmp_path: Path) -> None:
     file = tmp_path / "model"
     file.write_text("old")
     with pytest.raises(InfeasibleError, match="no model to write"):
-        write(make_graph(2, [(0, 1, 0, 1, 1.0)], 2), file)
+        write_program(make_graph(2, [(0, 1, 0, 1, 1.0)], 2), file, form)
     assert file.read_text() == "old"
-    write(SMALL, file)
+    write_program(SMALL, file, form)
     assert file.read_text() != "old"
     assert list(tmp_path.iterdir()) == [file]
     with pytest.raises(OutputError, match="missing"):
-        write(SMALL, tmp_path / "missing" / "model")
+        write_program(SMALL, tmp_path / "missing" / "model", form)
 
 
 def test_no_temporary_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +143,7 @@ def test_no_temporary_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     backend.solve(graph, Limits())
     backend.solve(graph, Limits(), progress=interrupt)
     backend.solve(graph, Limits(seconds=0.1))
-    write_lp(SMALL, tmp_path / "model.lp")
+    write_program(SMALL, tmp_path / "model.lp", "lp")
     assert [file.name for file in tmp_path.iterdir()] == ["model.lp"]
 
 

@@ -8,6 +8,7 @@ over the values that they can take, until not even the cheapest path could beat 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +17,6 @@ import numpy as np
 from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.amp.costs import AmpTables
@@ -134,22 +133,19 @@ class _Sweep:
         self, loads: NDArray[np.float64], peak: float, low: int = 0, high: int = -1
     ) -> int:
         """Return the place in [low, high] of the least limit on the load that has a path."""
-        return self._first(low, high % loads.size, lambda n: self.least(loads[n], peak))
+
+        def passes(place: int) -> bool:
+            return self.least(float(loads[place]), peak) < INFINITE
+
+        return bisect_left(range(high % loads.size), True, low, key=passes)
 
     def first_peak(self, load: float, peaks: NDArray[np.float64]) -> int:
         """Return the place of the least limit on the reduction that has a path."""
-        return self._first(0, peaks.size - 1, lambda n: self.least(load, peaks[n]))
 
-    @staticmethod
-    def _first(low: int, high: int, least: Callable[[int], float]) -> int:
-        """Bisect; the last place has a path."""
-        while low < high:
-            middle = (low + high) // 2
-            if least(middle) < INFINITE:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        def passes(place: int) -> bool:
+            return self.least(load, float(peaks[place])) < INFINITE
+
+        return bisect_left(range(peaks.size - 1), True, key=passes)
 
     def trace(self) -> Cut:
         """Return the path of the last `least`."""

@@ -9,6 +9,7 @@ do.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,9 @@ def best_cut(
         return CutSearch(None, INFINITE)
     loads, peaks = sweep.values()
     lowest_peak = peaks[
-        _first(0, peaks.size - 1, lambda k: sweep.least(loads[-1], peaks[k]) < INFINITE)
+        _first(peaks.size - 1, lambda k: sweep.least(loads[-1], peaks[k]) < INFINITE)
     ]
-    begin = _first(0, loads.size - 1, lambda k: sweep.least(loads[k], peaks[-1]) < INFINITE)
+    begin = _first(loads.size - 1, lambda k: sweep.least(loads[k], peaks[-1]) < INFINITE)
     best: Cut | None = None
     for place in range(begin if weight > 0 else loads.size - 1, loads.size):
         floor = weight * loads[place] + free + lowest_peak
@@ -145,15 +146,9 @@ class _Sweep:
         return float(self.tables.peak[self.tables.kind, list(ends[:-1]), list(ends[1:])].max())
 
 
-def _first(low: int, high: int, possible: Callable[[int], bool]) -> int:
+def _first(last: int, possible: Callable[[int], bool]) -> int:
     """Return the first number that is possible, as all above it are; the last one is."""
-    while low < high:
-        middle = (low + high) // 2
-        if possible(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return bisect_left(range(last), True, key=possible)
 
 
 @kernel

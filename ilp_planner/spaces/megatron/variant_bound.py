@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,15 +73,12 @@ def _slowest(part: MegatronPart, kind: int, block: int, sends: NDArray[np.float6
     rows = pairs[0].astype(np.int64)
     ends = took[rows] + pairs[1][:, None]  # when a rank can have had so many layers
     moments = np.sort(ends, axis=None)
-    low, high = 0, moments.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        limit = moments[middle]
-        if ((ends <= limit).sum(axis=1) * count).sum() >= steps[-1]:
-            high = middle
-        else:
-            low = middle + 1
-    return max(mean, float(moments[low]), float(fastest.max()))
+
+    def done(moment: int) -> bool:
+        return bool(((ends <= moments[moment]).sum(axis=1) * count).sum() >= steps[-1])
+
+    first = bisect_left(range(moments.size - 1), True, key=done)
+    return max(mean, float(moments[first]), float(fastest.max()))
 
 
 def hopeless(part: MegatronPart, variants: Sequence[Variant]) -> set[Variant]:

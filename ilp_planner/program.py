@@ -1,0 +1,45 @@
+"""What a proof leaves open, as an integer program in a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.solvers.pulp_backend import write_program as write_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+
+
+def write_program(
+    problem: Problem[Any],
+    plan: AnyPlan,
+    certificate: Mapping[str, Any],
+    to: str,
+    output: Path,
+) -> int:
+    """Write the arc-flow model of all stages that a proof leaves open up to its plan; return how
+    many stage candidates it has.
+
+    Raises
+    ------
+    PlanError: there is no proof, the plan is illegal, or no integer program of it can be written.
+    """
+    if not certificate:
+        raise PlanError("certificate: found none, expected that of a solved plan")
+    evaluation = evaluate(problem, plan)
+    if not evaluation.legal:
+        raise PlanError(str(evaluation.violations[0]))
+    last = problem.space.proved_problem(problem, plan, certificate)
+    if last is None:
+        raise PlanError(
+            "plan: found one whose ranks were placed freely, whose virtual stages were chosen one "
+            "by one, or with too much left open; expected one whose last problem is a stage graph"
+        )
+    write_graph(last.graph, output, to, constant=last.constant)
+    return last.graph.arcs
