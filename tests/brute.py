@@ -13,8 +13,8 @@ from ilp_planner.costs.layers import layer_costs
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
-from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import OperatorStage, Plan, Strategy
-from ilp_planner.problem import Problem
 from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.spaces.operators.build import build_problem
@@ -18,6 +17,8 @@ from ilp_planner.specs.model_reader import read_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ilp_planner.problem import Problem
 
 ACESO = Path(__file__).parents[2] / "shared" / "data" / "aceso"
 MODEL = """\

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
-from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import Profile, RowKey
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.spaces.operators.space import OperatorSpace
@@ -19,6 +18,8 @@ from tests.tiny import make_cluster, make_model, make_profile, make_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ilp_planner.problem import Problem
 
 
 def profile_of(names: Sequence[str] = ("a",), micro_batches: Sequence[int] = (1, 2, 4)) -> Profile:

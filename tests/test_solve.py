@@ -19,6 +19,7 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.cpsat import CpSat
+from tests.every_space import check_consistent
 from tests.tiny import fixed_problem, least_time, problems, tight_problem
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -24,9 +22,6 @@ from tests.brute import random_problem
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import problems
-
-if TYPE_CHECKING:
-    from ilp_planner.problem import Problem
 
 SAME = 1e-7  # relative
 
