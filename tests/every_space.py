@@ -13,6 +13,7 @@ import pytest
 from ilp_planner.evaluate import evaluate
 from ilp_planner.profiles.amp import read_amp
 from ilp_planner.result import Status
+from ilp_planner.solve import solve
 from ilp_planner.spaces.build import build_group_problem
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
@@ -58,6 +59,12 @@ PROBLEMS: dict[str, Callable[[], Problem[Any]]] = {
 def problem_in(space: str) -> Problem[Any]:
     """Return the problem of a name."""
     return PROBLEMS[space]()
+
+
+@functools.cache
+def result_in(space: str) -> Result:
+    """Return what the search finds there; not to be changed."""
+    return solve(problem_in(space))
 
 
 every_space = pytest.mark.parametrize("space", PROBLEMS)

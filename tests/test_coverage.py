@@ -7,14 +7,13 @@ import pytest
 
 from ilp_planner.coverage import Coverage, coverage_of, proved_gap
 from ilp_planner.errors import SolverError
-from ilp_planner.solve import solve
-from tests.every_space import every_space, problem_in
+from tests.every_space import every_space, problem_in, result_in
 
 
 @every_space
 def test_where_a_plan_stands(space: str) -> None:
     problem = problem_in(space)
-    result = solve(problem)
+    result = result_in(space)
     plan, among = result.plan, problem.space.describe(problem)
     assert plan is not None
     assert result.among == among
@@ -27,7 +26,7 @@ def test_where_a_plan_stands(space: str) -> None:
 @every_space
 def test_a_number_of_micro_batches_that_is_not_tried_is_outside(space: str) -> None:
     problem = problem_in(space)
-    plan = solve(problem).plan
+    plan = result_in(space).plan
     assert plan is not None
     some = tuple(count for count in problem.micro_batches if count != plan.micro_batches)
     fewer = dataclasses.replace(problem, micro_batches=some)

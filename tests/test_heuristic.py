@@ -15,7 +15,7 @@ from ilp_planner.result import Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS
-from tests.every_space import METIS, check_consistent, every_space, problem_in
+from tests.every_space import METIS, check_consistent, every_space, problem_in, result_in
 from tests.mixed_cases import room_problem
 from tests.tiny import fixed_problem
 
@@ -32,7 +32,7 @@ every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 @every_space
 def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, space: str) -> None:
     problem = problem_in(space)
-    best = solve(problem)
+    best = result_in(space)
     result = solve(problem, limits=FEW, solver=solver)
     assert result.plan is not None
     assert result.solver == solver
@@ -50,7 +50,7 @@ def test_alone_it_has_no_portfolio(
     solver: str, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = problem_in(space)
-    best = solve(problem)
+    best = result_in(space)
 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the portfolio ran")
@@ -76,7 +76,7 @@ def test_a_seed_gives_the_same_plan(solver: str, space: str) -> None:
 def test_without_time_nothing_is_claimed(solver: str, space: str) -> None:
     problem = problem_in(space)
     result = solve(problem, limits=Limits(seconds=0.0, starts=2), solver=solver)
-    check_consistent(problem, result, solve(problem).objective)
+    check_consistent(problem, result, result_in(space).objective)
     assert result.stopped_by is (Stop.PROOF if result.status is Status.OPTIMAL else Stop.TIME)
 
 
@@ -91,7 +91,7 @@ def test_an_interrupt_keeps_plan_and_bound(solver: str, space: str) -> None:
     result = solve(problem, limits=FEW, solver=solver, progress=interrupt)
     assert result.plan is not None
     assert result.stopped_by is Stop.USER
-    check_consistent(problem, result, solve(problem).objective)
+    check_consistent(problem, result, result_in(space).objective)
 
 
 NOTHING_FITS: dict[str, Callable[[], Problem]] = {
