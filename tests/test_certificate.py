@@ -8,224 +8,63 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
-from ilp_planner.bounds.paths import best_path
 from ilp_planner.certificate import CertificateCheck, PartCheck, check_certificate
 from ilp_planner.errors import PlanError
 from ilp_planner.result import Result, Status
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
-from ilp_planner.spaces.operators.certificate import plan_graph
-from tests.tiny import (
-    fastest_memory,
-    least_memory,
-    least_time,
-    make_problem,
-    problems,
-    random_profile,
-    with_limit,
-)
+from ilp_planner.spaces.operators.space import OperatorSpace
+from tests.every_space import METIS, every_space, problem_in, result_in
+from tests.megatron_cases import GIB, small_problem
+from tests.mixed_cases import room_problem
+from tests.tiny import tight_problem, with_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ilp_planner.problem import Problem
 
-FEW = settings(max_examples=20)
 SAME = 1e-9  # relative
-SMALL = problems(most_ways=1000)
+IN_ONE_LINE = r"^certificate: [^\n]+$"
 
 
-def solved(problem: Problem) -> Result:
-    return solve(problem, limits=Limits(seconds=30, workers=1), solver="dp")
+def solved(space: str) -> tuple[Problem, Result]:
+    """Return a problem with its result, whose certificate may be changed."""
+    return problem_in(space), copy.deepcopy(result_in(space))
 
 
-def fixed_problem() -> Problem:
-    """Return a problem with two micro-batch sizes, in which memory binds."""
-    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3")
-    profile = random_profile(7, operators, micro_batches=(1, 2), degrees=(1, 2))
-    problem = make_problem(
-        operators,
-        "resnet",
-        profile,
-        cost_model="native",
-        limit=math.inf,
-        micro_batches=(1, 2),
-        global_batch=8,
-    )
-    least, most = least_memory(problem), fastest_memory(problem)
-    return with_limit(problem, least + 0.5 * (most - least))
-
-
-@pytest.fixture(scope="module")
-def proved() -> tuple[Problem, Result]:
-    problem = fixed_problem()
-    return problem, solved(problem)
-
-
-@FEW
-@given(SMALL)
-def test_the_certificate_of_a_solve_holds(problem: Problem) -> None:
-    result = solved(problem)
-    assume(result.plan is not None)
-    optimum = least_time(problem)
-    written = json.loads(json.dumps(result.certificate))
-    check = check_certificate(problem, written)
+@every_space
+def test_the_certificate_of_a_solve_holds(space: str) -> None:
+    problem, result = solved(space)
+    check = check_certificate(problem, json.loads(json.dumps(result.certificate)))
     assert check.holds
-    assert len(check.parts) == len(problem.micro_batches)
+    assert [part.part for part in check.parts] == problem.space.part_names(problem)
     assert check.bound == pytest.approx(result.bound, rel=SAME)
-    assert check.bound <= optimum * (1 + SAME)
 
 
-@FEW
-@given(SMALL, st.sampled_from([1 + 1e-6, 1.01, 1.5, 10.0, 1e6, None]))
-def test_a_bound_raised_above_the_optimum_does_not_hold(
-    problem: Problem, factor: float | None
-) -> None:
-    result = solved(problem)
-    assume(result.status is Status.OPTIMAL)
-    certificate = copy.deepcopy(result.certificate)
-    claimed = None if factor is None else result.objective * factor
-    for part in certificate["parts"]:
-        part["bound_s"] = claimed
-        for stage in part["exact_stages"]:
-            stage["bound_s"] = 1e30 if claimed is None else claimed
-    check = check_certificate(problem, certificate)
+@pytest.mark.parametrize("factor", [1 + 1e-6, 1.01, 10.0])
+@every_space
+def test_a_bound_above_the_optimum_does_not_hold(space: str, factor: float) -> None:
+    problem, result = solved(space)
+    for part in result.certificate["parts"]:
+        part["bound_s"] = result.objective * factor
+    check = check_certificate(problem, result.certificate)
     assert not check.holds
-    assert check.bound <= least_time(problem) * (1 + SAME)
+    assert check.bound <= result.objective * (1 + SAME)
 
 
-@FEW
-@given(SMALL, st.sampled_from(["work", "stage bounds", "device groups", "chain-dp", "lies"]))
-def test_a_part_is_not_believed_in_what_proved_it(problem: Problem, by: str) -> None:
-    result = solved(problem)
-    assume(result.status is Status.OPTIMAL)
-    certificate = copy.deepcopy(result.certificate)
-    for part in certificate["parts"]:
-        part.update(by=by, bound_s=result.objective * 1.1)
-    check = check_certificate(problem, certificate)
-    assert not check.holds
-    assert check.bound <= least_time(problem) * (1 + SAME)
+NOTHING_FITS: dict[str, Callable[[], Problem]] = {
+    "operators": lambda: with_limit(tight_problem(), 1.0),
+    "planner": lambda: room_problem(memory_limit=1000.0),
+    "metis, without parts": lambda: room_problem(**METIS, memory_limit=1000.0),
+    "megatron": lambda: small_problem(batch=4, memory_limit=0.1 * GIB),
+}
 
 
-@FEW
-@given(SMALL, st.integers(0, 3))
-def test_without_its_stages_the_bound_is_never_above_the_optimum(
-    problem: Problem, kept: int
-) -> None:
-    result = solved(problem)
-    certificate = copy.deepcopy(result.certificate)
-    for part in certificate["parts"]:
-        part["exact_stages"] = part["exact_stages"][:kept]
-    check = check_certificate(problem, certificate)
-    assert check.bound <= least_time(problem) * (1 + SAME)
-
-
-@FEW
-@given(SMALL)
-def test_stages_at_another_place_prove_nothing_wrong(problem: Problem) -> None:
-    result = solved(problem)
-    certificate = copy.deepcopy(result.certificate)
-    for part in certificate["parts"]:
-        for stage in part["exact_stages"]:
-            stage["in_flight"] += 1
-            stage["enters_node"] = not stage["enters_node"]
-    check = check_certificate(problem, certificate)
-    assert check.bound <= least_time(problem) * (1 + SAME)
-
-
-@FEW
-@given(SMALL)
-def test_the_optimum_of_the_graph_of_a_plan_is_its_time(problem: Problem) -> None:
-    result = solved(problem)
-    assume(result.plan is not None)
-    assert result.plan is not None
-    graph = plan_graph(problem, result.certificate, result.plan)
-    path, value = best_path(graph)
-    assert graph.is_path(path)
-    assert value == pytest.approx(result.objective, rel=SAME)
-    cuts = {(s.start, s.stop) for s in result.plan.stages}
-    assert cuts <= set(zip(graph.start.tolist(), graph.stop.tolist(), strict=True))
-
-
-def spoiled(result: Result, change: str) -> Any:
-    """Return a certificate in which one thing is wrong."""
-    assert result.plan is not None
-    chosen = result.plan.micro_batch_size
-    broken = copy.deepcopy(result.certificate)
-    part = next(p for p in broken["parts"] if p["micro_batch"] == chosen)
-    stage = {
-        "start": 0,
-        "stop": 1,
-        "devices": 1,
-        "in_flight": 1,
-        "enters_node": False,
-        "leaves_node": False,
-        "bound_s": 1.0,
-    }
-    part.update(bound_s=10 * result.objective, by="dp", exact_stages=[stage])
-    changes: dict[str, Any] = {
-        "no parts": lambda: broken.pop("parts"),
-        "parts is a number": lambda: broken.update(parts=3),
-        "parts is null": lambda: broken.update(parts=None),
-        "a part is a word": lambda: broken.update(parts=["part"]),
-        "no micro-batch": lambda: part.pop("micro_batch"),
-        "micro-batch is a word": lambda: part.update(micro_batch="two"),
-        "no bound": lambda: part.pop("bound_s"),
-        "bound is a word": lambda: part.update(bound_s="fast"),
-        "bound is a list": lambda: part.update(bound_s=[1.0]),
-        "no source": lambda: part.pop("by"),
-        "no stages": lambda: part.pop("exact_stages"),
-        "stages is a number": lambda: part.update(exact_stages=1),
-        "a stage is a number": lambda: part.update(exact_stages=[1]),
-        "a stage without a start": lambda: stage.pop("start"),
-        "a stage without in flight": lambda: stage.pop("in_flight"),
-        "a stage without a bound": lambda: stage.pop("bound_s"),
-        "a stage that ends before it begins": lambda: stage.update(start=2, stop=1),
-        "a stage before the chain": lambda: stage.update(start=-1),
-        "a stage beyond the chain": lambda: stage.update(stop=99),
-        "a stage on no devices": lambda: stage.update(devices=0),
-        "a stage on too many devices": lambda: stage.update(devices=64),
-    }
-    changes[change]()
-    return broken
-
-
-CHANGES = [
-    "no parts", "parts is a number", "parts is null", "a part is a word", "no micro-batch",
-    "micro-batch is a word", "no bound", "bound is a word", "bound is a list", "no source",
-    "no stages", "stages is a number", "a stage is a number", "a stage without a start",
-    "a stage without in flight", "a stage without a bound", "a stage that ends before it begins",
-    "a stage before the chain", "a stage beyond the chain", "a stage on no devices",
-    "a stage on too many devices",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_malformed_certificate_is_an_error_in_one_line(
-    proved: tuple[Problem, Result], change: str
-) -> None:
-    problem, result = proved
-    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
-        check_certificate(problem, spoiled(result, change))
-
-
-@pytest.mark.parametrize("certificate", [None, [], 3, "proof", {}, {"parts": []}])
-def test_what_is_no_certificate_at_all_is_an_error(
-    proved: tuple[Problem, Result], certificate: Any
-) -> None:
-    problem, result = proved
-    assert result.plan is not None
-    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
-        check_certificate(problem, certificate)
-    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
-        plan_graph(problem, certificate, result.plan)
-
-
-def test_the_certificate_that_nothing_fits_holds() -> None:
-    problem = fixed_problem()
-    problem = with_limit(problem, least_memory(problem) * 0.95)
-    result = solved(problem)
+@pytest.mark.parametrize("case", NOTHING_FITS)
+def test_the_certificate_that_nothing_fits_holds(case: str) -> None:
+    problem = NOTHING_FITS[case]()
+    result = solve(problem)
     assert result.status is Status.INFEASIBLE
     assert result.certificate["bound_s"] is None
     check = check_certificate(problem, result.certificate)
@@ -233,25 +72,80 @@ def test_the_certificate_that_nothing_fits_holds() -> None:
     assert check.holds
 
 
-def test_an_infinite_micro_batch_is_an_error_in_one_line(proved: tuple[Problem, Result]) -> None:
-    problem, _ = proved
-    with pytest.raises(PlanError, match=r"^certificate: [^\n]+$"):
-        check_certificate(problem, {"parts": [{"micro_batch": math.inf}]})
+# ---- what cannot be read ------------------------------------------------------------------------
 
 
-def test_a_micro_batch_that_is_left_out_is_named(proved: tuple[Problem, Result]) -> None:
-    problem, result = proved
-    certificate = {**result.certificate, "parts": result.certificate["parts"][:1]}
-    with pytest.raises(PlanError, match=r"^certificate: 2 is missing from 'parts'$"):
-        check_certificate(problem, certificate)
+@every_space
+def test_a_part_that_is_left_out_is_named(space: str) -> None:
+    problem, result = solved(space)
+    result.certificate["parts"].pop()
+    name = problem.space.part_names(problem)[-1]
+    with pytest.raises(PlanError) as caught:
+        check_certificate(problem, result.certificate)
+    assert str(caught.value) == f"certificate: {name!r} is missing from 'parts'"
 
 
-def test_a_bound_that_is_not_a_number_is_an_error(proved: tuple[Problem, Result]) -> None:
-    problem, result = proved
-    certificate = copy.deepcopy(result.certificate)
-    certificate["parts"][0]["bound_s"] = math.nan
+def spoiled(problem: Problem, result: Result, change: str) -> dict[str, Any]:
+    """Return a certificate in which one thing is wrong."""
+    broken = copy.deepcopy(result.certificate)
+    part, key = broken["parts"][0], problem.space.part_key
+    changes: dict[str, Callable[[], object]] = {
+        "no parts": lambda: broken.pop("parts"),
+        "parts is a number": lambda: broken.update(parts=3),
+        "parts is null": lambda: broken.update(parts=None),
+        "parts is empty": lambda: broken.update(parts=[]),
+        "a part is a word": lambda: broken.update(parts=["part"]),
+        "a part is empty": lambda: broken.update(parts=[{}]),
+        "no name": lambda: part.pop(key),
+        "another name": lambda: part.update({key: "two"}),
+        "an infinite name": lambda: part.update({key: math.inf}),
+        "no bound": lambda: part.pop("bound_s"),
+        "bound is a word": lambda: part.update(bound_s="fast"),
+        "bound is a list": lambda: part.update(bound_s=[1.0]),
+        "no source": lambda: part.pop("by"),
+    }
+    changes[change]()
+    return broken
+
+
+CHANGES = [
+    "no parts", "parts is a number", "parts is null", "parts is empty", "a part is a word",
+    "a part is empty", "no name", "another name", "an infinite name", "no bound",
+    "bound is a word", "bound is a list", "no source",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@every_space
+def test_a_malformed_certificate_is_an_error_in_one_line(space: str, change: str) -> None:
+    problem, result = solved(space)
+    with pytest.raises(PlanError, match=IN_ONE_LINE):
+        check_certificate(problem, spoiled(problem, result, change))
+
+
+@pytest.mark.parametrize("certificate", [None, [], 3, "proof", {}])
+@every_space
+def test_what_is_no_certificate_at_all_is_an_error(space: str, certificate: Any) -> None:
+    with pytest.raises(PlanError, match=IN_ONE_LINE):
+        check_certificate(problem_in(space), certificate)
+
+
+@every_space
+def test_a_bound_that_is_not_a_number_is_an_error(space: str) -> None:
+    problem, result = solved(space)
+    result.certificate["parts"][0]["bound_s"] = math.nan
     with pytest.raises(PlanError, match=r"^certificate: [^\n]+not a number$"):
-        check_certificate(problem, certificate)
+        check_certificate(problem, result.certificate)
+
+
+def test_a_space_that_derives_too_few_bounds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, result = solved("operators")
+    monkeypatch.setattr(OperatorSpace, "prove", lambda *_: iter([result.bound]))
+    with pytest.raises(PlanError, match=IN_ONE_LINE):
+        check_certificate(problem, result.certificate)
+
+
+# ---- the answer ---------------------------------------------------------------------------------
 
 
 def test_a_certificate_of_nothing_does_not_hold() -> None:

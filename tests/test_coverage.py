@@ -1,49 +1,41 @@
-"""Which plans of operators a proof is about."""
+"""Which plans a proof is about, and the gap of a plan to its bound."""
 
 import dataclasses
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ilp_planner.coverage import Coverage, coverage_of, describe_plans, outside, proved_gap
+from ilp_planner.coverage import Coverage, coverage_of, proved_gap
 from ilp_planner.errors import SolverError
-from ilp_planner.evaluate import evaluate
-from ilp_planner.problem import Problem
-from ilp_planner.solve import solve
-from tests.tiny import every_plan, problems
+from tests.every_space import every_space, problem_in, result_in
 
 
-@settings(max_examples=25)
-@given(problem=problems(most_ways=300, most_operators=3), data=st.data())
-def test_no_legal_plan_inside_is_below_the_bound(problem: Problem, data: st.DataObject) -> None:
-    """Plans of all micro-batches, of which only some are tried."""
-    some = data.draw(st.sets(st.sampled_from(problem.micro_batches), min_size=1))
-    fewer = dataclasses.replace(problem, micro_batches=tuple(sorted(some)))
-    bound = solve(fewer).bound
-    for plan in every_plan(problem):
-        evaluation = evaluate(fewer, plan)
-        if not evaluation.legal:
-            continue
-        reason = outside(fewer, plan)
-        assert (reason is None) == (plan.micro_batch_size in some)
-        if reason is None:
-            assert bound <= evaluation.iteration_time * (1 + 1e-9)
-
-
-@given(problem=problems(most_ways=300, most_operators=2))
-@settings(max_examples=5)
-def test_where_a_plan_stands(problem: Problem) -> None:
-    plan = next(every_plan(problem), None)
-    if plan is None:
-        return
-    among = describe_plans(problem)
+@every_space
+def test_where_a_plan_stands(space: str) -> None:
+    problem = problem_in(space)
+    result = result_in(space)
+    plan, among = result.plan, problem.space.describe(problem)
+    assert plan is not None
+    assert result.among == among
     assert coverage_of(problem, plan, legal=True) == Coverage(among, None)
     assert coverage_of(problem, plan, legal=False) == Coverage(among, "the plan is not legal")
-    others = dataclasses.replace(problem, micro_batches=(64,))
-    reason = coverage_of(others, plan, legal=True).outside
-    assert reason == f"micro-batch: found {plan.micro_batch_size}, only 64 tried"
+    others = dataclasses.replace(problem, micro_batches=(problem.global_batch * 64,))
+    assert coverage_of(others, plan, legal=True).among != among
+
+
+@every_space
+def test_a_number_of_micro_batches_that_is_not_tried_is_outside(space: str) -> None:
+    problem = problem_in(space)
+    plan = result_in(space).plan
+    assert plan is not None
+    some = tuple(count for count in problem.micro_batches if count != plan.micro_batches)
+    fewer = dataclasses.replace(problem, micro_batches=some)
+    name, value, tried = "micro-batches", plan.micro_batches, fewer.micro_batches
+    if space == "operators":
+        name, value, tried = "micro-batch", plan.micro_batch_size, fewer.micro_batch_sizes
+    expected = f"{name}: found {value}, only {', '.join(map(str, tried))} tried"
+    assert coverage_of(fewer, plan, legal=True).outside == expected
+    assert not fewer.space.contains(fewer, plan)
 
 
 def test_gaps() -> None:

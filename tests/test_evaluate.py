@@ -1,328 +1,280 @@
-"""Every named check accepts a legal plan and names what a broken one breaks."""
+"""The judge names every rule that a plan breaks, prices what can be priced, and never crashes."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.costs.operators import Option
-from ilp_planner.evaluate import (
-    Violation,
-    check_degrees,
-    check_devices_used_once,
-    check_groups,
-    check_memory_fits,
-    check_micro_batch,
-    check_model,
-    check_operators_covered_once,
-    check_profiled,
-    check_stage_count,
-    evaluate,
-    stage_costs,
+from ilp_planner.errors import PlanError
+from ilp_planner.evaluate import Violation, evaluate
+from ilp_planner.plan import (
+    GroupStage,
+    OperatorStage,
+    Plan,
+    Replica,
+    Strategy,
 )
-from ilp_planner.plan import OperatorStage, Plan, Stage, Strategy
-from ilp_planner.profiles.table import MIB, RowKey
-from tests.tiny import every_plan, make_problem, make_profile, make_row, price_stages, problems
+from ilp_planner.specs.training import Recompute, Settings
+from tests.every_space import every_space, problem_in, result_in
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
-NAMES = ("a", "b", "c", "d")
-LIMIT = 7 * MIB
+GIB = 2**30
 
 
-def problem_of(limit: float = LIMIT, max_stages: int | None = None) -> Problem:
-    """Return four equal operators on two nodes of two devices, 4 micro-batches of 2 samples."""
-    rows = {
-        RowKey(operator=name, micro_batch=m, tp=tp, split=0): make_row(weights=0)
-        for name in NAMES
-        for m in (1, 2)
-        for tp in (1, 2)
-    }
-    return make_problem(
-        NAMES,
-        "resnet",
-        make_profile(rows),
-        cost_model="native",
-        limit=limit,
-        micro_batches=(1, 2),
-        global_batch=8,
-        nodes=2,
-        devices=2,
-        max_stages=max_stages,
+def rules(problem: Problem, plan: Plan[Any]) -> list[str]:
+    return [violation.rule for violation in evaluate(problem, plan).violations]
+
+
+@every_space
+def test_the_search_agrees_with_the_judge(space: str) -> None:
+    problem = problem_in(space)
+    result = result_in(space)
+    assert result.plan is not None
+    judged = evaluate(problem, result.plan)
+    assert judged == result.evaluation
+    assert judged.legal
+    assert judged.iteration_time == result.objective
+    assert judged.cost is not None
+    assert judged.stages == judged.cost.stages
+    assert judged.iteration_time == pytest.approx(sum(judged.cost.terms.values()))
+    assert judged.memory == max(max(cost.memory) for cost in judged.stages)
+    assert len(judged.stages) == len(result.plan.stages)
+
+
+@every_space
+def test_another_model_or_batch(space: str) -> None:
+    problem = problem_in(space)
+    plan = result_in(space).plan
+    assert plan is not None
+    assert rules(problem, replace(plan, model="other")) == ["model"]
+    batch = 2 * problem.global_batch
+    assert rules(problem, replace(plan, global_batch=batch)) == ["global batch"]
+    for count in (0, -1, 5, batch):
+        assert rules(problem, replace(plan, micro_batches=count)) == ["micro-batches"]
+
+
+@every_space
+def test_a_chain_that_is_not_covered_once(space: str) -> None:
+    problem = problem_in(space)
+    unit = problem.space.unit
+    plan = result_in(space).plan
+    assert plan is not None
+    count = len(problem.costs.chain)
+    last = replace_units(plan.stages[-1], plan.stages[-1].start, count + 1)
+    longer = replace(plan, stages=(*plan.stages[:-1], last))
+    assert evaluate(problem, longer).violations == (
+        Violation(f"{unit}s covered once", "plan", f"{count + 1} {unit}s", f"{count} {unit}s"),
+    )
+    first = replace_units(plan.stages[0], 1, plan.stages[0].stop + 1)
+    later = replace(plan, stages=(first, *plan.stages[1:]))
+    have = f"{unit}s 1 to {first.stop - 1}"
+    assert evaluate(problem, later).violations == (
+        Violation(f"{unit}s covered once", "stage 0", have, f"from {unit} 0 on"),
     )
 
 
-def stage(start: int, stop: int, first: int, tp: int = 1, dp: int = 1, **more: object) -> Stage:
-    """Return a stage of equal strategies on tp x dp devices."""
-    way = Strategy(tp=tp, dp=dp, **more)  # type: ignore[arg-type]
+def replace_units(stage: Any, start: int, stop: int) -> Any:
+    """Return the stage with other units; one of operators runs them all as its first one."""
+    if isinstance(stage, OperatorStage):
+        ways = stage.strategies[:1] * (stop - start)
+        return replace(stage, start=start, stop=stop, strategies=ways)
+    return replace(stage, start=start, stop=stop)
+
+
+@every_space
+def test_stages_of_another_kind(space: str) -> None:
+    problem = problem_in(space)
+    count, batch = len(problem.costs.chain), problem.global_batch
+    of_group: Any = GroupStage(
+        start=0, stop=count, replicas=(Replica(devices=(0,), samples=batch),)
+    )
+    of_operators: Any = OperatorStage(
+        start=0, stop=count, first_device=0, device_count=1, strategies=(Strategy(),) * count
+    )
+    other = of_group if space == "operators" else of_operators
+    plan: Plan[Any] = Plan(
+        model=problem.model, global_batch=batch, micro_batches=1, stages=(other,)
+    )
+    found = evaluate(problem, plan)
+    assert [violation.rule for violation in found.violations] == ["stages"]
+    assert math.isnan(found.iteration_time)
+
+
+REPLICAS = st.integers(1, 3).flatmap(
+    lambda tp: st.lists(
+        st.builds(
+            Replica,
+            devices=st.lists(st.integers(-1, 6), min_size=tp, max_size=tp, unique=True).map(tuple),
+            samples=st.integers(0, 5),
+        ),
+        min_size=1,
+        max_size=3,
+    ).map(tuple)
+)
+STRATEGIES = st.builds(
+    Strategy,
+    tp=st.sampled_from([1, 2, 3]),
+    dp=st.sampled_from([1, 2, 3]),
+    split=st.integers(0, 1),
+    recompute=st.booleans(),
+)
+
+
+@st.composite
+def stages(draw: st.DrawFn, start: int, stop: int, *, grouped: bool) -> Any:
+    """Draw a stage of any devices, or one of operators on a few in a row."""
+    if grouped:
+        return GroupStage(start=start, stop=stop, replicas=draw(REPLICAS))
+    way = draw(STRATEGIES)
+    ways = [draw(STRATEGIES) if draw(st.integers(0, 3)) == 0 else way for _ in range(start, stop)]
     return OperatorStage(
         start=start,
         stop=stop,
-        first_device=first,
-        device_count=tp * dp,
-        strategies=(way,) * (stop - start),
+        first_device=draw(st.integers(-1, 4)),
+        device_count=draw(st.integers(1, 4)),
+        strategies=tuple(ways),
     )
 
 
-def plan_of(*stages: Stage, micro_batch: int = 2, model: str = "tiny", batch: int = 8) -> Plan:
-    return Plan(model=model, global_batch=batch, micro_batch=micro_batch, stages=stages)
+@st.composite
+def any_plans(draw: st.DrawFn, problem: Problem) -> Plan[Any]:
+    """Draw a plan that may break any rule; half of the time its stages cover the chain."""
+    count = len(problem.costs.chain)
+    number = draw(st.integers(0, 4))
+    if draw(st.booleans()):
+        cuts = draw(st.lists(st.integers(1, count - 1), max_size=3, unique=True).map(sorted))
+        ranges = list(itertools.pairwise([0, *cuts, count]))
+    else:
+        few = st.integers(-1, count + 2)
+        ranges = [tuple(sorted(draw(st.tuples(few, few)))) for _ in range(number)]
+    kind = draw(st.sampled_from([[False], [True], [False, True]]))
+    found = [draw(stages(*of, grouped=draw(st.sampled_from(kind)))) for of in ranges]
+    virtual = draw(st.sampled_from([1, 1, 1, 2]))
+    return Plan(
+        model=draw(st.sampled_from([problem.model] * 9 + ["other"])),
+        global_batch=draw(st.sampled_from([problem.global_batch] * 9 + [1, 24])),
+        micro_batches=draw(st.sampled_from([*problem.micro_batches] * 3 + [0, 3, 17])),
+        stages=tuple(found[: len(found) // virtual * virtual]),
+        settings=draw(st.sampled_from([None, None, Settings(), Settings(cp=2)])),
+        virtual=virtual,
+    )
 
 
-LEGAL = plan_of(stage(0, 2, 0, tp=2, recompute=True), stage(2, 3, 2), stage(3, 4, 3))
+@st.composite
+def changed_plans(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    """Draw a plan that differs from a legal one in a few things."""
+    for _ in range(draw(st.integers(1, 3))):
+        change = draw(st.sampled_from(CHANGES))
+        plan = change(draw, plan)
+    return plan
 
 
-def broken(rule: str, where: str, have: str, limit: str) -> Violation:
-    return Violation(rule=rule, where=where, have=have, limit=limit)
+def other_cuts(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    count, number = plan.stages[-1].stop, len(plan.stages)
+    cuts = st.lists(st.integers(0, count), min_size=number - 1, max_size=number - 1)
+    ends = itertools.pairwise([0, *sorted(draw(cuts)), count])
+    stages = (replace_units(s, *of) for s, of in zip(plan.stages, ends, strict=True))
+    return replace(plan, stages=tuple(stages))
 
 
-def test_a_legal_plan_passes_every_check() -> None:
-    problem = problem_of()
-    costs = stage_costs(problem, LEGAL)
-    assert not list(check_model(problem, LEGAL))
-    assert not list(check_operators_covered_once(problem, LEGAL))
-    assert not list(check_micro_batch(problem, LEGAL))
-    assert not list(check_devices_used_once(problem, LEGAL))
-    assert not list(check_stage_count(problem, LEGAL))
-    assert not list(check_groups(problem, LEGAL))
-    assert not list(check_degrees(problem, LEGAL))
-    assert not list(check_profiled(LEGAL, costs))
-    assert not list(check_memory_fits(problem, costs))
-    assert evaluate(problem, LEGAL).legal
-
-
-def test_time_and_memory_are_those_worked_out_by_hand() -> None:
-    """3 ms an operator; a message of 1 MiB takes 0.1 ms inside a node and 0.5 ms between nodes."""
-    verdict = evaluate(problem_of(), LEGAL)
-    times = [8.6e-3, 3.6e-3, 3.6e-3]  # the first recomputes both operators: 2 ms more
-    assert [s.time for s in verdict.stages] == pytest.approx(times)
-    # in flight 3, 2, 1; the first keeps its input and an output, and recomputes a run of 1 MiB
-    assert [s.memory / MIB for s in verdict.stages] == pytest.approx([7, 4, 2])
-    assert verdict.micro_batch_count == 4
-    assert verdict.iteration_time == pytest.approx(3 * 8.6e-3 + sum(times))
-
-
-def test_the_terms_add_up() -> None:
-    for cost in evaluate(problem_of(), LEGAL).stages:
-        assert sum(cost.time_terms.values()) == pytest.approx(cost.time)
-        assert sum(cost.memory_terms.values()) == pytest.approx(cost.memory)
-
-
-UNPRICED = {
-    "another model": (
-        replace(LEGAL, model="huge"),
-        [broken("model", "plan", "huge", "tiny")],
-    ),
-    "another global batch": (
-        replace(LEGAL, global_batch=16),
-        [broken("global batch", "plan", "16", "8")],
-    ),
-    "a gap between operators": (
-        plan_of(stage(0, 2, 0, tp=2), stage(3, 4, 2, tp=2)),
-        [broken("operators covered once", "stage 1", "operators 3 to 4", "a start at 2")],
-    ),
-    "an overlap of operators": (
-        plan_of(stage(0, 3, 0, tp=2), stage(2, 4, 2, tp=2)),
-        [broken("operators covered once", "stage 1", "operators 2 to 4", "a start at 3")],
-    ),
-    "operators missing at the end": (
-        plan_of(stage(0, 1, 0, tp=2), stage(1, 3, 2, tp=2)),
-        [broken("operators covered once", "plan", "3 operators", "4")],
-    ),
-    "more operators than there are": (
-        plan_of(stage(0, 1, 0, tp=2), stage(1, 6, 2, tp=2)),
-        [broken("operators covered once", "plan", "6 operators", "4")],
-    ),
-    "operators before the first": (
-        plan_of(stage(-1, 2, 0, tp=2), stage(2, 4, 2, tp=2)),
-        [broken("operators covered once", "stage 0", "operators -1 to 2", "a start at 0")],
-    ),
-    "a stage without operators": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 2, 2), stage(2, 4, 3)),
-        [broken("operators covered once", "stage 1", "operators 2 to 2", "a start at 2")],
-    ),
-    "no stages": (
-        plan_of(),
-        [
-            broken("operators covered once", "plan", "0 operators", "4"),
-            broken("devices used once", "plan", "0 devices", "4"),
-        ],
-    ),
-    "a micro-batch that does not divide": (
-        replace(LEGAL, micro_batch=3),
-        [broken("micro-batch", "plan", "3", "a divisor of 8")],
-    ),
-    "a micro-batch of nothing": (
-        replace(LEGAL, micro_batch=0),
-        [broken("micro-batch", "plan", "0", "a divisor of 8")],
-    ),
-    "a micro-batch that is not profiled": (
-        replace(LEGAL, micro_batch=4),
-        [broken("micro-batch", "plan", "4", "one of 1, 2")],
-    ),
-    "a device left out": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 3)),
-        [broken("devices used once", "stage 1", "first device 3", "2")],
-    ),
-    "a device used twice": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 3, 1), stage(3, 4, 2, tp=2)),
-        [broken("devices used once", "stage 1", "first device 1", "2")],
-    ),
-    "devices left at the end": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 2)),
-        [broken("devices used once", "plan", "3 devices", "4")],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", UNPRICED)
-def test_a_plan_too_broken_to_be_priced_is_not_priced(name: str) -> None:
-    plan, expected = UNPRICED[name]
-    verdict = evaluate(problem_of(), plan)
-    assert list(verdict.violations) == expected
-    assert not verdict.legal
-    assert math.isnan(verdict.iteration_time)
-    assert (verdict.stages, verdict.micro_batch_count) == ((), 0)
-
-
-PRICED = {
-    "a stage that straddles nodes": (
-        plan_of(stage(0, 1, 0), stage(1, 3, 1, tp=2), stage(3, 4, 3)),
-        [broken("node straddled", "stage 1", "devices 1 to 2", "nodes of 2")],
-    ),
-    "a group larger than a node": (
-        plan_of(stage(0, 4, 0, tp=2, dp=2)),
-        [
-            broken("devices of a stage", "stage 0", "4", "one of 1, 2"),
-            broken("node straddled", "stage 0", "devices 0 to 3", "nodes of 2"),
-        ],
-    ),
-    "degrees that leave a device idle": (
-        plan_of(replace(stage(0, 2, 0), devices=2), stage(2, 4, 2, tp=2)),
-        [broken("degrees", "stage 0", "tp 1 x dp 1", "2 devices")],
-    ),
-    "one operator with other degrees": (
-        plan_of(
-            replace(stage(0, 2, 0, tp=2), strategies=(Strategy(tp=2), Strategy())),
-            stage(2, 4, 2, tp=2),
-        ),
-        [broken("degrees", "stage 0", "tp 1 x dp 1", "2 devices")],
-    ),
-    "replicas that do not divide the micro-batch": (
-        plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 2, dp=2), micro_batch=1),
-        [
-            broken("degrees", "stage 1", "dp 2", "a divisor of the micro-batch 1"),
-            broken(
-                "profiled",
-                "stage 1",
-                "operator 2 with tp 1, 0 samples per replica, split 0 (2 such operators)",
-                "a row of the profile",
+def other_devices(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    """Permute the devices of groups; move and resize rows of devices."""
+    if isinstance(plan.stages[0], OperatorStage):
+        number = draw(st.integers(0, len(plan.stages) - 1))
+        moved = replace(
+            plan.stages[number],
+            first_device=draw(st.integers(0, 2)),
+            device_count=draw(st.integers(1, 3)),
+        )
+        return replace_stage(plan, number, moved)
+    order = draw(st.permutations(range(8)))
+    stages = (
+        replace(
+            stage,
+            replicas=tuple(
+                replace(replica, devices=tuple(order[d % 8] for d in replica.devices))
+                for replica in stage.replicas
             ),
-        ],
-    ),
-    "an operator that is not profiled": (
-        plan_of(
-            replace(stage(0, 2, 0, tp=2), strategies=(Strategy(tp=2), Strategy(tp=2, split=1))),
-            stage(2, 4, 2, tp=2),
-        ),
+        )
+        for stage in plan.stages
+    )
+    return replace(plan, stages=tuple(stages))
+
+
+def other_ways(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    """Change how one operator runs, or the samples of one replica."""
+    number = draw(st.integers(0, len(plan.stages) - 1))
+    stage = plan.stages[number]
+    if isinstance(stage, OperatorStage):
+        ways = [*stage.strategies]
+        if ways:
+            ways[draw(st.integers(0, len(ways) - 1))] = draw(STRATEGIES)
+        return replace_stage(plan, number, replace(stage, strategies=tuple(ways)))
+    replicas = [*stage.replicas]
+    which = draw(st.integers(0, len(replicas) - 1))
+    replicas[which] = replace(replicas[which], samples=draw(st.integers(0, 5)))
+    return replace_stage(plan, number, replace(stage, replicas=tuple(replicas)))
+
+
+def replace_stage(plan: Plan[Any], number: int, stage: Any) -> Plan[Any]:
+    return replace(plan, stages=(*plan.stages[:number], stage, *plan.stages[number + 1 :]))
+
+
+def other_batches(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    return replace(plan, micro_batches=draw(st.sampled_from([1, 2, 4, 8, 16])))
+
+
+def other_settings(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    again = st.sampled_from(
         [
-            broken(
-                "profiled",
-                "stage 0",
-                "operator 1 with tp 2, 2 samples per replica, split 1 (1 such operators)",
-                "a row of the profile",
+            Recompute(),
+            Recompute(granularity="selective", modules=("core_attn",)),
+            *(
+                Recompute(granularity="full", method=method, layers=layers)
+                for method in ("uniform", "block")
+                for layers in (1, 2, 9)
             ),
-        ],
-    ),
-}
+        ]
+    )
+    changed = replace(
+        plan.settings or Settings(), recompute=draw(again), cp=draw(st.sampled_from([1, 1, 2]))
+    )
+    return replace(plan, settings=changed)
 
 
-@pytest.mark.parametrize("name", PRICED)
-def test_a_complete_plan_that_breaks_a_rule_is_priced_and_refused(name: str) -> None:
-    plan, expected = PRICED[name]
-    verdict = evaluate(problem_of(limit=math.inf), plan)
-    assert list(verdict.violations) == expected
-    assert not verdict.legal
-    assert verdict.iteration_time > 0  # for ever, where a layout cannot become the next one
-    assert len(verdict.stages) == len(plan.stages)
+def fewer_stages(draw: st.DrawFn, plan: Plan[Any]) -> Plan[Any]:
+    return replace(plan, stages=plan.stages[: draw(st.integers(0, 1))] or plan.stages, virtual=1)
 
 
-def test_too_many_stages() -> None:
-    verdict = evaluate(problem_of(max_stages=2), LEGAL)
-    assert list(verdict.violations) == [broken("stages", "plan", "3", "at most 2")]
+CHANGES = (other_cuts, other_devices, other_ways, other_batches, other_settings, fewer_stages)
 
 
-def test_too_much_memory_names_the_stage_and_both_sizes() -> None:
-    verdict = evaluate(problem_of(limit=3.5 * MIB), LEGAL)
-    found = [(v.rule, v.where, v.have, v.limit) for v in verdict.violations]
-    assert [x[:2] for x in found] == [("memory", "stage 0"), ("memory", "stage 1")]
-    assert found[0][2] != found[1][2]
-    assert all(x[3].startswith("at most ") for x in found)
-
-
-def test_memory_that_is_just_enough_is_enough() -> None:
-    assert evaluate(problem_of(limit=LIMIT), LEGAL).legal
-    assert evaluate(problem_of(limit=LIMIT * (1 - 1e-12)), LEGAL).legal  # rounding
-    assert not evaluate(problem_of(limit=LIMIT * (1 - 1e-6)), LEGAL).legal
-
-
-def test_every_rule_that_is_broken_is_named() -> None:
-    plan = plan_of(stage(0, 3, 0, tp=2), stage(2, 4, 1), model="huge", batch=9)
-    rules = [v.rule for v in evaluate(problem_of(), plan).violations]
-    assert rules == [
-        "model",
-        "global batch",
-        "operators covered once",
-        "micro-batch",
-        "devices used once",
-        "devices used once",
-    ]
+@every_space
+@settings(max_examples=200)
+@given(data=st.data())
+def test_no_plan_makes_it_crash(space: str, data: st.DataObject) -> None:
+    problem, known = problem_in(space), result_in(space).plan
+    assert known is not None
+    plan = data.draw(st.one_of(any_plans(problem), changed_plans(known), changed_plans(known)))
+    try:
+        found = evaluate(problem, plan)
+    except PlanError:  # of unequal stages, which AMP has no costs for
+        assert space.startswith("amp")
+        return
+    if found.legal:
+        assert found.iteration_time > 0
+    for violation in found.violations:
+        assert "\n" not in str(violation)
 
 
 def test_a_violation_is_one_line() -> None:
-    violation = broken("micro-batch", "plan", "3", "a divisor of 8")
-    assert str(violation) == "plan: micro-batch: found 3, expected a divisor of 8"
-
-
-@settings(max_examples=60)
-@given(problems(most_ways=2000), st.integers(0, 300))
-def test_the_judge_agrees_with_the_formulas_of_the_tables(problem: Problem, index: int) -> None:
-    plan = next(itertools.islice(every_plan(problem), index, None), None)
-    assume(plan is not None)
-    assert plan is not None
-    verdict = evaluate(problem, plan)
-    assume(verdict.stages and not any(cost.unprofiled for cost in verdict.stages))
-    times = []
-    for s, (part, cost) in enumerate(zip(plan.stages, verdict.stages, strict=True)):
-        tables = problem.costs.tables(plan.micro_batch_size, part.devices, plan.micro_batches)
-        assume(tables is not None)
-        options = [Option(x.tp, x.dp, x.split) for x in part.strategies]
-        assume(all(option in tables.options for option in options))
-        per_node = problem.cluster.devices_per_node
-        time, memory = price_stages(
-            tables,
-            part.start,
-            part.stop,
-            np.array([[tables.options.index(option) for option in options]]),
-            np.array([[x.recompute for x in part.strategies]]),
-            in_flight=problem.costs.in_flight(len(plan.stages) - 1 - s, plan.micro_batches),
-            enters_node=part.first_device > 0 and part.first_device % per_node == 0,
-            leaves_node=(part.first_device + part.devices) % per_node == 0,
-        )
-        if math.isinf(time[0]):
-            assert math.isinf(cost.time)
-        assert cost.time == pytest.approx(time[0], rel=1e-9)
-        assert cost.memory == pytest.approx(memory[0], rel=1e-9)
-        times.append(float(time[0]))
-        full = any(v.rule == "memory" and v.where == f"stage {s}" for v in verdict.violations)
-        assert full == (cost.memory > problem.memory_limit * (1 + 1e-9))
-    assert verdict.iteration_time == pytest.approx(
-        (plan.micro_batches - 1) * max(times) + sum(times), rel=1e-9
-    )
+    violation = Violation("micro-batches", "plan", "3 micro-batches", "a divisor of 8")
+    assert str(violation) == "plan: micro-batches: found 3 micro-batches, expected a divisor of 8"

@@ -15,21 +15,13 @@ from hypothesis import strategies as st
 from ilp_planner.bounds.part import Part
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError, UsageError
-from ilp_planner.evaluate import evaluate
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.cpsat import CpSat
-from tests.tiny import (
-    fastest_memory,
-    least_memory,
-    least_time,
-    make_problem,
-    problems,
-    random_profile,
-    with_limit,
-)
+from tests.every_space import check_consistent
+from tests.tiny import fixed_problem, least_time, problems, tight_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,61 +35,10 @@ SAME = 1e-9  # relative
 SMALL = problems(most_ways=1000)
 
 
-def fixed_problem(seed: int = 3, limit: float = 2.0**33) -> Problem:
-    """Return a problem whose best plan has several stages."""
-    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
-    profile = random_profile(seed, operators, micro_batches=(1,), degrees=(1,), ties=0.0)
-    return make_problem(
-        operators,
-        "resnet",
-        profile,
-        cost_model="native",
-        limit=limit,
-        micro_batches=(1,),
-        global_batch=16,
-        devices=4,
-        group_sizes=(1,),
-    )
-
-
-def tight_problem() -> Problem:
-    """Return a problem whose memory lies between the leanest plan and the fastest one."""
-    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
-    profile = random_profile(0, operators, micro_batches=(1, 2), degrees=(1, 2), ties=0.0)
-    problem = make_problem(
-        operators,
-        "resnet",
-        profile,
-        cost_model="native",
-        limit=math.inf,
-        micro_batches=(1, 2),
-        global_batch=16,
-    )
-    least, most = least_memory(problem), fastest_memory(problem)
-    return with_limit(problem, least + 0.3 * (most - least))
-
-
 def run(problem: Problem, solver: str = "dp", **limits: Any) -> Result:
     progress = limits.pop("progress", None)
     limits = {"seconds": 30.0, "workers": 1, **limits}
     return solve(problem, limits=Limits(**limits), solver=solver, progress=progress)
-
-
-def check_consistent(problem: Problem, result: Result, optimum: float) -> None:
-    """Whatever is claimed is true."""
-    assert result.bound <= optimum * (1 + SAME)
-    assert result.objective >= optimum * (1 - SAME)
-    assert result.bound <= result.objective
-    if result.plan is None:
-        assert result.status in (Status.UNKNOWN, Status.INFEASIBLE)
-        assert math.isinf(result.objective)
-        assert (result.status is Status.INFEASIBLE) == math.isinf(result.bound)
-    else:
-        verdict = evaluate(problem, result.plan)
-        assert verdict.legal
-        assert verdict.iteration_time == result.objective
-        assert result.evaluation == verdict
-        assert (result.status is Status.OPTIMAL) == (result.gap == 0)
 
 
 # ---- ends ---------------------------------------------------------------------------------------

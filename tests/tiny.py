@@ -535,3 +535,40 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
     share = draw(st.sampled_from([-0.05, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0]))
     limit = least + share * (most - least) if share >= 0 else least * 0.95
     return with_limit(problem, limit)
+
+
+# ---- two that are always the same ---------------------------------------------------------------
+
+
+def fixed_problem(seed: int = 3, limit: float = 2.0**33) -> Problem:
+    """Return a problem whose best plan has several stages."""
+    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
+    profile = random_profile(seed, operators, micro_batches=(1,), degrees=(1,), ties=0.0)
+    return make_problem(
+        operators,
+        "resnet",
+        profile,
+        cost_model="native",
+        limit=limit,
+        micro_batches=(1,),
+        global_batch=16,
+        devices=4,
+        group_sizes=(1,),
+    )
+
+
+def tight_problem() -> Problem:
+    """Return a problem whose memory lies between the leanest plan and the fastest one."""
+    operators = ("conv1", "bn1", "layer0-0-conv1", "layer0-0-bn3", "layer0-1-conv1")
+    profile = random_profile(0, operators, micro_batches=(1, 2), degrees=(1, 2), ties=0.0)
+    problem = make_problem(
+        operators,
+        "resnet",
+        profile,
+        cost_model="native",
+        limit=math.inf,
+        micro_batches=(1, 2),
+        global_batch=16,
+    )
+    least, most = least_memory(problem), fastest_memory(problem)
+    return with_limit(problem, least + 0.3 * (most - least))

@@ -1,0 +1,87 @@
+"""A small problem of every plan space, for what all of them promise."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.profiles.amp import read_amp
+from ilp_planner.result import Status
+from ilp_planner.solve import solve
+from ilp_planner.spaces.build import build_group_problem
+from tests import amp_cases
+from tests.megatron_cases import GIB, small_cluster, small_problem
+from tests.mixed_cases import room_problem
+from tests.tiny import tight_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
+
+
+def amp_problem(placement: str) -> Problem[Any]:
+    """Return the problem of the small AMP file."""
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = read_amp(amp_cases.write(Path(folder), amp_cases.content()))
+    return build_group_problem(
+        experiment.cluster,
+        experiment.profile,
+        model="gpt",
+        global_batch=experiment.global_batch,
+        cost_model="amp",
+        placement=placement,
+    )
+
+
+METIS: dict[str, Any] = {"cost_model": "metis", "space": "metis"}
+PROBLEMS: dict[str, Callable[[], Problem[Any]]] = {
+    "operators": tight_problem,
+    "planner": room_problem,
+    "planner, metis costs": lambda: room_problem(cost_model="metis"),
+    "metis": lambda: room_problem(**METIS),
+    "metis, summed": lambda: room_problem(**METIS, memory_rule="metis"),
+    "megatron": lambda: small_problem(batch=4, memory_limit=2.6 * GIB),
+    "megatron, two types": lambda: small_problem(small_cluster(1, 2, slow=1), batch=4),
+    "amp": lambda: amp_problem("default"),
+    "amp, free": lambda: amp_problem("free"),
+}
+
+
+@functools.cache
+def problem_in(space: str) -> Problem[Any]:
+    """Return the problem of a name."""
+    return PROBLEMS[space]()
+
+
+@functools.cache
+def result_in(space: str) -> Result:
+    """Return what the search finds there; not to be changed."""
+    return solve(problem_in(space))
+
+
+every_space = pytest.mark.parametrize("space", PROBLEMS)
+
+
+def check_consistent(problem: Problem[Any], result: Result, optimum: float) -> None:
+    """Whatever is claimed is true. optimum: seconds, inf where there is no plan."""
+    assert result.bound <= optimum * (1 + 1e-9)
+    assert result.objective >= optimum * (1 - 1e-9)
+    assert result.bound <= result.objective
+    if result.plan is None:
+        assert result.status in (Status.UNKNOWN, Status.INFEASIBLE)
+        assert math.isinf(result.objective)
+        assert (result.status is Status.INFEASIBLE) == math.isinf(result.bound)
+    else:
+        verdict = evaluate(problem, result.plan)
+        assert verdict.legal
+        assert verdict.iteration_time == result.objective
+        assert result.evaluation == verdict
+        assert (result.status is Status.OPTIMAL) == (result.gap == 0)
