@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ilp_planner.spaces.build import build_group_problem
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.profiles.amp import read_amp
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
-from ilp_planner.spaces.build import build_group_problem
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem

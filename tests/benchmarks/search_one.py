@@ -11,10 +11,10 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.formats.saved_groups import GroupInputs
-
 from ilp_planner.cli.inputs import Request, build_case
 from ilp_planner.cli.layer_inputs import build_layer_case, plans_layers
+from ilp_planner.formats.saved_groups import GroupInputs
+
 from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.heuristic import find_plan
 from ilp_planner.solve import solve

@@ -27,7 +27,6 @@ from ilp_planner.spaces.groups.placed_moves import neighbours
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_problem
 from tests.mixed_cases import room_problem
-from tests.problems import build_group_problem
 
 FEW = Limits(starts=8, workers=1, seconds=60.0)
 every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
