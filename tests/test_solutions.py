@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from ilp_planner.cli.inputs import rebuild_case
+
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.plan_json import read_plan
 
