@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ilp_planner.deadline import Deadline
 from ilp_planner.evaluate import evaluate
 from ilp_planner.plan import GroupPlan
 from ilp_planner.result import Status, Stop
-from ilp_planner.search.state import SearchState
 from ilp_planner.solve import solve
 from tests.brute import every_plan, random_problem
 from tests.megatron_cases import small_problem
@@ -56,8 +56,8 @@ def test_the_listed_families_are_the_best_ones(seed, top):
 def test_out_of_time_the_plan_itself_is_listed(problem, monkeypatch):
     """The time is up at the first plan."""
     found = []
-    clock = property(lambda search: 0.0 if found else 60.0)
-    monkeypatch.setattr(SearchState, "seconds_left", clock)
+    clock = property(lambda deadline: 0.0 if found else 60.0)
+    monkeypatch.setattr(Deadline, "left", clock)
     result = solve(problem, top=3, progress=lambda best, bound: best < math.inf and found.append(1))
     assert (result.status, result.stopped_by) == (Status.FEASIBLE, Stop.TIME)
     assert [entry.plan for entry in result.ranking] == [result.plan]
