@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ilp_planner.spaces.build import build_group_problem
 
 from ilp_planner.evaluate import evaluate
 from ilp_planner.profiles.amp import read_amp
@@ -18,6 +17,7 @@ from ilp_planner.solve import solve
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem
+from tests.problems import build_group_problem
 from tests.tiny import tight_problem
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from tests.tiny import fixed_problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.deadline import Deadline
     from ilp_planner.problem import Problem
 
 FEW = Limits(starts=8, workers=1, seconds=60.0)
@@ -147,16 +148,15 @@ PROVED = {
 def together(found: Result, proved: Result, gap: float = 0.0) -> Result:
     """Put both together; the portfolio tells of its bound before it ends."""
 
-    def prove(limits: Limits, progress: Callable[[float, float], None] | None) -> Result:
+    def prove(
+        limits: Limits, progress: Callable[[float, float], None] | None, deadline: Deadline
+    ) -> Result:
         assert progress is not None
         assert limits.gap == 0.0
-        try:
-            progress(proved.objective, proved.bound)
-        except KeyboardInterrupt:
-            return dataclasses.replace(proved, stopped_by=Stop.USER)
-        return proved
+        progress(proved.objective, proved.bound)
+        return proved if deadline.wanted() else dataclasses.replace(proved, stopped_by=Stop.TIME)
 
-    return plan_and_bound(lambda limits, progress: found, prove, Limits(gap=gap))
+    return plan_and_bound(lambda limits, progress, deadline: found, prove, Limits(gap=gap))
 
 
 def test_the_better_plan_of_the_portfolio_is_not_claimed() -> None:

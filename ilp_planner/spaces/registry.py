@@ -117,8 +117,16 @@ def default_space(files: InputFiles) -> str:
     asked = files.request
     able = [name for name, entry in SPACES.items() if asked.cost_model in entry.cost_models]
     layers = [name for name in able if SPACES[name].layers]
-    if "operators" in able and not (layers and _is_of_layers(files)):
+    if "operators" not in able:
+        return layers[0]
+    if not _is_of_layers(files):
         return "operators"
+    if not layers:
+        raise UsageError(
+            f"`cost_model={asked.cost_model}`: found whole layers to plan ({asked.profile}), "
+            "expected `cost_model=native`; or operators: an aceso:FOLDER or an analytic profile, "
+            "equal devices and a model of family gpt, t5 or resnet"
+        )
     return layers[0]
 
 

@@ -42,7 +42,8 @@ class Guess(SearchState):
     """A search whose bound is given."""
 
     def __init__(self, bound: float = 0.0, limits: Limits | None = None) -> None:
-        super().__init__(PROBLEM, limits or Limits(), "auto", None, ("a note",))
+        super().__init__(PROBLEM, limits or Limits(), "auto")
+        self.notes.append("a note")
         self.least = bound
 
     @property

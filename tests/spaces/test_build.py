@@ -101,7 +101,7 @@ def without(*names: str) -> MetisProfile:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"cost_model": "aceso"}, UsageError, ["cost_model", "native, metis, amp", "aceso"]),
+        ({"cost_model": "aceso"}, UsageError, ["`cost_model=aceso`", "whole layers", "native"]),
         ({"space": "all"}, UsageError, ["space", "planner, metis, amp", "all"]),
         ({"memory_rule": "none"}, UsageError, ["memory_rule", "device, metis", "none"]),
         ({"placement": "any"}, UsageError, ["placement", "default, free", "any"]),
@@ -110,7 +110,7 @@ def without(*names: str) -> MetisProfile:
         ({"cost_model": "amp", "space": "planner"}, UsageError, ["`space=amp`", "planner"]),
         ({"cost_model": "amp"}, UsageError, ["`profile=amp:FILE`", "metis:made-up"]),
         ({"memory_rule": "metis"}, UsageError, ["`memory_rule=metis`", "`space=metis`"]),
-        ({"placement": "free"}, UsageError, ["`placement=free`", "`cost_model=amp`", "native"]),
+        ({"placement": "free"}, UsageError, ["`placement=free`", "`space=amp`", "planner"]),
         ({"global_batch": 0}, SpecError, ["global batch size", "at least 1", "0"]),
         ({"memory_limit": 0.0}, SpecError, ["memory limit", "positive"]),
         ({"max_tp": 0}, ProfileError, ["tp up to 0"]),

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.costs.base import iteration_time
 from ilp_planner.costs.operators import Option
 from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.profiles.table import MIB, RowKey
+from ilp_planner.schedule import OneForwardOneBackward
 from tests.tiny import every_plan, make_problem, make_profile, make_row, price_stages, problems
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_time_and_memory_are_those_worked_out_by_hand() -> None:
     assert [s.memory for s in verdict.stages] == [pytest.approx((n * MIB,)) for n in (7, 4, 2)]
     assert verdict.legal
     assert verdict.iteration_time == pytest.approx(3 * 8.6e-3 + sum(times))
-    assert iteration_time([1.0, 3.0, 2.0], 5) == 4 * 3.0 + 6.0
+    assert OneForwardOneBackward(5).iteration_time([1.0, 3.0, 2.0]) == 4 * 3.0 + 6.0
 
 
 def test_the_terms_add_up() -> None:
