@@ -204,7 +204,11 @@ class InputFiles:
             return self.objects["cluster"], self.objects.get("metis_cluster")
         if self.kind == "amp":
             return self.experiment().cluster, None
-        if "hostfile" in files:
+        pair = [kind for kind in ("hostfile", "clusterfile") if kind in files]
+        if len(pair) == 1:
+            missing = "clusterfile" if "hostfile" in files else "hostfile"
+            raise UsageError(f"{pair[0]}: expected a `{missing}` beside it, found none")
+        if pair:
             from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
 
             hosts, entries = (

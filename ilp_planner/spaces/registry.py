@@ -185,11 +185,6 @@ def check_together(files: InputFiles, space: str) -> None:
             "clusterfile: found an amp:FILE, which says what its nodes are, expected only a "
             "`hostfile`"
         )
-    if files.kind != "amp" and ("hostfile" in named) != ("clusterfile" in named):
-        given, missing = "hostfile", "clusterfile"
-        if "clusterfile" in named:
-            given, missing = missing, given
-        raise UsageError(f"{given}: expected a `{missing}` beside it, found none")
     if asked.experiment and files.kind != "amp":
         raise UsageError(f"experiment: expected `profile=amp:FILE`, found {asked.profile}")
     for name in ("hidden", "sequence", "vocabulary"):
