@@ -132,12 +132,12 @@ AnyGlobalBatch = Annotated[
     ),
 ]
 Space = Annotated[
-    Literal["planner", "metis", "amp", "megatron"] | None,
+    Literal["operators", "planner", "metis", "amp", "megatron"] | None,
     runtime(
         "--space",
-        "Which plans of whole layers: any groups of devices, exactly those that Metis or AMP can "
-        "choose from, or those that Megatron-LM can run.",
-        default="planner; amp for --cost-model amp",
+        "Which plans: of operators on equal devices; of whole layers on any groups of devices, "
+        "exactly those that Metis or AMP can choose from, or those that Megatron-LM can run.",
+        default="by model, devices and profile",
     ),
 ]
 Runtime = Annotated[
