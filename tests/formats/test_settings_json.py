@@ -6,29 +6,12 @@ import copy
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings
-
-SETTINGS = st.builds(
-    Settings,
-    cp=st.integers(1, 4),
-    ep=st.integers(1, 4),
-    sequence_parallel=st.booleans(),
-    precision=st.sampled_from(("bf16", "fp32")),
-    recompute=st.sampled_from(
-        (
-            Recompute(),
-            Recompute(granularity="selective", modules=("core_attn", "mlp")),
-            Recompute(granularity="full", method="block", layers=3, distribute=True),
-        )
-    ),
-    optimizer=st.builds(OptimizerSettings, offload=st.floats(0, 1), instances=st.integers(1, 3)),
-    kernels=st.builds(Kernels, capacity=st.floats(0, 8), fused_loss=st.booleans()),
-)
+from ilp_planner.specs.training import Settings
+from tests.formats.saved_cases import SETTINGS
 
 
 def fields(value):
