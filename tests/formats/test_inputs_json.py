@@ -52,7 +52,7 @@ def test_whole_bytes_are_whole_numbers() -> None:
 
 def test_null_is_nothing() -> None:
     value = written(OF_LAYERS)
-    kept = {key: None for key in ("model", "cluster", "max_stages", "max_cp", "experiment")}
+    kept = dict.fromkeys(("model", "cluster", "max_stages", "max_cp", "experiment"))
     assert read({**value, **kept}) == OF_LAYERS
 
 
