@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.errors import PlannerError
 
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that alone is no character
 LINE_WIDTH = 100  # columns that a flat JSON object may take before it is spread over lines
 
 
@@ -182,7 +184,12 @@ def read_json(source: Path | Document, error: type[PlannerError]) -> Any:
     """
     path, text = source if isinstance(source, Document) else read_document(source, error)
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError:
+        raise error(f"{path}: not valid JSON: half of a surrogate pair, as in \\ud800") from None
     except json.JSONDecodeError as problem:
         where = f"line {problem.lineno}, column {problem.colno}"
         raise error(f"{path}: {where}: not valid JSON: {problem.msg}") from None

@@ -142,6 +142,8 @@ def test_check_writable_meets_permissions(tmp_path: Path) -> None:
         (b"[NaN]", "NaN is not a number in JSON"),
         (b"[" * 100_000, "nested too deeply|not valid JSON"),
         (b"[" + b"9" * 5000 + b"]", "not valid JSON"),
+        (b'{"a": "\\ud800"}', r"not valid JSON: half of a surrogate pair, as in \\ud800"),
+        (b'{"a": "\\uDFFFx"}', "not valid JSON: half of a surrogate pair"),
     ],
 )
 def test_read_json_refuses_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
@@ -151,6 +153,12 @@ def test_read_json_refuses_in_one_line(tmp_path: Path, content: bytes, message: 
         read_json(path, PlanError)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_read_json_joins_a_surrogate_pair(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json"
+    path.write_text(r'"\ud83d\ude00"')
+    assert read_json(path, PlanError) == "\N{GRINNING FACE}"
 
 
 def test_read_json_names_a_missing_file_and_a_folder(tmp_path: Path) -> None:

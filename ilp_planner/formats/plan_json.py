@@ -30,7 +30,9 @@ def encode_plan(plan: AnyPlan) -> dict[str, Any]:
     """Return the decision as JSON-ready objects."""
     runtime: dict[str, Any] = {}
     if plan.settings is not None:
-        runtime = {"settings": encode_settings(plan.settings), "virtual": plan.virtual}
+        runtime["settings"] = encode_settings(plan.settings)
+    if plan.settings is not None or plan.virtual > 1:
+        runtime["virtual"] = plan.virtual
     return {
         "model": plan.model,
         "global_batch": plan.global_batch,

@@ -13,7 +13,7 @@ from ilp_planner.formats.aceso import read_aceso, save_aceso, write_aceso
 from ilp_planner.plan import Plan
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
-from tests.small import ACESO, make_plan, make_problem
+from tests.small import ACESO, make_plan, make_problem, write_specs
 
 MODELS = Path(__file__).parents[2] / "models"
 PLANS = sorted((ACESO / "plans").glob("*.json"))
@@ -61,7 +61,7 @@ def test_a_real_plan_is_written_back_as_it_was(path: Path) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> ModelSpec:
-    return make_problem(tmp_path).model
+    return read_model(write_specs(tmp_path)[0])
 
 
 @pytest.fixture

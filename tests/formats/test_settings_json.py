@@ -1,40 +1,17 @@
-"""Settings and runtime plans survive their files; what is wrong is named in one line."""
+"""Settings survive their files; what is wrong is named in one line."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from ilp_planner.formats.groups_json import decode_groups, encode_groups
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
-from ilp_planner.solve import solve
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings
-from tests.megatron_cases import small_cluster, small_problem
-
-SETTINGS = st.builds(
-    Settings,
-    cp=st.integers(1, 4),
-    ep=st.integers(1, 4),
-    sequence_parallel=st.booleans(),
-    precision=st.sampled_from(("bf16", "fp32")),
-    recompute=st.sampled_from(
-        (
-            Recompute(),
-            Recompute(granularity="selective", modules=("core_attn", "mlp")),
-            Recompute(granularity="full", method="block", layers=3, distribute=True),
-        )
-    ),
-    optimizer=st.builds(OptimizerSettings, offload=st.floats(0, 1), instances=st.integers(1, 3)),
-    kernels=st.builds(Kernels, capacity=st.floats(0, 8), fused_loss=st.booleans()),
-)
+from ilp_planner.specs.training import Settings
+from tests.formats.saved_cases import SETTINGS
 
 
 def fields(value):
@@ -68,40 +45,3 @@ def test_what_is_wrong_is_named(value, message):
         decode_settings(fields(value))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.fixture(scope="module")
-def saved():
-    problem = small_problem(small_cluster(2, 1), batch=8)
-    plan = solve(problem).plan
-    inputs = GroupInputs(
-        files={"profile": Reference(name="analytic")}, space="megatron", global_batch=8, max_cp=2
-    )
-    return SavedGroups(plan=plan, inputs=inputs)
-
-
-def test_a_runtime_plan_survives(saved):
-    assert decode_groups(Fields(encode_groups(saved), file="plan.json")) == saved
-
-
-def test_files_from_before_read_as_ever(saved):
-    value = encode_groups(
-        dataclasses.replace(
-            saved,
-            plan=dataclasses.replace(
-                saved.plan, settings=None, virtual=1, stages=saved.plan.stages[: saved.plan.ranks]
-            ),
-            inputs=dataclasses.replace(saved.inputs, max_cp=None),
-        )
-    )
-    assert "settings" not in value["plan"]
-    assert "virtual" not in value["plan"]
-    assert "max_cp" not in value["inputs"]
-    assert decode_groups(Fields(value, file="plan.json")).plan.settings is None
-
-
-def test_a_wrong_number_of_virtual_stages_is_named(saved):
-    value = encode_groups(saved)
-    value["plan"]["virtual"] = len(saved.plan.stages) + 1
-    with pytest.raises(PlanError, match=r"plan.virtual: found .*, expected a divisor of the"):
-        decode_groups(Fields(value, file="plan.json"))

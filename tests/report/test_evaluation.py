@@ -5,7 +5,7 @@ from __future__ import annotations
 from ilp_planner.certificate import CertificateCheck, PartCheck
 from ilp_planner.report.evaluation import certificate_table
 from ilp_planner.report.json_report import certificate_object
-from tests.report.test_tables import text_of
+from tests.report.texts import text_of
 
 
 def test_a_certificate_part_by_part() -> None:

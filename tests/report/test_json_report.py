@@ -3,8 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from ilp_planner.files import to_json
 from ilp_planner.report.json_report import result_object
+from tests.mixed_cases import room_plan, room_problem, room_result
+from tests.report.texts import A100_ONLY
 from tests.small import make_plan, make_problem, make_result
 
 PROMISED = {
@@ -46,3 +50,21 @@ def test_without_a_plan_numbers_are_null(tmp_path: Path) -> None:
     assert value["gap"] is None
     assert value["stages"] == []
     assert value["bound_s"] == 0.5
+
+
+def test_json_has_what_the_tables_have() -> None:
+    room = room_problem()
+    value = result_object(room, room_result(room, room_plan(room, A100_ONLY)))
+    value = json.loads(to_json(value))
+    assert value["idle"] == [0, 1]
+    assert set(value["provenance"]) == {"measured", "analytic"}
+    assert sum(value["provenance"].values()) == pytest.approx(1)
+    assert value["provenance_error"] == {}
+    assert value["predicted_error"] is None
+    assert sum(value["terms_s"].values()) == pytest.approx(value["objective_s"])
+    (stage,) = value["stages"]
+    assert (stage["tp"], stage["dp"]) == (1, 4)
+    assert stage["memory_limit_bytes"] == 80 * 2**30
+    assert sum(stage["memory_terms_bytes"].values()) == pytest.approx(stage["memory_bytes"])
+    assert stage["replicas"][0]["types"] == ["A100"]
+    assert [replica["nodes"] for replica in stage["replicas"]] == [[1], [1], [2], [2]]

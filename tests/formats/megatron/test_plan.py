@@ -70,7 +70,7 @@ def operators(cuts, *, tp=2, dp=1, micro_batch=2, change=lambda s, i, name: {}):
                 strategies=strategies,
             )
         )
-    return Plan(model="small", global_batch=8, micro_batch=micro_batch, stages=tuple(stages))
+    return Plan(model="small", global_batch=8, micro_batches=8 // micro_batch, stages=tuple(stages))
 
 
 # ---- what can be said ---------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_unequal_stages_and_nodes_are_refused():
     first, second = plan.stages
     one = tuple(Strategy() for _ in first.strategies)
     smaller = dataclasses.replace(
-        plan, stages=(dataclasses.replace(first, devices=1, strategies=one), second)
+        plan, stages=(dataclasses.replace(first, device_count=1, strategies=one), second)
     )
     with pytest.raises(PlanError, match=r"stages\[1\].devices: found 2, .* \(1 in stage 0\)"):
         job_of_plan(smaller, MODEL, CLUSTER)

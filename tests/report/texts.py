@@ -1,0 +1,20 @@
+"""What tables and lines say, as tests read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+A100_ONLY = [(0, 6, 1, (2, 3, 4, 5))]  # one stage of the small mixed cluster: its T4 stay idle
+
+
+def text_of(table: Table, width: int = 200) -> str:
+    """Return a table as a terminal of that width shows it."""
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
