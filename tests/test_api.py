@@ -50,7 +50,7 @@ def test_there_are_few_names() -> None:
     assert set(ilp_planner.__all__) <= set(dir(ilp_planner))
 
 
-@pytest.mark.parametrize("name", sorted(ilp_planner._FORMER_HOME_OF))
+@pytest.mark.parametrize("name", sorted(ilp_planner._FORMER_PATHS))
 def test_a_former_name_works_and_says_where_it_is(name: str) -> None:
     with pytest.deprecated_call(match=f"from ilp_planner.* import {name}$"):
         value = getattr(ilp_planner, name)

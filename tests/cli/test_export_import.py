@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_json import read_saved
 from tests.cli.conftest import Done
 from tests.small import ACESO
 
@@ -21,9 +21,9 @@ def test_there_and_back(ilp_plan: Command, saved: Path) -> None:
     done = ilp_plan("import", "aceso", "a.json", *names, "--output", "back.json")
     assert done.code == 0
     assert "legal" in done.out
-    back = read_plan(Path("back.json"))
-    assert back.plan == read_plan(saved).plan
-    assert back.inputs == read_plan(saved).inputs
+    back = read_saved(Path("back.json"))
+    assert back.plan == read_saved(saved).plan
+    assert back.inputs == read_saved(saved).inputs
     assert back.claim is None
     assert ilp_plan("evaluate", "back.json").code == 0
 
@@ -61,7 +61,7 @@ def test_import_keeps_an_illegal_plan_and_says_so(ilp_plan: Command, saved: Path
     done = ilp_plan("import", "aceso", "a.json", *names, "--output", "back.json")
     assert done.code == 0
     assert "breaks 2 rules" in done.out
-    verdict = read_plan(Path("back.json")).verdict
+    verdict = read_saved(Path("back.json")).verdict
     assert verdict is not None
     assert not verdict.legal
 

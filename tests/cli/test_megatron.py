@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ilp_planner.formats.groups_json import read_saved
 
+from ilp_planner.formats.saved_json import read_saved
 from tests.cli.conftest import Done, mps_optimum
 
 Command = Callable[..., Done]

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from ilp_planner.formats.groups_json import read_saved
 
 from ilp_planner.formats.megatron.plan import job_of_plan
+from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ilp_planner.errors import InfeasibleError, SolverError
-from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.problem import Problem
 from ilp_planner.result import Result, Status
 from tests.cli.conftest import Done
@@ -49,7 +49,7 @@ def test_hands_on_limits_and_solver(
 
 
 def test_saves_the_plan_with_all_that_it_rests_on(saved: Path) -> None:
-    plan = read_plan(saved)
+    plan = read_saved(saved)
     assert plan.inputs.model.name == "tiny.toml"
     assert len(plan.inputs.model.sha256) == 64
     assert plan.inputs.memory_limit == 8 * 2**30
@@ -88,7 +88,7 @@ def test_micro_batch_sizes_in_any_form(
 ) -> None:
     arguments = [*tiny, "--micro-batch-size", *sizes, "--output", "plan.json"]
     assert ilp_plan("solve", *arguments).code == 0
-    assert read_plan(Path("plan.json")).inputs.micro_batches == (2, 4)
+    assert read_saved(Path("plan.json")).inputs.micro_batches == (2, 4)
 
 
 def test_a_result_that_cannot_be_saved_is_still_printed(
