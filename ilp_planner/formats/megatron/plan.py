@@ -237,9 +237,10 @@ def _of_operators(
                     f"{where}.{name}", f"operator {at} ({model.operators[at]})",
                     "cuts a pipeline between whole layers (--pipeline-model-parallel-layout)",
                 )  # fmt: skip
-        if stage.devices != plan.stages[0].devices:
-            limit = f"has equally many GPUs in all stages ({plan.stages[0].devices} in stage 0)"
-            raise _Limit(f"{where}.devices", stage.devices, limit)
+        if stage.device_count != plan.stages[0].device_count:
+            each = plan.stages[0].device_count
+            limit = f"has equally many GPUs in all stages ({each} in stage 0)"
+            raise _Limit(f"{where}.devices", stage.device_count, limit)
         for place, strategy in enumerate(stage.strategies):
             spot = f"{where}.strategies[{place}]"
             if strategy.tp != first.tp:
