@@ -65,9 +65,7 @@ def kind_of_text(text: str) -> FileKind | None:
     return next((kind for kind, mark in MARKS if re.match(mark, text[:HEAD])), None)
 
 
-def refuse_other_kind(
-    source: Path | Document, wanted: FileKind, error: type[PlannerError]
-) -> None:
+def refuse_other_kind(source: Path | Document, wanted: FileKind, error: type[PlannerError]) -> None:
     """Refuse what is clearly of another kind; what looks like nothing known passes.
 
     Raises

@@ -206,7 +206,7 @@ class InputFiles:
         pair = [kind for kind in ("hostfile", "clusterfile") if kind in files]
         if len(pair) == 1:
             missing = "clusterfile" if "hostfile" in files else "hostfile"
-            raise UsageError(f"{pair[0]}: expected a `{missing}` beside it, found none")
+            raise UsageError(f"`{pair[0]}`: expected a `{missing}` beside it, found none")
         if pair:
             from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
 
@@ -214,8 +214,8 @@ class InputFiles:
             return metis_cluster_spec(metis, Path(files["hostfile"].name).name), metis
         if "cluster" not in files and self.kind not in ("analytic", "aceso", "table"):
             raise UsageError(
-                "cluster: found none, expected a cluster whose devices are in the profile (or a "
-                "`hostfile` and a `clusterfile`)"
+                "cluster: found none, expected a cluster whose devices are in the profile (or "
+                "`hostfile` and `clusterfile`)"
             )
         return self.cluster_file(), None
 
