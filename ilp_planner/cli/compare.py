@@ -137,8 +137,7 @@ def other_problem(problem: "Problem[Any]", theirs: "Problem[Any]") -> str:
     for name, limit in problem.memory_limits.items():
         allowed = theirs.memory_limits[name]
         if allowed != limit:
-            found, expected = format_bytes(allowed), format_bytes(limit)
-            return f"memory limit of {name} is {found}, not {expected}"
+            return f"memory limit of {name} is {format_bytes(allowed)}, not {format_bytes(limit)}"
     return ""
 
 
@@ -152,11 +151,10 @@ def judged(problem: "Problem[Any]", theirs: "Problem[Any]", saved: "SavedPlan", 
     bound = 0.0
     if saved.certificate:
         # A bound holds for the space it was proved for: fewer micro-batches or stages prove less.
-        other = [
-            n for key, n in SAME_SPACE.items() if getattr(problem, key) != getattr(theirs, key)
-        ]
-        if other:
-            remark = remark or f"its bound is for another choice of {other[0]}"
+        others = (k for k in SAME_SPACE if getattr(problem, k) != getattr(theirs, k))
+        other = next(others, None)
+        if other is not None:
+            remark = remark or f"its bound is for another choice of {SAME_SPACE[other]}"
         else:
             try:
                 bound = check_certificate(problem, saved.certificate).bound

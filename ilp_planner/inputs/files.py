@@ -299,8 +299,8 @@ def refuse_hugging_face(document: Document) -> None:
     """
     if kind_of_text(document.text) is FileKind.HUGGING_FACE:
         raise SpecError(
-            f"{document.name}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or the name "
-            f"of one that is here: {', '.join(known_names('models'))}"
+            f"{document.name}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or "
+            f"the name of one that is here: {', '.join(known_names('models'))}"
         )
 
 

@@ -182,9 +182,9 @@ def check_together(files: InputFiles, space: str) -> None:
     for option in OPTIONS:
         value = getattr(asked, option)
         if value and value != CHOICES.get(option, ("",))[0] and option not in entry.options:
-            own, other = next(pair for pair in SPACES.items() if option in pair[1].options)
-            able = asked.cost_model in other.cost_models
-            also = "" if able else f" with `cost_model={other.cost_models[0]}`"
+            own, its = next(pair for pair in SPACES.items() if option in pair[1].options)
+            able = asked.cost_model in its.cost_models
+            also = "" if able else f" with `cost_model={its.cost_models[0]}`"
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
     for kind in ("hostfile", "clusterfile"):
         if kind in named and not entry.layers:
