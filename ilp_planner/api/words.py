@@ -70,13 +70,30 @@ def expect(verb: str, given: object, *kinds: type) -> None:
     UsageError: names what was given and what is expected.
     """
     if not isinstance(given, kinds):
-        names = " or ".join(f"a {kind.__name__}" for kind in kinds)
+        names = " or ".join(named(kind.__name__) for kind in kinds)
         raise UsageError(f"{verb}: found {described(given)}, expected {names}")
 
 
 def described(given: Any) -> str:
     """Return what an object is, in a few words."""
-    return f"{given!r:.60}" if isinstance(given, str | int | float) else f"a {type(given).__name__}"
+    return f"{given!r:.60}" if isinstance(given, str | int | float) else named(type(given).__name__)
+
+
+def named(kind: str) -> str:
+    """Return the name of a type with its article."""
+    return f"{'an' if kind[0] in 'AEIOaeiou' else 'a'} {kind}"
+
+
+def positive(name: str, value: object) -> int:
+    """Return a whole number of at least 1.
+
+    Raises
+    ------
+    UsageError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
+    return value
 
 
 def as_text(lines: Text, tables: list[Table]) -> str:

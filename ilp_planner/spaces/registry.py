@@ -193,7 +193,7 @@ def check_together(files: InputFiles, space: str) -> None:
                 "`cluster`; `space=planner` plans whole layers on the nodes of a `hostfile`"
             )
         if kind in named and "cluster" in named:
-            raise UsageError(f"`{kind}`: found `cluster` too, expected one description of a cluster")
+            raise UsageError(f"`{kind}`: found `cluster` too, expected one of the two")
     if files.kind == "amp" and "clusterfile" in named:
         raise UsageError(
             "`clusterfile`: found an amp:FILE, which says what its nodes are, expected only a "
