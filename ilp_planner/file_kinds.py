@@ -6,6 +6,8 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ilp_planner.files import Document
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -55,16 +57,24 @@ def file_kind(path: Path) -> FileKind | None:
             head = file.read(HEAD)
     except (OSError, UnicodeDecodeError):
         return None
-    return next((kind for kind, mark in MARKS if re.match(mark, head)), None)
+    return kind_of_text(head)
 
 
-def refuse_other_kind(path: Path, wanted: FileKind, error: type[PlannerError]) -> None:
-    """Refuse a file that is clearly of another kind; one that looks like nothing known passes.
+def kind_of_text(text: str) -> FileKind | None:
+    """Return what a text seems to be; None where it looks like nothing known."""
+    return next((kind for kind, mark in MARKS if re.match(mark, text[:HEAD])), None)
+
+
+def refuse_other_kind(source: Path | Document, wanted: FileKind, error: type[PlannerError]) -> None:
+    """Refuse what is clearly of another kind; what looks like nothing known passes.
 
     Raises
     ------
     error: what was found and what was expected.
     """
-    found = file_kind(path)
+    if isinstance(source, Document):
+        name, found = source.name, kind_of_text(source.text)
+    else:
+        name, found = str(source), file_kind(source)
     if found not in (None, wanted):
-        raise error(f"{path}: found {found.value}, expected {EXPECTED[wanted]}")
+        raise error(f"{name}: found {found.value}, expected {EXPECTED[wanted]}")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.api.words import described, python_words
+from ilp_planner.api.words import described, named, positive, python_words
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ def problem(
             placement=placement or "",
             experiment=experiment or "",
             global_batch=_positive("global_batch", global_batch),
-            micro_batch_sizes=tuple(
-                _positive("micro_batch_sizes", size) or 0 for size in micro_batch_sizes
-            ),
+            micro_batch_sizes=_sizes(micro_batch_sizes),
             memory_limit=_bytes(memory_limit),
             max_stages=_positive("max_stages", max_stages),
             max_tp=_positive("max_tp", max_tp),
@@ -116,22 +114,34 @@ def _named(kind: str, value: Any) -> str:
     kinds = KINDS.get(kind, ())
     if type(value).__name__ in kinds:
         return "analytic" if kind == "profile" else str(value.name)
-    names = ", ".join(["a name", "a path", *(f"a {name}" for name in kinds)])
+    names = ", ".join(["a name", "a path", *map(named, kinds)])
     raise UsageError(f"{kind}: found {described(value)}, expected one of {names}")
 
 
 def _bytes(limit: str | float | None) -> float | None:
     from ilp_planner.units import parse_size
 
+    if limit is None:
+        return None
+    if isinstance(limit, int | float) and not isinstance(limit, bool):
+        return float(limit)
     if not isinstance(limit, str):
-        return None if limit is None else float(limit)
+        raise UsageError(
+            f"memory_limit: found {described(limit)}, expected bytes, or a size with its unit: "
+            "'28 GB'"
+        )
     try:
         return float(parse_size(limit, what="memory_limit"))
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
+def _sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
+        found = described(sizes)
+        raise UsageError(f"micro_batch_sizes: found {found}, expected a list of whole numbers")
+    return tuple(positive("micro_batch_sizes", size) for size in sizes)
+
+
 def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise UsageError(f"{name}: found {value!r}, expected a whole number of at least 1")
-    return value
+    return None if value is None else positive(name, value)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import html
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.check import Check, check_plan
 from ilp_planner.api.run import analyze_plan, export_plan
-from ilp_planner.api.words import as_text, python_words
+from ilp_planner.api.words import as_text, described, python_words
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.result import Result as Outcome
 
 if TYPE_CHECKING:
-    import os
-
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
@@ -161,11 +160,13 @@ def load(file: str | os.PathLike[str], *, accept_changed: bool = False) -> Saved
 
     Raises
     ------
-    PlanError: it cannot be read, or its profile has changed.
+    UsageError: it is no path. PlanError: it cannot be read, or its profile has changed.
     """
     from ilp_planner.formats.saved_json import read_saved
     from ilp_planner.formats.saved_problem import problem_of
 
+    if not isinstance(file, str | os.PathLike):
+        raise UsageError(f"load: found {described(file)}, expected the path of a saved plan")
     path = Path(file)
     with python_words():
         content = read_saved(path)

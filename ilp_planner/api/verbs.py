@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.result import Result, Saved, load, with_problem
-from ilp_planner.api.words import expect, python_words
+from ilp_planner.api.words import expect, positive, python_words
 from ilp_planner.errors import UsageError
 from ilp_planner.problem import Problem
 from ilp_planner.solvers.base import Limits
@@ -54,6 +54,7 @@ def solve(
     expect("solve", problem, Problem)
     if limits is not None:
         expect("solve: limits", limits, Limits)
+    positive("top", top)
     if seconds is not None and limits is not None:
         raise UsageError(f"seconds: found {seconds} beside limits, expected one of them")
     known = limits or Limits()

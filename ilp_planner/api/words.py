@@ -1,4 +1,5 @@
-"""Messages in the words of Python: an option of the command line is a keyword here."""
+"""Messages in the words of Python: parameters of the planner and options of the command line are
+keywords here."""
 
 from __future__ import annotations
 
@@ -24,13 +25,29 @@ KEYWORDS = {
     "--time-limit": "seconds",
     "--check-certificate": "check()",
 }
+# Parameters of the planner whose keyword has another name.
+RENAMED = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
+# A parameter, alone or with its value.
+PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
 
 def in_python(message: str) -> str:
-    """Return a message of the command line with the keywords of the verbs instead of options."""
+    """Return a message with the keywords of the verbs instead of options, and texts in quotes:
+    `space="megatron"`."""
     for option, keyword in KEYWORDS.items():
         message = re.sub(rf"{option}(?![\w-])", keyword, message)
-    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_"), message)
+    message = re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: m[1].replace("-", "_"), message)
+    name, colon, rest = message.partition(":")
+    if colon and name in RENAMED:
+        message = f"{RENAMED[name]}:{rest}"
+    return PARAMETER.sub(_keyword, message)
+
+
+def _keyword(match: re.Match[str]) -> str:
+    name, value = RENAMED.get(match[1], match[1]), match[2]
+    if value is None:
+        return f"`{name}`"
+    return f"`{name}={value}`" if value.isdecimal() else f'`{name}="{value}"`'
 
 
 @contextmanager
@@ -53,13 +70,30 @@ def expect(verb: str, given: object, *kinds: type) -> None:
     UsageError: names what was given and what is expected.
     """
     if not isinstance(given, kinds):
-        names = " or ".join(f"a {kind.__name__}" for kind in kinds)
+        names = " or ".join(named(kind.__name__) for kind in kinds)
         raise UsageError(f"{verb}: found {described(given)}, expected {names}")
 
 
 def described(given: Any) -> str:
     """Return what an object is, in a few words."""
-    return f"{given!r:.60}" if isinstance(given, str | int | float) else f"a {type(given).__name__}"
+    return f"{given!r:.60}" if isinstance(given, str | int | float) else named(type(given).__name__)
+
+
+def named(kind: str) -> str:
+    """Return the name of a type with its article."""
+    return f"{'an' if kind[0] in 'AEIOaeiou' else 'a'} {kind}"
+
+
+def positive(name: str, value: object) -> int:
+    """Return a whole number of at least 1.
+
+    Raises
+    ------
+    UsageError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
+    return value
 
 
 def as_text(lines: Text, tables: list[Table]) -> str:

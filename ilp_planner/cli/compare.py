@@ -30,6 +30,7 @@ from ilp_planner.report.stages import fullest_of
 from ilp_planner.report.tables import STOPS, summary
 from ilp_planner.result import Stop
 from ilp_planner.solvers.registry import is_heuristic
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,20 +42,26 @@ if TYPE_CHECKING:
     from ilp_planner.result import Result
     from ilp_planner.solvers.base import Limits
 
-# Plans are of one problem when these fields of their requests are the same ...
+# Plans are of one problem when these fields of their requests are the same, and what each device
+# may hold ...
 SAME = (
     "cost_model",
     "memory_rule",
     "placement",
     "experiment",
     "global_batch",
-    "memory_limits",
     "hidden",
     "sequence",
     "vocabulary",
 )
-# ... and a bound holds for all of them only when these of their problems are, too.
-SAME_SPACE = ("space", "micro_batches", "max_stages", "max_tp")
+# ... and a bound holds for all of them only when these of their problems are, too; what to call
+# each.
+SAME_SPACE = {
+    "space": "plans",
+    "micro_batches": "micro-batches",
+    "max_stages": "stages",
+    "max_tp": "tensor-parallel degrees",
+}
 
 
 def compare(
@@ -85,7 +92,7 @@ def compare(
     names = solver_names(solvers)
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
-    entries = [plan_entry(problem, file) for file in plan_files]
+    entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]
     entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)
     if as_json:
@@ -95,13 +102,13 @@ def compare(
     print_report(summary(lines), comparison_table(entries))
 
 
-def plan_entry(problem: "Problem[Any]", file: Path) -> Entry:
+def plan_entry(problem: "Problem[Any]", file: Path, *, accept_changed: bool) -> Entry:
     """Judge one plan on the problem, or say why it cannot be compared."""
     from ilp_planner.formats.saved_problem import problem_of
 
     try:
         saved = read_saved(file)
-        theirs = problem_of(saved, file, accept_changed=saved.inputs.files["profile"].text is None)
+        theirs = problem_of(saved, file, accept_changed=accept_changed)
         difference = other_problem(problem, theirs)
         if difference:
             return Entry(name=str(file), remark=f"another problem: {difference}")
@@ -127,6 +134,10 @@ def other_problem(problem: "Problem[Any]", theirs: "Problem[Any]") -> str:
         value, has = getattr(ours, key), getattr(other, key)
         if value != has:
             return f"{key.replace('_', ' ')} is {has or 'another'}, not {value or 'that'}"
+    for name, limit in problem.memory_limits.items():
+        allowed = theirs.memory_limits[name]
+        if allowed != limit:
+            return f"memory limit of {name} is {format_bytes(allowed)}, not {format_bytes(limit)}"
     return ""
 
 
@@ -140,13 +151,15 @@ def judged(problem: "Problem[Any]", theirs: "Problem[Any]", saved: "SavedPlan", 
     bound = 0.0
     if saved.certificate:
         # A bound holds for the space it was proved for: fewer micro-batches or stages prove less.
-        if all(getattr(problem, key) == getattr(theirs, key) for key in SAME_SPACE):
+        others = (k for k in SAME_SPACE if getattr(problem, k) != getattr(theirs, k))
+        other = next(others, None)
+        if other is not None:
+            remark = remark or f"its bound is for another choice of {SAME_SPACE[other]}"
+        else:
             try:
                 bound = check_certificate(problem, saved.certificate).bound
             except PlanError as error:
                 remark = remark or str(error)
-        elif not remark:
-            remark = "its bound is for another choice of plans"
     return entry(problem, name, saved.plan, evaluation, bound=bound, remark=remark)
 
 

@@ -171,13 +171,18 @@ def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
 
     Raises
     ------
-    ProfileError: with the number that would do.
+    ProfileError: with the number that would do. UsageError: no layers are planned.
     """
     have, unit = len(problem.costs.chain), problem.space.unit
-    if layers is not None and (layers, unit) != (have, "layer"):
+    if layers is not None and unit != "layer":
+        raise UsageError(
+            f"--num-layers: found {unit}s to plan, expected whole layers: --space planner plans "
+            "these"
+        )
+    if layers not in (None, have):
         raise ProfileError(
-            f"{problem.profile_source}: --num-layers: found {layers}, expected {have} {unit}s, "
-            "which the profile has, embedding and head included"
+            f"{problem.profile_source}: --num-layers: found {layers}, expected {have}, which the "
+            "profile has, embedding and head included"
         )
 
 

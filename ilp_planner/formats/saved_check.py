@@ -102,5 +102,7 @@ def _faults(
         names = problem.space.part_names(problem)
         yield from certificate_remarks(saved.certificate, problem.space.part_key, names)
     if derived is not None and not derived.holds:
-        broken = [str(part.part) for part in derived.parts if not part.holds]
-        yield f"certificate: the bound of {', '.join(broken) or 'the whole'} does not hold"
+        parts = problem.space.part_key.replace("_", "-")
+        broken = ", ".join(str(part.part) for part in derived.parts if not part.holds)
+        where = f"{parts} {broken}" if broken else "the whole"
+        yield f"certificate: the bound of {where} does not hold"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlannerError, SpecError, UsageError
-from ilp_planner.file_kinds import FileKind, file_kind
+from ilp_planner.file_kinds import FileKind, kind_of_text
 from ilp_planner.files import Document, read_document, sha256_of
 from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.library import find_specs, known_names
@@ -101,17 +101,18 @@ class InputFiles:
         self.keep(kind, digest)
         return place
 
-    def document(self, reference: Reference, kind: str, places: Sequence[Path]) -> Document:
+    def document(self, kind: str, reference: Reference | None = None) -> Document:
         """Return what an input says: as the request holds it, else as its file does.
 
         Parameters
         ----------
-        places: where the file may be, best first; only asked where they are needed.
+        reference: what is named; None: what the request names.
         """
+        reference = reference or self.request.files[kind]
         if reference.text is not None and not self.anew:
             self.held[kind] = reference
             return Document(reference.name, reference.text)
-        place, _ = choose(places, self.recorded(kind))
+        place, _ = choose(self._places(kind, reference.name), self.recorded(kind))
         document = read_document(place, SpecError)
         self.held[kind] = Reference(name=reference.name, sha256=document.sha256, text=document.text)
         return document
@@ -184,11 +185,9 @@ class InputFiles:
     def _read_model(self, reference: Reference) -> ModelSpec:
         from ilp_planner.specs.model_reader import read_model
 
-        places: list[Path] = []
-        if reference.text is None or self.anew:
-            places = self._places("model", reference.name)
-            refuse_hugging_face(places[0])
-        return read_model(self.document(reference, "model", places))
+        document = self.document("model", reference)
+        refuse_hugging_face(document)
+        return read_model(document)
 
     # ---- the cluster ----------------------------------------------------------------------------
 
@@ -207,29 +206,18 @@ class InputFiles:
         pair = [kind for kind in ("hostfile", "clusterfile") if kind in files]
         if len(pair) == 1:
             missing = "clusterfile" if "hostfile" in files else "hostfile"
-            raise UsageError(f"{pair[0]}: expected a `{missing}` beside it, found none")
+            raise UsageError(f"`{pair[0]}`: expected a `{missing}` beside it, found none")
         if pair:
             from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
 
-            hosts, entries = (
-                self.document(files[kind], kind, self._places(kind, files[kind].name))
-                for kind in ("hostfile", "clusterfile")
-            )
-            metis = read_metis_cluster(hosts, entries)
+            metis = read_metis_cluster(self.document("hostfile"), self.document("clusterfile"))
             return metis_cluster_spec(metis, Path(files["hostfile"].name).name), metis
         if "cluster" not in files and self.kind not in ("analytic", "aceso", "table"):
             raise UsageError(
-                "cluster: found none, expected a cluster whose devices are in the profile (or a "
-                "`hostfile` and a `clusterfile`)"
+                "cluster: found none, expected a cluster whose devices are in the profile (or "
+                "`hostfile` and `clusterfile`)"
             )
         return self.cluster_file(), None
-
-    def hostfile(self) -> Document:
-        """Return the hostfile that was named."""
-        reference = self.request.files["hostfile"]
-        held = reference.text is not None and not self.anew
-        places = [] if held else self._places("hostfile", reference.name)
-        return self.document(reference, "hostfile", places)
 
     def cluster_file(self) -> ClusterSpec:
         """Return the cluster that was named; the default one where none was."""
@@ -239,9 +227,7 @@ class InputFiles:
             given: ClusterSpec = self.objects["cluster"]
             return given
         reference = self.request.files.get("cluster", Reference(name=DEFAULT_CLUSTER))
-        held = reference.text is not None and not self.anew
-        places = [] if held else self._places("cluster", reference.name)
-        return read_cluster(self.document(reference, "cluster", places))
+        return read_cluster(self.document("cluster", reference))
 
     # ---- AMP's experiment ------------------------------------------------------------------------
 
@@ -269,7 +255,7 @@ class InputFiles:
             )
         file = self.find("profile", self.path)
         if "hostfile" in asked.files:
-            document = self.hostfile()
+            document = self.document("hostfile")
             hosts = read_hostfile(document)
             return read_amp(file, asked.experiment, hosts=hosts, hostfile=document.name)
         experiment = read_amp(file, asked.experiment)
@@ -304,17 +290,17 @@ def split_profile(text: str) -> tuple[str, str]:
     return kind, path
 
 
-def refuse_hugging_face(file: Path) -> None:
+def refuse_hugging_face(document: Document) -> None:
     """Refuse a model that is described for another library.
 
     Raises
     ------
     SpecError: it is.
     """
-    if file_kind(file) is FileKind.HUGGING_FACE:
+    if kind_of_text(document.text) is FileKind.HUGGING_FACE:
         raise SpecError(
-            f"{file}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or the name "
-            f"of one that is here: {', '.join(known_names('models'))}"
+            f"{document.name}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or "
+            f"the name of one that is here: {', '.join(known_names('models'))}"
         )
 
 
@@ -327,9 +313,9 @@ def find_model(name: str, folders: tuple[Path, ...] = ()) -> ModelSpec:
     """
     from ilp_planner.specs.model_reader import read_model
 
-    file = find_specs(name, "models", folders)[0]
-    refuse_hugging_face(file)
-    return read_model(file)
+    document = read_document(find_specs(name, "models", folders)[0], SpecError)
+    refuse_hugging_face(document)
+    return read_model(document)
 
 
 def choose(

@@ -314,7 +314,7 @@ def operator_source(
     if files.kind != "aceso":
         raise UsageError(
             f"profile: found {files.request.profile}, expected FILE.csv, aceso:FOLDER or analytic, "
-            "which have operators: a profile of whole layers is for `ilp-plan solve`"
+            "which have operators: this one has whole layers"
         )
     from ilp_planner.profiles.aceso import SAME_FILES, read_aceso_profile
 

@@ -158,6 +158,7 @@ def judgement_object(judgement: Judgement) -> dict[str, Any]:
         **problem_object(problem),
         **plan_object(problem, plan, evaluation),
         **judgement.coverage._asdict(),
+        "notes": list(problem.notes),
     }
     if judgement.certificate is not None:
         value["certificate"] = certificate_object(

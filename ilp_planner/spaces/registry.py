@@ -100,7 +100,7 @@ def space_of(files: InputFiles) -> str:
         ("placement", asked.placement, PLACEMENTS),
     ):
         if said and said not in known:
-            raise UsageError(f"{name}: expected one of {', '.join(known)}, found {said!r}")
+            raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")
     space = asked.space or default_space(files)
     check_together(files, space)
     return space
@@ -119,36 +119,43 @@ def default_space(files: InputFiles) -> str:
     layers = [name for name in able if SPACES[name].layers]
     if "operators" not in able:
         return layers[0]
-    if not _is_of_layers(files):
+    reason = _of_layers(files)
+    if not reason:
         return "operators"
     if not layers:
         raise UsageError(
-            f"`cost_model={asked.cost_model}`: found whole layers to plan ({asked.profile}), "
-            "expected `cost_model=native`; or operators: an aceso:FOLDER or an analytic profile, "
-            "equal devices and a model of family gpt, t5 or resnet"
+            f"`cost_model={asked.cost_model}`: found {reason}, expected `cost_model=native`; or "
+            "what has operators: equal devices, a model of family gpt, t5 or resnet, and "
+            "`profile=aceso:FOLDER` or analytic"
         )
     return layers[0]
 
 
-def _is_of_layers(files: InputFiles) -> bool:
-    """Tell whether what is there is of whole layers: the profile, devices that differ, or a model
-    whose operators have no estimates (`family = "decoder"`)."""
+def _of_layers(files: InputFiles) -> str:
+    """Return what is there that is of whole layers: the profile, devices that differ, or a model
+    whose operators have no estimates (`family = "decoder"`); empty: nothing."""
     from ilp_planner.profiles.table import Profile
 
     given = files.objects.get("profile")
     if given is not None:
-        return not isinstance(given, Profile)
-    named = files.request.files
-    if files.kind in LAYER_PROFILES or "hostfile" in named or "clusterfile" in named:
-        return True
-    if len(files.cluster()[0].type_names) > 1:
-        return True
+        return "" if isinstance(given, Profile) else "a profile of whole layers"
+    asked = files.request
+    if files.kind in LAYER_PROFILES:
+        return f"{asked.profile}, which is of whole layers"
+    for kind in ("hostfile", "clusterfile"):
+        if kind in asked.files:
+            return f"a `{kind}`, whose devices are planned in whole layers"
+    types = files.cluster()[0].type_names
+    if len(types) > 1:
+        return f"devices that differ ({', '.join(types)}), which are planned in whole layers"
     if files.kind == "table":
         rows = records_in(find_tables(files.path, files.recorded("profile"), files.folders)[0])
         if "operator" not in rows or "layer" not in rows:
-            return "layer" in rows
+            return f"{asked.profile}, which is of whole layers" if "layer" in rows else ""
     model = files.model()
-    return model is not None and files.kind != "aceso" and model.family == "decoder"
+    if model is None or files.kind == "aceso" or model.family != "decoder":
+        return ""
+    return f"{model.name} of family decoder, which is planned in whole layers"
 
 
 def check_together(files: InputFiles, space: str) -> None:
@@ -169,20 +176,27 @@ def check_together(files: InputFiles, space: str) -> None:
     layered = [name for name in LAYER_PARAMETERS if getattr(asked, name)]
     if layered and not entry.layers:
         raise UsageError(
-            f"{layered[0]}: found operators to plan, as all devices are equal, expected layers: "
-            "`space=planner` plans these"
+            f"{layered[0]}: found operators to plan, expected whole layers: `space=planner` plans "
+            "these"
         )
     for option in OPTIONS:
         value = getattr(asked, option)
         if value and value != CHOICES.get(option, ("",))[0] and option not in entry.options:
-            own = next(name for name, other in SPACES.items() if option in other.options)
-            raise UsageError(f"`{option}={value}`: expected `space={own}`, found {space}")
-    if "cluster" in named and ("hostfile" in named or "clusterfile" in named):
-        other = "hostfile" if "hostfile" in named else "clusterfile"
-        raise UsageError(f"{other}: found `cluster` too, expected one description of a cluster")
+            own, its = next(pair for pair in SPACES.items() if option in pair[1].options)
+            able = asked.cost_model in its.cost_models
+            also = "" if able else f" with `cost_model={its.cost_models[0]}`"
+            raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
+    for kind in ("hostfile", "clusterfile"):
+        if kind in named and not entry.layers:
+            raise UsageError(
+                f"`{kind}`: found it with `space={space}`, which has equal devices, expected a "
+                "`cluster`; `space=planner` plans whole layers on the nodes of a `hostfile`"
+            )
+        if kind in named and "cluster" in named:
+            raise UsageError(f"`{kind}`: found `cluster` too, expected one of the two")
     if files.kind == "amp" and "clusterfile" in named:
         raise UsageError(
-            "clusterfile: found an amp:FILE, which says what its nodes are, expected only a "
+            "`clusterfile`: found an amp:FILE, which says what its nodes are, expected only a "
             "`hostfile`"
         )
     if asked.experiment and files.kind != "amp":

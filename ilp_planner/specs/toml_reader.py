@@ -264,8 +264,7 @@ def read_toml(source: Path | Document, keys: Sequence[str]) -> Table:
     try:
         values = tomllib.loads(document.text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
-        if not isinstance(source, Document):
-            refuse_other_kind(source, FileKind.SPEC, SpecError)
+        refuse_other_kind(document, FileKind.SPEC, SpecError)
         match = re.fullmatch(r"(.*) \(at (.*)\)", str(error), flags=re.DOTALL)
         problem, place = match.groups() if match else (str(error), "")
         where = f"{place}: " if place else ""

@@ -35,7 +35,7 @@ def test_a_result_says_what_it_is(result: ilp.Result) -> None:
     assert "gap 0 %" in repr(result)
     assert "iteration time" in str(result)
     assert result._repr_html_().startswith("<pre>")
-    for thing in (result, result.problem, result.problem.instance, result.plan, result.evaluation):
+    for thing in (result, result.problem, result.problem.space, result.plan, result.evaluation):
         assert len(repr(thing)) < 120
         assert "\n" not in repr(thing)
 
@@ -73,7 +73,7 @@ def test_frames(result: ilp.Result) -> None:
 
 
 def test_an_unknown_runtime_lists_those_known(result: ilp.Result, tmp_path: Path) -> None:
-    with pytest.raises(ilp.UsageError, match="expected one of megatron, torchtitan"):
+    with pytest.raises(ilp.UsageError, match="expected one of aceso, megatron, torchtitan"):
         result.export("megatrn", tmp_path / "run.sh")
 
 
@@ -95,7 +95,7 @@ def test_objects_make_the_same_problem_as_their_files(
     assert given.plan == named.plan
     assert given.objective == named.objective
     assert given.check().holds
-    with pytest.raises(ilp.UsageError, match="model and cluster that came as an object"):
+    with pytest.raises(ilp.UsageError, match="save: found an input that came as an object"):
         given.save(tmp_path / "plan.json")
 
 
@@ -103,8 +103,8 @@ def test_profile_objects(files: tuple[Path, Path]) -> None:
     model, cluster = ilp.read_model(files[0]), ilp.read_cluster(files[1])
     operators = analytic_profile(model, cluster)
     layers = analytic_layers(model, cluster, [1, 2, 4, 8])
-    assert ilp.problem(*files, profile=operators, global_batch=8).space == "operators"
-    assert ilp.problem(*files, profile=layers, global_batch=8).space == "planner"
+    assert ilp.problem(*files, profile=operators, global_batch=8).space.name == "operators"
+    assert ilp.problem(*files, profile=layers, global_batch=8).space.name == "planner"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,8 @@ def test_profile_objects(files: tuple[Path, Path]) -> None:
         (ilp.check, 3, "check: found 3, expected a Result or a Saved"),
         (ilp.analyze, "x", "analyze: found 'x', expected a TrainingJob or a Result or a Saved"),
         (ilp.problem, 3, "model: found 3, expected one of a name, a path, a ModelSpec"),
+        (ilp.load, 3, "load: found 3, expected the path of a saved plan"),
+        (lambda thing: ilp.evaluate(thing, None), 3, "evaluate: found 3, expected a Problem"),
     ],
 )
 def test_an_object_of_the_wrong_kind_is_refused(verb, thing, expected) -> None:
@@ -121,18 +123,46 @@ def test_an_object_of_the_wrong_kind_is_refused(verb, thing, expected) -> None:
         verb(thing)
 
 
-def test_a_plan_of_the_wrong_kind_is_refused(files: tuple[Path, Path]) -> None:
-    layers = ilp.problem(*files, global_batch=8, space="planner")
-    with pytest.raises(ilp.UsageError, match="expected a GroupPlan"):
-        ilp.evaluate(layers, ilp.solve(ilp.problem(*files, global_batch=8)).plan)
+def test_objects_of_the_package_in_the_wrong_place_are_named(files: tuple[Path, Path]) -> None:
+    problem = ilp.problem(*files, global_batch=8)
+    plan = ilp.solve(problem, limits=LIMITS).plan
+    cluster = ilp.read_cluster(files[1])
+    for verb, words in (
+        (lambda: ilp.solve(plan), "solve: found a Plan, expected a Problem"),
+        (lambda: ilp.solve(problem, limits=3), "solve: limits: found 3, expected a Limits"),
+        (lambda: ilp.evaluate(plan, problem), "evaluate: found a Plan, expected a Problem"),
+        (lambda: ilp.evaluate(problem, problem), "evaluate: found a Problem, expected a Plan"),
+        (lambda: ilp.check(plan), "check: found a Plan, expected a Result or a Saved"),
+        (lambda: ilp.analyze(problem), "analyze: found a Problem, expected a TrainingJob or"),
+        (lambda: ilp.load(plan), "load: found a Plan, expected the path of a saved plan"),
+        (lambda: ilp.problem(cluster), "model: found a ClusterSpec, expected .* a ModelSpec"),
+        (lambda: ilp.problem(profile=plan), "profile: found a Plan, expected .* a LayerProfile"),
+    ):
+        with pytest.raises(ilp.UsageError, match=f"^{words}"):
+            verb()
+
+
+@pytest.mark.parametrize(("space", "other"), [("planner", None), (None, "planner")])
+def test_a_plan_of_other_units_is_judged_illegal(
+    files: tuple[Path, Path], space: str | None, other: str | None
+) -> None:
+    problem = ilp.problem(*files, global_batch=8, space=space)
+    plan = ilp.solve(ilp.problem(*files, global_batch=8, space=other), limits=LIMITS).plan
+    evaluation = ilp.evaluate(problem, plan)
+    assert not evaluation.legal
+    assert str(evaluation.violations[0]).startswith(f"plan: {problem.space.unit}s covered once")
 
 
 def test_messages_speak_of_keywords() -> None:
     with pytest.raises(ilp.UsageError) as caught:
         ilp.problem("gpt3-1.3b", profile="nothing")
     assert str(caught.value).startswith("profile: found 'nothing'")
-    with pytest.raises(ilp.UsageError, match=r'^max_cp: expected space="megatron"'):
+    with pytest.raises(ilp.UsageError, match=r'^`max_cp=2`: expected `space="megatron"`, found pl'):
         ilp.problem("gpt3-1.3b", space="planner", max_cp=2)
+    with pytest.raises(ilp.UsageError, match=r'^hidden_size: found operators.* `space="planner"`'):
+        ilp.problem("gpt3-1.3b", hidden_size=64)
+    with pytest.raises(ilp.UsageError, match=r"^`hostfile`: expected a `clusterfile` beside it"):
+        ilp.problem("gpt3-1.3b", hostfile="hosts", space="planner")
 
 
 @pytest.mark.parametrize(
@@ -140,8 +170,10 @@ def test_messages_speak_of_keywords() -> None:
     [
         ({"space": "megatrn"}, "space: found 'megatrn', expected one of operators"),
         ({"global_batch": 0}, "global_batch: found 0, expected a whole number"),
-        ({"micro_batch_sizes": [0]}, "micro_batch_sizes: found '0'"),
+        ({"micro_batch_sizes": [0]}, "micro_batch_sizes: found 0, expected a whole number"),
+        ({"micro_batch_sizes": 4}, "micro_batch_sizes: found 4, expected a list"),
         ({"memory_limit": "28"}, "memory_limit"),
+        ({"memory_limit": [28]}, "memory_limit: found a list, expected bytes, or a size"),
     ],
 )
 def test_nonsense_is_refused(keywords, expected) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ilp_planner.formats.groups_json import read_saved, write_groups
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 
 from ilp_planner.files import sha256_of
-from ilp_planner.formats.plan_json import write_plan
-from ilp_planner.formats.saved_plan import Reference, SavedPlan
+from ilp_planner.formats.saved_json import read_saved, write_saved
+from ilp_planner.formats.saved_plan import SavedPlan
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Strategy
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.model_reader import read_model
@@ -153,7 +152,6 @@ def test_a_file_is_written_and_not_half(ilp_plan: Command) -> None:
 def test_a_plan_of_operators_that_a_launch_line_can_say(ilp_plan: Command, saved: Path) -> None:
     """Cut between whole layers, no recomputation: a job like any other."""
     before = read_saved(saved)
-    assert isinstance(before, SavedPlan)
     model = read_model(Path("tiny.toml"))
     (_, _, second, *_), count = segments(model.operators), len(model.operators)
     stages = tuple(
@@ -163,7 +161,7 @@ def test_a_plan_of_operators_that_a_launch_line_can_say(ilp_plan: Command, saved
         for s, (a, b) in enumerate(((0, second.start), (second.start, count)))
     )
     plan = replace(before.plan, stages=stages)
-    write_plan(saved, replace(before, plan=plan, claim=None, verdict=None, certificate={}))
+    write_saved(saved, replace(before, plan=plan, claim=None, verdict=None, certificate={}))
     done = ilp_plan("analyze", saved)
     assert done.code == 0, done.err
     assert "one GPU of stage 1 (of 2), layer 1" in done.out
@@ -205,8 +203,8 @@ def test_a_plan_with_a_stage_of_its_own_kind(ilp_plan: Command) -> None:
         for kind, name in (("model", "tiny.toml"), ("cluster", "room.toml"))
     }
     files["profile"] = Reference(name="analytic", sha256="")
-    inputs = GroupInputs(files=files, space="planner", global_batch=16)
-    write_groups(Path("own.json"), SavedGroups(plan=plan, inputs=inputs))
+    inputs = Request(files=files, space="planner", global_batch=16)
+    write_saved(Path("own.json"), SavedPlan(plan=plan, inputs=inputs))
     done = ilp_plan("analyze", "own.json")
     assert done.code == 0, done.err
     assert "stage 0: tp 1 x dp 2; stage 1: tp 2 x dp 1" in done.out
@@ -232,13 +230,16 @@ def test_a_plan_from_a_profile_alone_is_told_by_its_cost_model(ilp_plan: Command
     assert "state" in done.out
 
 
-def test_a_changed_input_is_found(ilp_plan: Command, saved: Path) -> None:
+def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> None:
+    before = ilp_plan("analyze", saved, "--json").out
     text = Path("tiny.toml").read_text()
     Path("tiny.toml").write_text(text.replace("hidden = 256", "hidden = 512"))
-    done = ilp_plan("analyze", saved)
-    assert done.code == 1
-    assert "it has changed since the plan was saved" in done.err
-    assert ilp_plan("analyze", saved, "--accept-changed").code == 0
+    assert ilp_plan("analyze", saved, "--json").out == before
+    changed = ilp_plan("analyze", saved, "--json", "--accept-changed")
+    assert changed.code == 0
+    assert changed.out != before
+    Path("tiny.toml").unlink()
+    assert ilp_plan("analyze", saved, "--json").out == before
 
 
 # ---- bad input ----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_a_plan_of_another_problem_is_shown_with_the_reason(
     done = ilp_plan("compare", saved, *files)
     assert done.code == 0
     rows = {line.split()[0]: line for line in done.out.splitlines() if ".json" in line}
-    assert "another problem: memory limit is 7516192768" in rows["other.json"]
+    assert "another problem: memory limit of gpu is 7.00 GiB, not 8.00 GiB" in rows["other.json"]
     assert "another problem: global batch is 128, not 64" in rows["batch.json"]
     assert "another problem: model is tiny2.toml, not tiny.toml" in rows["model.json"]
     assert "not valid JSON" in rows["broken.json"]
@@ -90,6 +90,22 @@ def test_an_equal_input_under_another_name_is_the_same_problem(
     shutil.copy("tiny.toml", "copy.toml")
     assert ilp_plan("solve", *tiny[2:], "--model", "copy.toml", "--output", "copy.json").code == 0
     assert "another problem" not in ilp_plan("compare", saved, "copy.json").out
+
+
+@pytest.mark.parametrize("name", ["tiny.toml", "pair.toml"])
+def test_plans_are_compared_by_what_they_hold(
+    ilp_plan: Command, saved: Path, slower: Path, name: str
+) -> None:
+    file = Path(name)
+    file.write_text(file.read_text() + "# a remark\n")
+    done = ilp_plan("compare", saved, slower)
+    assert done.code == 0
+    assert "another problem" not in done.out
+    assert done.out.count("differs today from what the plan was saved with") == 1
+    file.unlink()
+    done = ilp_plan("compare", saved, slower, "--json")
+    assert [entry["remark"] for entry in json.loads(done.out)["entries"]] == ["", ""]
+    assert ilp_plan("compare", saved, slower, "--accept-changed").code == 1
 
 
 def test_the_bound_of_a_smaller_space_does_not_count(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done
+from tests.mixed_cases import SIZE_OPTIONS, write_room
 
 Command = Callable[..., Done]
 
@@ -79,30 +80,115 @@ def test_of_two_files_the_one_with_the_recorded_content_counts(
     assert ilp_plan("evaluate", path).code == 0
 
 
-def test_a_changed_input_is_refused_unless_accepted(ilp_plan: Command, saved: Path) -> None:
-    model = Path("tiny.toml")
-    model.write_text(model.read_text() + "# a remark\n")
+@pytest.mark.parametrize(("kind", "name"), [("model", "tiny.toml"), ("cluster", "pair.toml")])
+def test_a_changed_file_is_noted_and_the_plan_judged_by_what_it_holds(
+    ilp_plan: Command, saved: Path, kind: str, name: str
+) -> None:
+    before = json.loads(ilp_plan("evaluate", saved, "--json").out)
+    assert before.pop("notes") == []
+    text = Path(name).read_text()
+    for old, new in (("hidden = 256", "hidden = 512"), ('"900 GB/s"', '"90 GB/s"')):
+        text = text.replace(old, new)
+    Path(name).write_text(text)
+    note = f"{kind} {name}: differs today from what the plan was saved with, which it is judged by"
+    after = json.loads(ilp_plan("evaluate", saved, "--json").out)
+    assert after.pop("notes") == [note]
+    assert after == before
     done = ilp_plan("evaluate", saved)
+    assert done.code == 0
+    assert f"note            {note}\n" in done.out
+
+
+def test_a_changed_file_counts_where_that_is_accepted(ilp_plan: Command, saved: Path) -> None:
+    cluster = Path("pair.toml")
+    cluster.write_text(cluster.read_text().replace('"900 GB/s"', '"90 GB/s"'))
+    before = json.loads(ilp_plan("evaluate", saved, "--json").out)["iteration_time_s"]
+    done = ilp_plan("evaluate", saved, "--accept-changed", "--json")
+    assert json.loads(done.out)["iteration_time_s"] > before
+    assert json.loads(done.out)["notes"] == []
+    assert done.code == 1
+    assert "plan.json: result.objective_s: found" in done.err
+
+
+@pytest.mark.parametrize("name", ["tiny.toml", "pair.toml"])
+def test_a_removed_file_is_held_by_the_plan(ilp_plan: Command, saved: Path, name: str) -> None:
+    Path(name).unlink()
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 0
+    assert "note" not in done.out
+    done = ilp_plan("evaluate", saved, "--accept-changed")
+    assert done.code == 1
+    assert f"ilp-plan: {name}: no such file" in done.err
+
+
+def test_a_changed_profile_is_refused_unless_accepted(ilp_plan: Command) -> None:
+    """A plan holds no profile, which can be large: only its path and hash."""
+    write_room(Path())
+    options = ["--cluster", "room.toml", "--profile", "metis:profile", *SIZE_OPTIONS]
+    options += ["--global-batch-size", "16", "--output", "plan.json"]
+    assert ilp_plan("solve", *options).code == 0
+    file = min(Path("profile").glob("*_tp1_bs1.json"))
+    file.write_text(file.read_text() + "\n")
+    done = ilp_plan("evaluate", "plan.json")
     assert done.code == 1
     assert done.out == ""
-    assert "plan.json: inputs.model: found sha256 " in done.err
-    assert "has changed since the plan was saved" in done.err
+    assert "plan.json: inputs.profile: found sha256 " in done.err
+    assert "has changed since the plan was saved (--accept-changed judges by what " in done.err
+    assert ilp_plan("evaluate", "plan.json", "--accept-changed").code == 0
+
+
+def test_a_text_that_is_not_what_its_hash_says(ilp_plan: Command, saved: Path) -> None:
+    saved.write_text(saved.read_text().replace("hidden = 256", "hidden = 512"))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert "plan.json: inputs.model.sha256: found " in done.err
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_version_is_judged_by_the_files_that_are_there(
+    ilp_plan: Command, saved: Path, version: int
+) -> None:
+    """Its keys as they were then: sizes, inputs by name and hash alone."""
+    data = json.loads(saved.read_text())
+    plan, inputs, result = data["plan"], data["inputs"], data["result"]
+    plan["micro_batch"] = plan["global_batch"] // plan.pop("micro_batches")
+    for kind in ("model", "cluster"):
+        del inputs[kind]["text"]
+    (limit,) = inputs.pop("memory_limits_bytes").values()
+    inputs |= {"memory_limit_bytes": limit, "micro_batches": [1, 2, 4, 8], "max_stages": 2}
+    del inputs["space"]
+    if version == 1:
+        result |= data.pop("run")
+    saved.write_text(json.dumps(data | {"version": version}))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 0, done.err
+    assert "plan            legal" in done.out
+    cluster = Path("pair.toml")
+    cluster.write_text(cluster.read_text() + "# a remark\n")
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
+    assert "plan.json: inputs.cluster: found sha256 " in done.err
+    assert "(--accept-changed judges by what it is now)" in done.err
     assert ilp_plan("evaluate", saved, "--accept-changed").code == 0
 
 
-def test_a_missing_input_is_named(ilp_plan: Command, saved: Path) -> None:
-    Path("pair.toml").unlink()
+def test_a_file_of_a_newer_version_says_what_reads_it(ilp_plan: Command, saved: Path) -> None:
+    data = json.loads(saved.read_text()) | {"version": 4}
+    data["run"]["versions"]["ilp-planner"] = "9.1"
+    saved.write_text(json.dumps(data))
     done = ilp_plan("evaluate", saved)
     assert done.code == 1
-    assert "pair.toml: no such file" in done.err
+    assert done.err == (
+        "ilp-plan: plan.json: version: found 4, expected 1 or 2 or 3; ilp-planner 9.1 reads it\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("micro_batch", 3, "micro-batch: found 3"),
+        ("micro_batches", 3, "micro-batches: found 3 micro-batches, expected a divisor of 64"),
         ("model", "giant", "model: found giant, expected tiny"),
-        ("global_batch", 128, "global batch: found 128, expected 64"),
+        ("global_batch", 128, "global batch: found 128 samples, expected 64"),
     ],
 )
 def test_an_illegal_plan_is_1_whatever_the_file_claims(
@@ -124,7 +210,7 @@ def test_memory_is_computed_again(ilp_plan: Command, saved: Path) -> None:
     saved.write_text(json.dumps(data))
     done = ilp_plan("evaluate", saved)
     assert done.code == 1
-    assert "stage 0: memory: found" in done.err
+    assert "stage 0, device 0: memory: found" in done.err
     assert "(1 more)" in done.err
 
 
@@ -189,8 +275,8 @@ def test_a_plan_outside_the_space_of_the_proof_has_no_gap(
     ilp_plan: Command, saved: Path, check: SimpleNamespace
 ) -> None:
     data = json.loads(saved.read_text())
-    tried = [m for m in data["inputs"]["micro_batches"] if m != data["plan"]["micro_batch"]]
-    data["inputs"]["micro_batches"] = tried or [2 * data["plan"]["micro_batch"]]
+    size = data["plan"]["global_batch"] // data["plan"]["micro_batches"]
+    data["inputs"]["micro_batch_sizes"] = [m for m in (1, 2, 4, 8) if m != size]
     saved.write_text(json.dumps(data))
     check.bound = 1e6
     done = ilp_plan("evaluate", saved, "--check-certificate")
@@ -231,7 +317,9 @@ def test_a_claimed_bound_above_the_time_is_an_error(ilp_plan: Command, saved: Pa
             "certificate.parts: found no micro_batch 8, expected all",
         ),
         (
-            lambda d: d["inputs"].update(micro_batches=[4]) or d.update(certificate=parts(4, 8)),
+            lambda d: (
+                d["inputs"].update(micro_batch_sizes=[4]) or d.update(certificate=parts(4, 8))
+            ),
             "certificate.parts: found micro_batch 8, expected none of that name",
         ),
     ],

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ilp_planner.formats.groups_json import write_groups
-from ilp_planner.formats.saved_groups import GroupInputs, SavedGroups
 
 from ilp_planner.formats.megatron.plan import plan_of_job
-from ilp_planner.formats.saved_plan import Reference
+from ilp_planner.formats.saved_json import write_saved
+from ilp_planner.formats.saved_plan import SavedPlan
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.model_reader import read_model
@@ -40,8 +40,8 @@ def save(job: TrainingJob, file: Path) -> None:
         "cluster": Reference(name=str(CLUSTER)),
         "profile": Reference(name="analytic"),
     }
-    inputs = GroupInputs(files=files, space="megatron", global_batch=job.global_batch)
-    write_groups(file, SavedGroups(plan=plan, inputs=inputs))
+    inputs = Request(files=files, space="megatron", global_batch=job.global_batch)
+    write_saved(file, SavedPlan(plan=plan, inputs=inputs))
 
 
 @pytest.fixture

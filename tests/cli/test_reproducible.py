@@ -91,4 +91,6 @@ def test_an_unknown_space_lists_those_known(ilp_plan: Command, folder: Path) -> 
     Path("plan.json").write_text(json.dumps(value))
     done = ilp_plan("evaluate", "plan.json")
     assert done.code == 1
-    assert "plan.json: inputs.space: found 'nowhere', expected one of planner, " in done.err
+    assert "plan.json: inputs.space: found 'nowhere', expected one of operators, planner, " in (
+        done.err
+    )

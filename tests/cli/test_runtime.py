@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from ilp_planner.formats.groups_json import read_saved
 
 from ilp_planner.formats.megatron.plan import job_of_plan
+from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_proved(ilp_plan, asked):
     [
         (["--space", "planner"], "--space: found planner with --runtime megatron"),
         (["--profile", "amp:x"], "--profile: found amp with --runtime megatron"),
-        (["--cost-model", "amp"], "--cost-model: found amp with --runtime megatron"),
+        (["--cost-model", "amp"], "--runtime megatron: expected --cost-model native, "),
         (["--hidden-size", "64"], "--hidden-size: expected --profile metis:FOLDER"),
     ],
 )
@@ -131,7 +131,7 @@ def test_options_that_contradict_each_other(ilp_plan, asked, more, message):
 def test_context_parallelism_is_of_this_runtime_only(ilp_plan, tiny):
     done = ilp_plan("solve", *tiny, "--space", "planner", "--max-cp", "2")
     assert done.code == 2
-    assert "--max-cp: expected --runtime megatron" in done.err
+    assert "--max-cp 2: expected --runtime megatron, found planner" in done.err
     done = ilp_plan("solve", *tiny, "--max-cp", "2")
     assert done.code == 2
 

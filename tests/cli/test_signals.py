@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ilp_planner.formats.groups_json import read_saved
+
+from ilp_planner.formats.saved_json import read_saved
 
 # Runs `ilp-plan solve`, and tells on stderr once there is a plan.
 SOLVE = """

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from ilp_planner.errors import InfeasibleError, SolverError
-from ilp_planner.formats.plan_json import read_plan
+from ilp_planner.formats.saved_json import read_saved
+from ilp_planner.inputs.request import Reference
 from ilp_planner.problem import Problem
 from ilp_planner.result import Result, Status
 from tests.cli.conftest import Done
@@ -49,11 +50,14 @@ def test_hands_on_limits_and_solver(
 
 
 def test_saves_the_plan_with_all_that_it_rests_on(saved: Path) -> None:
-    plan = read_plan(saved)
-    assert plan.inputs.model.name == "tiny.toml"
-    assert len(plan.inputs.model.sha256) == 64
-    assert plan.inputs.memory_limit == 8 * 2**30
-    assert plan.inputs.micro_batches == (1, 2, 4, 8)
+    plan = read_saved(saved)
+    for kind, name in (("model", "tiny.toml"), ("cluster", "pair.toml")):
+        held = plan.inputs.files[kind]
+        assert (held.name, held.text) == (name, Path(name).read_text())
+        assert len(held.sha256) == 64
+    assert plan.inputs.files["profile"] == Reference(name="analytic")
+    assert plan.inputs.memory_limits == {"gpu": 8 * 2**30}
+    assert (plan.inputs.memory_limit, plan.inputs.micro_batch_sizes) == (None, ())
     assert plan.claim is not None
     assert plan.claim.gap == pytest.approx(0.01)
     assert plan.claim.run is not None
@@ -75,7 +79,8 @@ def test_options_shape_the_problem(
     options = ["--micro-batch-size", "4", "2", "--memory-limit", "6000MiB", "--max-stages", "2"]
     assert ilp_plan("solve", *tiny, *options, "--cost-model", "aceso").code == 0
     problem = seen[0]
-    assert problem.micro_batches == (2, 4)
+    assert problem.micro_batch_sizes == (2, 4)
+    assert problem.micro_batches == (16, 32)
     assert problem.memory_limit == 6000 * 2**20
     assert problem.max_stages == 2
     assert problem.costs.name == "aceso"
@@ -88,7 +93,7 @@ def test_micro_batch_sizes_in_any_form(
 ) -> None:
     arguments = [*tiny, "--micro-batch-size", *sizes, "--output", "plan.json"]
     assert ilp_plan("solve", *arguments).code == 0
-    assert read_plan(Path("plan.json")).inputs.micro_batches == (2, 4)
+    assert read_saved(Path("plan.json")).inputs.micro_batch_sizes == (2, 4)
 
 
 def test_a_result_that_cannot_be_saved_is_still_printed(

@@ -81,6 +81,12 @@ def test_every_parameter_has_an_option() -> None:
         ),
         ("model 'x': `ilp-plan solve` reads `nothing=at all`",) * 2,
         ("a.toml: hidden: found 3", "a.toml: hidden: found 3"),
+        ("`hostfile`: expected a `clusterfile`", "--hostfile: expected a --clusterfile"),
+        ("hostfile: line 1: found nothing", "hostfile: line 1: found nothing"),
+        (
+            "`max_cp=2`: expected `space=megatron`, found planner",
+            "--max-cp 2: expected --runtime megatron, found planner",
+        ),
     ],
 )
 def test_messages_in_the_words_of_the_command_line(message: str, line: str) -> None:

@@ -238,9 +238,8 @@ def _of_operators(
                     "cuts a pipeline between whole layers (--pipeline-model-parallel-layout)",
                 )  # fmt: skip
         if stage.device_count != plan.stages[0].device_count:
-            limit = (
-                f"has equally many GPUs in all stages ({plan.stages[0].device_count} in stage 0)"
-            )
+            each = plan.stages[0].device_count
+            limit = f"has equally many GPUs in all stages ({each} in stage 0)"
             raise _Limit(f"{where}.devices", stage.device_count, limit)
         for place, strategy in enumerate(stage.strategies):
             spot = f"{where}.strategies[{place}]"
