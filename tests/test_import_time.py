@@ -5,12 +5,16 @@ import sys
 
 import pytest
 
+from ilp_planner.cli import profile
 from ilp_planner.cli.main import COMMANDS
 
 HEAVY = {"ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
 
 
-@pytest.mark.parametrize("module", ["ilp_planner", *(module for module, _ in COMMANDS.values())])
+MODULES = dict.fromkeys(module for module, _ in (COMMANDS | profile.COMMANDS).values())
+
+
+@pytest.mark.parametrize("module", ["ilp_planner", *MODULES])
 def test_import_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,7 +13,6 @@ from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.library import find_spec
 from ilp_planner.measure.machine import need_torch
-from ilp_planner.measure.run import measure_model
 from ilp_planner.profiles.measurements import Record, read_measurements
 from ilp_planner.report.console import print_report
 from ilp_planner.report.measuring import share_bar, sweep_summary
@@ -86,6 +85,9 @@ def measure(
     needed; the messages between ranks are told apart (columns messages, message_bytes) or added
     from --links. A row is in FILE as soon as it is measured.
     """
+    # Imported here: measuring needs numpy, and `ilp-plan profile --help` does not.
+    from ilp_planner.measure.run import measure_model
+
     need_torch(COMMAND)
     file = find_spec(model, "models")
     spec = read_model(file)
