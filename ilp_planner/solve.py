@@ -48,7 +48,7 @@ def solve(
     limits = limits or Limits()
     if top > 1 and not problem.space.ranks:
         raise UsageError(
-            f"top: found {top} with {problem.space.unit}s to plan, which are not ranked, expected "
+            f"top: found {top} in space {problem.space.name}, whose plans are not ranked, expected "
             "1, or plans of whole layers: `space=planner` has them"
         )
     if registry.is_heuristic(solver):
