@@ -4,6 +4,7 @@ names; by these only where that is asked for."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.errors import PlanError, SpecError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.files import to_json
 from ilp_planner.formats.saved_check import judge_saved
@@ -258,6 +259,33 @@ def test_an_unknown_space_is_refused(tmp_path: Path) -> None:
     other = replace(saved, inputs=replace(saved.inputs, space="mine"))
     with pytest.raises(PlanError, match=r"inputs.space: found 'mine', expected one of operators,"):
         problem_of(other, path)
+
+
+def test_no_cost_model_is_refused(tmp_path: Path) -> None:
+    path, saved = save(tmp_path, "layers")
+    for space in ("", "planner"):
+        other = replace(saved, inputs=replace(saved.inputs, cost_model="", space=space))
+        with pytest.raises(UsageError, match=r"cost_model: found '', expected one of"):
+            problem_of(other, path)
+
+
+@KINDS
+def test_a_place_that_must_not_be_looked_at_is_none_to_compare_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As where another user saved the plan."""
+    path, saved = save(tmp_path, kind)
+
+    def refuse(place: Path) -> bool:
+        if place.name in HELD[kind]:
+            raise PermissionError(13, "Permission denied", str(place))
+        return place.name != "nothing" and os.path.exists(place)  # noqa: PTH110
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert time_of(problem_of(saved, path), saved)
+    with pytest.raises(SpecError, match=r"cannot be read: Permission denied"):
+        problem_of(saved, path, accept_changed=True)
 
 
 @pytest.mark.parametrize("kinds", [("operators", "layers"), ("layers", "operators")])
