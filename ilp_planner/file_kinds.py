@@ -50,9 +50,9 @@ MARKS = (
 def file_kind(path: Path) -> FileKind | None:
     """Return what a file seems to be; None where it looks like nothing known or can be read only
     once, as a pipe can."""
-    if not path.is_file():
-        return None
     try:
+        if not path.is_file():
+            return None
         with path.open(encoding="utf-8-sig") as file:
             head = file.read(HEAD)
     except (OSError, UnicodeDecodeError):

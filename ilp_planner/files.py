@@ -36,22 +36,24 @@ def check_writable(path: Path, inputs: Iterable[Path] = ()) -> None:
     ------
     OutputError: what is in the way.
     """
-    target = path.resolve()
-    if target.is_file() and any(target == known.resolve() for known in inputs):
-        raise OutputError(f"{path}: would be written over the input, expected another file")
-    if target.is_dir():
-        raise OutputError(f"{path}: is a folder, expected a file to write")
-    if not target.parent.is_dir():
-        raise OutputError(f"{path}: no such folder {str(path.parent)!r} to write in")
-    if target.exists() and not os.access(target, os.W_OK):
-        raise OutputError(f"{path}: not writable: permission denied")
-    if _is_special(target):
-        return
     try:
+        target = path.resolve()
+        if target.is_file() and any(target == known.resolve() for known in inputs):
+            raise OutputError(f"{path}: would be written over the input, expected another file")
+        if target.is_dir():
+            raise OutputError(f"{path}: is a folder, expected a file to write")
+        if not target.parent.is_dir():
+            raise OutputError(f"{path}: no such folder {str(path.parent)!r} to write in")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise OutputError(f"{path}: not writable: permission denied")
+        if _is_special(target):
+            return
         # The same steps as when it is written: they also meet quotas and read-only file systems.
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
         os.close(handle)
         Path(name).unlink()
+    except OutputError:  # an OSError, with all that there is to say
+        raise
     except OSError as error:
         raise OutputError(f"{path}: not writable: {error.strerror}") from None
 
@@ -137,6 +139,27 @@ class Document(NamedTuple):
     def sha256(self) -> str:
         """Return the SHA-256 of the content."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def places(name: str, folders: Iterable[Path] = ()) -> list[Path]:
+    """Return where what a user named may be: in the current folder, then in each of these."""
+    path = Path(name)
+    with contextlib.suppress(RuntimeError):  # `~name` of nobody is a name like any other
+        path = path.expanduser()
+    return [folder / path for folder in (Path(), *folders)]
+
+
+def existing(paths: Iterable[Path], exists: Callable[[Path], bool] = Path.exists) -> list[Path]:
+    """Return those that are there; where none is, those that the system refuses to tell of, which
+    says why when they are read."""
+    there, refused = [], []
+    for path in paths:
+        try:
+            if exists(path):
+                there.append(path)
+        except OSError:
+            refused.append(path)
+    return there or refused
 
 
 def make_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ilp_planner.errors import SpecError
+from ilp_planner.files import existing, places
 
 Kind = Literal["models", "clusters"]
 
@@ -50,11 +51,10 @@ def find_specs(name: str, kind: Kind, folders: tuple[Path, ...] = ()) -> list[Pa
     SpecError: there is none; names the nearest.
     """
     library = library_folder()
-    tries = [folder / Path(name).expanduser() for folder in (Path(), *folders, library)]
+    tries = places(name, (*folders, library))
     tries.append(library / kind / f"{name.removesuffix('.toml')}.toml")
-    existing = [path for path in tries if path.is_file()]
-    if existing:
-        return existing
+    if found := existing(tries, Path.is_file):
+        return found
     other: Kind = "clusters" if kind == "models" else "models"
     if name in known_names(other):
         raise SpecError(f"{name}: found one of the {other}, expected one of the {kind}")

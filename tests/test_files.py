@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.errors import OutputError, PlanError
-from ilp_planner.files import check_writable, read_json, sha256_of, to_json, write_text
+from ilp_planner.files import (
+    check_writable,
+    existing,
+    places,
+    read_json,
+    sha256_of,
+    to_json,
+    write_text,
+)
 
 
 def test_writes_a_new_file_with_the_usual_mode(tmp_path: Path) -> None:
@@ -153,6 +161,34 @@ def test_read_json_refuses_in_one_line(tmp_path: Path, content: bytes, message: 
         read_json(path, PlanError)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_the_system_refuses_is_named_in_one_line(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 5000)
+    with pytest.raises(OutputError, match="not writable: File name too long"):
+        check_writable(long)
+    with pytest.raises(PlanError, match="cannot be read: File name too long"):
+        read_json(long, PlanError)
+
+
+def test_what_the_system_refuses_to_tell_of_counts_only_where_nothing_else_is_there(
+    tmp_path: Path,
+) -> None:
+    file, none, long = tmp_path / "file", tmp_path / "none", tmp_path / ("x" * 5000)
+    file.touch()
+    assert existing([long, none, file]) == [file]
+    assert existing([none, long]) == [long]
+    assert existing([none]) == []
+    assert existing([tmp_path, file], Path.is_file) == [file]
+
+
+def test_places_begin_at_home_where_somebody_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert places("a", [tmp_path]) == [Path("a"), tmp_path / "a"]
+    assert places("~/a", [Path("b")]) == [tmp_path / "a", tmp_path / "a"]
+    assert places("~nobody-of-that-name/a") == [Path("~nobody-of-that-name/a")]
 
 
 def test_read_json_joins_a_surrogate_pair(tmp_path: Path) -> None:

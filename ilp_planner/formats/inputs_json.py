@@ -126,7 +126,7 @@ def _decode_reference(root: Fields, kind: str) -> Reference:
     fields = root.inside(kind)
     fields.only(REFERENCE_KEYS if kind in HELD else REFERENCE_KEYS[:2])
     name = fields.text("name")
-    if not name:
+    if not name or "\0" in name:
         raise fields.error("name", "a name or a path")
     digest = fields.text("sha256") if fields.optional("sha256") else ""
     text = fields.text("text") if "text" in fields.values else None

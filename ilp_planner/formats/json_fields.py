@@ -34,6 +34,11 @@ def is_whole(value: object, least: int = 0, most: int = LARGEST) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
+def limits(least: int, most: int) -> str:
+    """Return the limits of an integer as messages say them."""
+    return f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
+
+
 class Fields:
     """One object of a JSON file, with its place in it for messages."""
 
@@ -72,11 +77,11 @@ class Fields:
             raise self.error(key, "a value or null")
         return self.values[key] is not None
 
-    def whole(self, key: str, *, least: int = 0) -> int:
-        """Return an integer of at least `least`."""
+    def whole(self, key: str, *, least: int = 0, most: int = LARGEST) -> int:
+        """Return an integer in these limits."""
         value = self.values.get(key, MISSING)
-        if not is_whole(value, least):
-            raise self.error(key, f"a whole number of at least {least}")
+        if not is_whole(value, least, most):
+            raise self.error(key, f"a whole number {limits(least, most)}")
         return int(value)
 
     def divisor(self, key: str, of: int) -> int:
@@ -143,10 +148,10 @@ class Fields:
         values = self.listed(key)
         if count is not None and len(values) != count:
             raise self.error(key, f"a list of {count}")
-        limits = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
         for i, value in enumerate(values):
             if not is_whole(value, least, most):
-                raise self.error(f"{key}[{i}]", f"a whole number {limits}", shown(value))
+                expected = f"a whole number {limits(least, most)}"
+                raise self.error(f"{key}[{i}]", expected, shown(value))
         return values
 
     def record(self, key: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "vi
 SIZE = "micro_batch"  # instead of `micro_batches`: samples, in files of operators up to version 2
 OPERATOR_KEYS = ("start", "stop", "first_device", "devices", "strategies")
 GROUP_KEYS = ("start", "stop", "tp", "devices", "samples")
+# Devices are listed one by one, so that a count of 10^18 must not fill the memory.
+MOST_DEVICES = 2**20
 RUN_KEYS = ("count", "tp", "dp", "split", "recompute")
 
 
@@ -129,7 +131,7 @@ def _decode_operators(fields: Fields) -> Stage:
         start=start,
         stop=stop,
         first_device=fields.whole("first_device"),
-        device_count=fields.whole("devices", least=1),
+        device_count=fields.whole("devices", least=1, most=MOST_DEVICES),
         strategies=tuple(strategies),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.file_kinds import FileKind, kind_of_text
-from ilp_planner.files import Document, read_document, sha256_of
+from ilp_planner.files import Document, existing, places, read_document, sha256_of
 from ilp_planner.inputs.request import HELD, Reference, Request
 from ilp_planner.library import find_specs, known_names
 
@@ -95,9 +95,7 @@ class InputFiles:
 
     def find(self, kind: str, path: str, wanted: Callable[[str], bool] = lambda name: True) -> Path:
         """Return where a file or folder is."""
-        tries = [start / Path(path).expanduser() for start in (Path(), *self.folders)]
-        there = [place for place in tries if place.exists()] or tries[:1]
-        place, digest = choose(there, self.recorded(kind), wanted)
+        place, digest = choose(self._tries(path), self.recorded(kind), wanted)
         self.keep(kind, digest)
         return place
 
@@ -124,8 +122,7 @@ class InputFiles:
             if reference is None or reference.text is None or self.anew:
                 continue
             try:
-                places = self._places(kind, reference.name)
-                _, digest = choose(places, reference)
+                _, digest = choose(self._places(kind, reference.name), reference)
             except PlannerError:
                 continue
             if digest and digest != reference.sha256:
@@ -139,8 +136,11 @@ class InputFiles:
             return find_specs(name, "models", self.folders)
         if kind == "cluster":
             return find_specs(name, "clusters", self.folders)
-        tries = [start / Path(name).expanduser() for start in (Path(), *self.folders)]
-        return [place for place in tries if place.exists()] or tries[:1]
+        return self._tries(name)
+
+    def _tries(self, name: str) -> list[Path]:
+        tries = places(name, self.folders)
+        return existing(tries) or tries[:1]
 
     # ---- the model ------------------------------------------------------------------------------
 

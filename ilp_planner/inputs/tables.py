@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import ProfileError, UsageError
-from ilp_planner.files import sha256_of
+from ilp_planner.files import existing, places, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ilp_planner.inputs.request import Reference
     from ilp_planner.profiles.layers import LayerProfile
@@ -38,19 +38,14 @@ def find_tables(
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise UsageError(f"profile: found {text!r}, expected FILE.csv,FILE.csv")
-    tries = [[start / Path(name).expanduser() for name in names] for start in (Path(), *folders)]
-    there = [paths for paths in tries if all(path.exists() for path in paths)]
-    if not there:
-        mixed = [
-            next((p for p in column if p.exists()), column[0])
-            for column in zip(*tries, strict=True)
-        ]
-        there = [mixed]
+    columns = [places(name, folders) for name in names]
+    there = [row for row in zip(*columns, strict=True) if all(existing([path]) for path in row)]
+    there = there or [tuple((existing(column) or column)[0] for column in columns)]
     digests = [_digest(paths) for paths in there]
     place = 0
     if recorded is not None and recorded.sha256 in digests:
         place = digests.index(recorded.sha256)
-    return there[place], digests[place]
+    return list(there[place]), digests[place]
 
 
 def _digest(paths: Sequence[Path]) -> str:

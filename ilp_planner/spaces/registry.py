@@ -99,7 +99,7 @@ def space_of(files: InputFiles) -> str:
         ("memory_rule", asked.memory_rule, MEMORY_RULES),
         ("placement", asked.placement, PLACEMENTS),
     ):
-        if said and said not in known:
+        if said not in (known if name == "cost_model" else ("", *known)):
             raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")
     space = asked.space or default_space(files)
     check_together(files, space)

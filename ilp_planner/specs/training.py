@@ -82,6 +82,7 @@ class OptimizerSettings:
     def __post_init__(self) -> None:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
+        check_counts(instances=self.instances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,7 @@ BAD: Damage = [
     (lambda d: d["profile"].update(text=""), "inputs.profile.text: found an unknown key"),
     (lambda d: d["profile"].update(sha256=1), "inputs.profile.sha256: found 1, expected a text"),
     (lambda d: d["hostfile"].update(name=""), "inputs.hostfile.name: found '', expected"),
+    (lambda d: d["hostfile"].update(name="a\0b"), "inputs.hostfile.name: found .*, expected"),
     (lambda d: d["hostfile"].update(text=None), "inputs.hostfile.text: found null, expected a"),
     (lambda d: d.update(cost_model=1), "inputs.cost_model: found 1, expected a text"),
     (lambda d: d.update(space=[]), "inputs.space: found a list of 0, expected a text"),

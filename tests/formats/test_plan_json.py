@@ -137,6 +137,10 @@ BAD_OPERATORS: Damage = [
     (lambda d: first(d).update(stop=0), r"plan.stages\[0\].stop: found 0, expected a whole"),
     (lambda d: first(d).update(stop=99), r"strategies: found 15 operators, expected 99"),
     (lambda d: first(d).update(devices=1.5), r"stages\[0\].devices: found 1.5, expected a whole"),
+    (
+        lambda d: first(d).update(devices=10**12),
+        r"stages\[0\].devices: found 1000000000000, expected a whole number from 1 to 1048576",
+    ),
     (lambda d: first(d).update(device=1), r"stages\[0\].device: found an unknown key"),
     (
         lambda d: first(d)["strategies"][0].update(count=10**18),

@@ -30,6 +30,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
     asked = files.request
     model, cluster = files.model_or_default(), files.cluster_file()
     exact = COST_MODELS[asked.cost_model].exact_sizes
+    recorded = (asked.memory_limits or {}).get(cluster.type_names[0], asked.memory_limit)
     return build_problem(
         model,
         cluster,
@@ -37,7 +38,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
         cost_model=asked.cost_model,
         global_batch=files.global_batch,
         micro_batches=asked.micro_batch_sizes,
-        memory_limit=asked.memory_limit,
+        memory_limit=recorded,
         max_stages=asked.max_stages,
     )
 

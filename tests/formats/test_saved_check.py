@@ -1,0 +1,161 @@
+"""A saved plan judged again: files from before hold, and nothing that a file claims is believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.saved_check import Judgement, judge_saved
+from ilp_planner.formats.saved_json import read_saved, write_saved
+from ilp_planner.formats.saved_problem import problem_of
+from ilp_planner.result import Status
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.problem import Problem
+
+SAVED = Path(__file__).parent / "saved"
+ROOT = Path(__file__).parents[2]
+SOLUTIONS = sorted((ROOT / "solutions").glob("*.json"))
+DATABASE = ROOT.parent / "shared" / "data" / "aceso"
+FILES = sorted(SAVED.glob("*-v?.json"))
+
+
+def judged(file: Path) -> Judgement:
+    """Judge a file, with its certificate where it has one."""
+    saved = read_saved(file)
+    return judge_saved(problem_of(saved, file), saved, certificate=bool(saved.certificate))
+
+
+def holds(found: Judgement) -> None:
+    """Check that a file holds: its plan, its times and its proof."""
+    saved = found.saved
+    assert not found.faults
+    assert found.evaluation.legal
+    assert found.coverage.outside is None
+    if saved.claim is None:
+        assert not saved.certificate
+        return
+    assert found.evaluation.iteration_time == pytest.approx(saved.claim.objective, rel=1e-9)
+    assert found.certificate is not None
+    assert found.certificate.holds
+    assert found.certificate.bound == pytest.approx(saved.claim.bound, rel=1e-9)
+    assert saved.claim.status is Status.OPTIMAL
+
+
+def test_there_are_files_of_both_versions_and_all_spaces() -> None:
+    saved = [read_saved(file) for file in FILES]
+    assert {file.stem[-2:] for file in FILES} == {"v1", "v2"}
+    spaces = {plan.inputs.space for plan in saved}
+    assert spaces == {"operators", "planner", "metis", "amp", "megatron"}
+    assert SOLUTIONS
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_from_before_holds(file: Path) -> None:
+    holds(judged(file))
+
+
+@pytest.mark.skipif(not DATABASE.exists(), reason="Aceso's profiles are not in ../shared")
+@pytest.mark.parametrize("file", SOLUTIONS, ids=lambda file: file.stem)
+def test_a_solution_holds(file: Path) -> None:
+    holds(judged(file))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_what_a_file_from_before_says_holds_in_this_version_too(tmp_path: Path, file: Path) -> None:
+    """With the texts of its inputs, which need not be there then."""
+    then = read_saved(file)
+    problem = problem_of(then, file)
+    assert problem.request is not None
+    now = replace(then, inputs=problem.request)
+    path = tmp_path / "plan.json"
+    write_saved(path, now)
+    assert read_saved(path) == now
+    for reference in now.inputs.files.values():
+        text = reference.text
+        assert text is None or text == (SAVED / reference.name).read_text()
+    kept = {kind for kind, reference in now.inputs.files.items() if reference.text is not None}
+    assert kept == then.inputs.files.keys() - {"profile"}
+    again = judge_saved(problem_of(now, file), now, certificate=False)
+    assert not again.faults
+    assert again.problem.memory_limits == problem.memory_limits
+
+
+# ---- what does not hold -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem[Any]:
+    return problem_of(read_saved(SAVED / "metis-v2.json"), SAVED / "metis-v2.json")
+
+
+@pytest.fixture
+def saved() -> SavedPlan:
+    return read_saved(SAVED / "metis-v2.json")
+
+
+def claiming(saved: SavedPlan, **changes: Any) -> SavedPlan:
+    """Return the plan with another claim."""
+    assert saved.claim is not None
+    return replace(saved, claim=replace(saved.claim, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": 0.1}, r"result.objective_s: found 0.1, expected 0.288.* as computed from"),
+        ({"bound": 0.3}, r"result.bound_s: found 0.3, expected at most the objective_s of 0.288"),
+        ({"bound": 0.1}, r"result.gap: found 0.0, expected 0.65.* \(1 more\)"),
+        ({"gap": 0.5}, r"result.gap: found 0.5, expected 0.0 from objective_s and bound_s"),
+        ({"status": Status.FEASIBLE}, r"result.status: found feasible, expected optimal"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_false_claim_is_a_fault(
+    problem: Problem[Any], saved: SavedPlan, changes: dict[str, Any], message: str
+) -> None:
+    found = judge_saved(problem, claiming(saved, **changes), certificate=False)
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(found.fault)
+
+
+def test_a_broken_plan_is_the_first_fault(problem: Problem[Any], saved: SavedPlan) -> None:
+    broken = replace(saved, plan=replace(saved.plan, stages=saved.plan.stages[:-1]))
+    found = judge_saved(problem, broken, certificate=False)
+    assert found.fault.startswith("plan: plan: layers covered once: found 4 layers, expected 6")
+    assert len(found.faults) == 1  # nothing more is said of what is claimed for it
+
+
+def test_a_proof_that_is_not_there_cannot_be_checked(
+    problem: Problem[Any], saved: SavedPlan
+) -> None:
+    with pytest.raises(PlanError, match="certificate: found null, expected the record of a proof"):
+        judge_saved(problem, replace(saved, certificate={}), certificate=True)
+
+
+def test_parts_of_a_proof_are_those_of_the_problem(problem: Problem[Any], saved: SavedPlan) -> None:
+    parts = saved.certificate["parts"]
+    key = problem.space.part_key
+    other = {**parts[0], key: "another"}
+    for changed, message in (
+        ([*parts, parts[0]], f"found {key} {parts[0][key]} 2 times, expected once"),
+        ([*parts, other], f"found {key} another, expected none of that name"),
+        (parts[1:], f"found no {key} {parts[0][key]}, expected all that the inputs have"),
+    ):
+        certificate = {**saved.certificate, "parts": changed}
+        found = judge_saved(problem, replace(saved, certificate=certificate), certificate=False)
+        assert message in found.fault
+
+
+def test_a_part_that_claims_too_much_is_named(problem: Problem[Any], saved: SavedPlan) -> None:
+    parts = [{**part, "bound_s": 1e3} for part in saved.certificate["parts"]]
+    certificate = {**saved.certificate, "parts": parts}
+    found = judge_saved(problem, replace(saved, certificate=certificate), certificate=True)
+    assert "does not hold" in found.fault
+    assert found.certificate is not None
+    assert not found.certificate.holds
