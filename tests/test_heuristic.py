@@ -153,8 +153,9 @@ def together(found: Result, proved: Result, gap: float = 0.0) -> Result:
     ) -> Result:
         assert progress is not None
         assert limits.gap == 0.0
+        assert deadline.goon()
         progress(proved.objective, proved.bound)
-        return proved if deadline.wanted() else dataclasses.replace(proved, stopped_by=Stop.TIME)
+        return proved if deadline.goon() else dataclasses.replace(proved, stopped_by=Stop.TIME)
 
     return plan_and_bound(lambda limits, progress, deadline: found, prove, Limits(gap=gap))
 
