@@ -11,58 +11,41 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.inputs import Request, build_case
-from ilp_planner.cli.layer_inputs import build_layer_case, plans_layers
-from ilp_planner.formats.saved_groups import GroupInputs
-
-from ilp_planner.formats.saved_plan import Reference
 from ilp_planner.heuristic import find_plan
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import is_heuristic
+from ilp_planner.spaces.registry import build_problem
 from tests.benchmarks.search import AMP_DATA, CASES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.result import Outcome
+    from ilp_planner.result import Result
 
 
-def inputs_of(case: Case) -> GroupInputs:
+def request_of(case: Case) -> Request:
     """Return what a user would ask for."""
     if case.experiment:
-        return GroupInputs(
+        return Request(
             files={"profile": Reference(name=f"amp:{AMP_DATA}")},
             cost_model="amp",
             experiment=case.experiment,
             placement=case.placement,
         )
     names = {"model": case.model, "cluster": case.cluster, "profile": "analytic"}
-    return GroupInputs(
+    return Request(
         files={kind: Reference(name=name) for kind, name in names.items()},
-        cost_model="native",
         space=case.space,
         global_batch=case.batch,
     )
 
 
-def runner(case: Case, solver: str) -> Callable[[Limits], Outcome]:
+def runner(case: Case, solver: str) -> Callable[[Limits], Result]:
     """Return what solves a case; a heuristic looks for its plan alone."""
-    asked = inputs_of(case)
-    if plans_layers(asked):
-        layers = build_layer_case(asked).problem
-        if is_heuristic(solver):
-            return lambda limits: find_plan(layers, limits, solver)
-        return lambda limits: solve(layers, limits=limits, solver=solver)
-    problem = build_case(
-        Request(
-            model=case.model,
-            cluster=case.cluster,
-            profile="analytic",
-            cost_model="native",
-            global_batch=case.batch,
-        )
-    ).problem
+    problem = build_problem(InputFiles(request_of(case)))
     if is_heuristic(solver):
         return lambda limits: find_plan(problem, limits, solver)
     return lambda limits: solve(problem, limits=limits, solver=solver)
