@@ -42,6 +42,7 @@ def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, space: str) -
     assert result.objective <= 1.1 * best.objective
     note = next(note for note in result.notes if "heuristic" in note)
     assert note.startswith(f"{solver}: a heuristic from 8 starts, plan after ")
+    assert not any("no time was left" in note for note in result.notes)
     assert check_certificate(problem, result.certificate).holds
 
 
