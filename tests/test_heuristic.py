@@ -42,6 +42,7 @@ def test_a_legal_plan_near_the_bound_of_the_portfolio(solver: str, space: str) -
     assert result.objective <= 1.1 * best.objective
     note = next(note for note in result.notes if "heuristic" in note)
     assert note.startswith(f"{solver}: a heuristic from 8 starts, plan after ")
+    assert not any("no time was left" in note for note in result.notes)
     assert check_certificate(problem, result.certificate).holds
 
 
@@ -153,8 +154,9 @@ def together(found: Result, proved: Result, gap: float = 0.0) -> Result:
     ) -> Result:
         assert progress is not None
         assert limits.gap == 0.0
+        assert deadline.goon()
         progress(proved.objective, proved.bound)
-        return proved if deadline.wanted() else dataclasses.replace(proved, stopped_by=Stop.TIME)
+        return proved if deadline.goon() else dataclasses.replace(proved, stopped_by=Stop.TIME)
 
     return plan_and_bound(lambda limits, progress, deadline: found, prove, Limits(gap=gap))
 

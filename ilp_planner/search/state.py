@@ -132,9 +132,9 @@ class SearchState(ABC):
         """
         if self.plan is None or self.solver != "auto" or not self.proved():
             return
-        if not self.deadline.wanted():
-            return
         last = self.problem.space.last_problem(self, self.plan) if self.goon() else None
+        if not self.deadline.wanted():  # perhaps only since the last problem raised the bound
+            return
         if last is None:
             reason = (
                 "no integer program says it, or none that is small"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.base import PlanCost
-from ilp_planner.deadline import OutOfTimeError
+from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import SolverError
 from ilp_planner.evaluate import Evaluation, Violation
 from ilp_planner.numerics import NEVER
@@ -41,8 +41,10 @@ PROBLEM: Any = SimpleNamespace(space=SPACE, notes=("a note of the problem",))
 class Guess(SearchState):
     """A search whose bound is given."""
 
-    def __init__(self, bound: float = 0.0, limits: Limits | None = None) -> None:
-        super().__init__(PROBLEM, limits or Limits(), "auto")
+    def __init__(
+        self, bound: float = 0.0, limits: Limits | None = None, deadline: Deadline | None = None
+    ) -> None:
+        super().__init__(PROBLEM, limits or Limits(), "auto", deadline=deadline)
         self.notes.append("a note")
         self.least = bound
 
@@ -115,6 +117,21 @@ def test_a_bound_above_the_plan_at_the_end_is_an_error() -> None:
     search.least = 3.0
     with pytest.raises(SolverError, match=r"bound of 3\.0 s is above the plan of 2\.0 s"):
         search.result(Stop.PROOF)
+
+
+@pytest.mark.parametrize(("seconds", "notes"), [(60.0, 0), (0.0, 1)])
+def test_a_proof_that_nobody_wants_any_more_is_not_confirmed(
+    seconds: float, notes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking for what is left open may raise the bound, which is enough for who asked."""
+    enough: list[int] = []
+    search = Guess(2.0, deadline=Deadline(seconds, wanted=lambda: not enough))
+    search.keep(plan(), judged(2.0), 0.0)
+    monkeypatch.setattr(SPACE, "last_problem", lambda *_: enough.append(1), raising=False)
+    search.confirm()
+    said = [note for note in search.notes if note.startswith("not confirmed by cp-sat")]
+    assert len(said) == notes
+    assert all(note.endswith("no time was left") for note in said)
 
 
 def test_without_time_left_it_stops() -> None:
