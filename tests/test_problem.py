@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 
-def profile_of(names: Sequence[str] = ("a",), micro_batches: Sequence[int] = (1, 2, 4)) -> Profile:
+def profile_of(
+    names: Sequence[str] = ("a",), micro_batch_sizes: Sequence[int] = (1, 2, 4)
+) -> Profile:
     return make_profile(
         {
             RowKey(operator=name, micro_batch=m, tp=1, split=0): make_row()
             for name in names
-            for m in micro_batches
+            for m in micro_batch_sizes
         }
     )
 
@@ -78,22 +80,22 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "tiny: operator 'b' of tiny has no row (2 operators without any)",
     ),
     "a micro-batch of nothing": (
-        {"micro_batches": (2, 0)},
+        {"micro_batch_sizes": (2, 0)},
         SpecError,
         "micro-batch size: must be at least 1, found 0",
     ),
     "no profiled micro-batch": (
-        {"micro_batches": (3, 5)},
+        {"micro_batch_sizes": (3, 5)},
         ProfileError,
         "tiny: no rows for micro-batch 3, 5, expected one of 1, 2, 4",
     ),
     "batch that is not divisible": (
-        {"global_batch": 7, "micro_batches": (2, 4)},
+        {"global_batch": 7, "micro_batch_sizes": (2, 4)},
         SpecError,
         "global batch size: 7 is not divisible by micro-batch 2, 4; 8 would be",
     ),
     "batch below the micro-batch": (
-        {"global_batch": 1, "micro_batches": (4,)},
+        {"global_batch": 1, "micro_batch_sizes": (4,)},
         SpecError,
         "global batch size: 1 is not divisible by micro-batch 4; 4 would be",
     ),
@@ -116,14 +118,14 @@ def test_the_cost_models_are_offered_by_name() -> None:
 @settings(max_examples=50)
 @given(st.integers(1, 100), st.sets(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=3))
 def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> None:
-    profile = profile_of(micro_batches=(1, 2, 3, 4, 8))
+    profile = profile_of(micro_batch_sizes=(1, 2, 3, 4, 8))
     try:
-        problem = build(profile=profile, global_batch=batch, micro_batches=tuple(sizes))
+        problem = build(profile=profile, global_batch=batch, micro_batch_sizes=tuple(sizes))
     except SpecError as error:
         found = re.search(r"; (\d+) would be$", str(error))
         assert found is not None
         assert all(batch % m for m in sizes)
-        problem = build(profile=profile, global_batch=int(found[1]), micro_batches=tuple(sizes))
+        problem = build(profile=profile, global_batch=int(found[1]), micro_batch_sizes=tuple(sizes))
     assert problem.micro_batches == tuple(sorted(problem.micro_batches))
     assert set(problem.micro_batch_sizes) == {m for m in sizes if problem.global_batch % m == 0}
     assert problem.micro_batch_sizes
@@ -132,7 +134,7 @@ def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> 
 
 
 def test_micro_batches_that_are_not_profiled_are_left_out_with_a_note() -> None:
-    problem = build(micro_batches=(2, 16, 3))
+    problem = build(micro_batch_sizes=(2, 16, 3))
     assert (problem.micro_batch_sizes, problem.micro_batches) == ((2,), (4,))
     assert problem.notes == ("micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",)
 
@@ -145,7 +147,7 @@ def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:
 
 def test_notes_of_the_profile_come_first() -> None:
     profile = replace(profile_of(), notes=("something is odd",))
-    problem = build(profile=profile, global_batch=6, micro_batches=(1, 4, 16))
+    problem = build(profile=profile, global_batch=6, micro_batch_sizes=(1, 4, 16))
     assert problem.notes == (
         "something is odd",
         "micro-batch 16: not in the profile (it has 1, 2, 4), left out",
@@ -154,8 +156,8 @@ def test_notes_of_the_profile_come_first() -> None:
 
 
 def test_nothing_left_out_means_no_notes() -> None:
-    assert build(micro_batches=(4, 2, 4)).micro_batch_sizes == (2, 4)
-    assert build(micro_batches=(4, 2, 4)).notes == ()
+    assert build(micro_batch_sizes=(4, 2, 4)).micro_batch_sizes == (2, 4)
+    assert build(micro_batch_sizes=(4, 2, 4)).notes == ()
 
 
 def test_defaults_come_from_the_inputs() -> None:

@@ -86,7 +86,7 @@ class TinyArchitecture:
 
     operators: tuple[str, ...]
     family: str = "gpt"
-    micro_batches: tuple[int, ...] = (1,)
+    micro_batch_sizes: tuple[int, ...] = (1,)
     parameters: ClassVar[dict[str, object]] = {}
     flops: ClassVar[dict[str, int]] = {}
     tied_parameters: ClassVar[int] = 0
@@ -146,7 +146,7 @@ def make_profile(
     """Return a profile of these rows."""
     return Profile(
         source="tiny",
-        micro_batches=tuple(sorted({key.micro_batch for key in rows})),
+        micro_batch_sizes=tuple(sorted({key.micro_batch for key in rows})),
         tensor_degrees=tuple(sorted({key.tp for key in rows})),
         splits=tuple(sorted({key.split for key in rows})),
         rows=rows,
@@ -483,7 +483,7 @@ def random_profile(
     }
     return Profile(
         source=f"random, seed {seed}, holes {holes}, ties {ties}",
-        micro_batches=micro_batches,
+        micro_batch_sizes=micro_batches,
         tensor_degrees=degrees,
         splits=splits,
         rows=Table(rows),

@@ -40,7 +40,7 @@ def import_plan(
     profile: o.Profile = o.DEFAULT_PROFILE,
     cost_model: o.OperatorCosts = "native",
     global_batch: o.MaybeGlobalBatch = None,
-    micro_batches: o.MicroBatches = None,
+    micro_batch: o.MicroBatchSizes = None,
     memory: o.MemoryLimit = None,
     max_stages: o.MaxStages = None,
 ) -> None:
@@ -57,7 +57,7 @@ def import_plan(
         space="operators",
         cost_model=cost_model,
         global_batch=plan.global_batch,
-        micro_batch_sizes=micro_batch_sizes(micro_batches or ()),
+        micro_batch_sizes=micro_batch_sizes(micro_batch or ()),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
     )

@@ -28,7 +28,7 @@ SAID = {
     "profile": "--profile",
     "cost_model": "--cost-model",
     "global_batch": "--global-batch-size",
-    "micro_batches": "--micro-batch-size",
+    "micro_batch": "--micro-batch-size",
     "max_stages": "--max-stages",
 }
 

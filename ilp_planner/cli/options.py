@@ -203,7 +203,7 @@ MaybeGlobalBatch = Annotated[
     int | None,
     number(PROBLEM, "--global-batch-size", "Samples per iteration; the plan's own.", True),
 ]
-MicroBatches = Annotated[
+MicroBatchSizes = Annotated[
     list[str] | None,
     limited(MANY, "Micro-batch sizes to try, over all replicas; all that are profiled.", "N..."),
 ]

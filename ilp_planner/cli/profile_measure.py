@@ -98,7 +98,7 @@ def measure(
             spec,
             output=output,
             degrees=_numbers("--tp", tp) or (1,),
-            micro_batches=_numbers(o.MANY, micro_batch) or spec.micro_batches,
+            micro_batch_sizes=_numbers(o.MANY, micro_batch) or spec.micro_batch_sizes,
             sequences=_numbers("--sequence-length", sequence),
             device=device,
             device_name=device_name,

@@ -154,7 +154,7 @@ class ChainCosts(ABC):
 
     def micro_batch_sizes(self) -> tuple[int, ...]:
         """Sizes that the profile allows for the pipeline, ascending."""
-        return self.profile.micro_batches
+        return self.profile.micro_batch_sizes
 
     def options(self, micro_batch: int, devices: int) -> tuple[Option, ...]:
         """Return the ways to use all `devices` on an operator that the profile could know."""
@@ -163,7 +163,7 @@ class ChainCosts(ABC):
             dp = devices // tp
             if tp * dp != devices or micro_batch % dp:
                 continue
-            if micro_batch // dp in self.profile.micro_batches:
+            if micro_batch // dp in self.profile.micro_batch_sizes:
                 found += [Option(tp, dp, split) for split in self.profile.splits]
         return tuple(found)
 
@@ -311,7 +311,7 @@ class ChainCosts(ABC):
                 self.starts_checkpoint(name),
                 tuple(
                     (m, t, s, row, self.activation(name, row) if row else None)
-                    for m in self.profile.micro_batches
+                    for m in self.profile.micro_batch_sizes
                     for t in self.profile.tensor_degrees
                     for s in self.profile.splits
                     for row in [self.profile.row(name, m, t, s)]

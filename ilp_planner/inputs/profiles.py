@@ -307,7 +307,7 @@ def operator_source(
         from ilp_planner.profiles.analytic import analytic_profile
 
         files.keep("profile", "")
-        sizes = {*model.micro_batches, *files.request.micro_batch_sizes}
+        sizes = {*model.micro_batch_sizes, *files.request.micro_batch_sizes}
         return analytic_profile(model, cluster, sorted(sizes))
     if files.kind == "table":
         return _table_of_operators(files, model, cluster, exact=exact)

@@ -30,7 +30,7 @@ def measure_model(
     *,
     output: Path,
     degrees: tuple[int, ...] = (1,),
-    micro_batches: tuple[int, ...] = (1,),
+    micro_batch_sizes: tuple[int, ...] = (1,),
     sequences: tuple[int, ...] = (),
     device: str | None = None,
     device_name: str | None = None,
@@ -46,7 +46,7 @@ def measure_model(
 
     Parameters
     ----------
-    degrees, micro_batches, sequences: tensor-parallel, samples of a replica, tokens of a sample
+    degrees, micro_batch_sizes, sequences: tensor-parallel, samples of a replica, tokens of a sample
         (none: the model's). device: `cuda` or `cpu`; None: a GPU where there is one. links:
         collectives to be added to the times.
     progress: called with the share of the work that is done, and what comes next.
@@ -60,7 +60,7 @@ def measure_model(
     wish = Wish(
         model=model,
         degrees=degrees,
-        micro_batches=micro_batches,
+        micro_batch_sizes=micro_batch_sizes,
         sequences=sequences,
         copies=copies,
         repeats=repeats,

@@ -29,7 +29,7 @@ class Wish:
 
     model: ModelSpec
     degrees: tuple[int, ...]
-    micro_batches: tuple[int, ...]
+    micro_batch_sizes: tuple[int, ...]
     sequences: tuple[int, ...]
     copies: int = 2
     repeats: int | None = None
@@ -52,7 +52,7 @@ class Wish:
             self._job(tokens, {"tp": tp, "micro_batch": size, "dtype": dtype})
             for tokens in self.sequences or (None,)
             for tp in self.degrees
-            for size in sorted(self.micro_batches)
+            for size in sorted(self.micro_batch_sizes)
         ]
 
     def _job(self, tokens: int | None, shard: dict[str, Any]) -> Job:

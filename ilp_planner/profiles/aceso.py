@@ -126,7 +126,7 @@ def read_aceso_profile(
         notes.append(f"{folder.name}: no p2p_inter_node.csv, links inside the node used throughout")
     return Profile(
         source=f"aceso:{folder.name}",
-        micro_batches=tuple(sorted({k.micro_batch for k in rows})),
+        micro_batch_sizes=tuple(sorted({k.micro_batch for k in rows})),
         tensor_degrees=tuple(sorted({k.tp for k in rows})),
         splits=tuple(sorted({k.split for k in rows})),
         rows=rows,

@@ -30,20 +30,22 @@ SPLIT = 0
 
 
 def analytic_profile(
-    model: ModelSpec, cluster: ClusterSpec, micro_batches: Sequence[int] | None = None
+    model: ModelSpec, cluster: ClusterSpec, micro_batch_sizes: Sequence[int] | None = None
 ) -> Profile:
     """Estimate every operator of a model on a cluster.
 
     Parameters
     ----------
-    micro_batches: samples per replica; the model's own list when None.
+    micro_batch_sizes: samples per replica; the model's own list when None.
 
     Raises
     ------
     SpecError: a micro-batch below 1, nodes of several kinds, or a device type without the model's
         precision.
     """
-    samples = check_samples(model.micro_batches if micro_batches is None else micro_batches)
+    samples = check_samples(
+        model.micro_batch_sizes if micro_batch_sizes is None else micro_batch_sizes
+    )
     device = cluster.device
     (name,) = cluster.type_names
     link, between = cluster.link(0, 0), cluster.type_link(name, name)
@@ -77,7 +79,7 @@ def analytic_profile(
     collectives = link_collectives(rows.values(), possible[1:], link)
     return Profile(
         source="analytic",
-        micro_batches=samples,
+        micro_batch_sizes=samples,
         tensor_degrees=degrees,
         splits=(SPLIT,),
         rows=rows,

@@ -55,7 +55,7 @@ def analytic_layers(
     ------
     SpecError: samples below 1, or a device type without a figure that this needs.
     """
-    sizes = check_samples((*model.micro_batches, *samples))
+    sizes = check_samples((*model.micro_batch_sizes, *samples))
     cluster.check_figures(model.precision, model.name)
     decoder = as_decoder(model.architecture)
     flash = flash_attention(cluster)

@@ -81,7 +81,7 @@ def operator_profile(
         notes.append(f"{table.source}: {len(failed)} operator rows did not run, left out")
     return Profile(
         source=table.source,
-        micro_batches=tuple(sorted({key.micro_batch for key in rows})),
+        micro_batch_sizes=tuple(sorted({key.micro_batch for key in rows})),
         tensor_degrees=tuple(degrees),
         splits=tuple(sorted({key.split for key in rows})),
         rows=rows,

@@ -89,7 +89,7 @@ class Profile:
     """Tidy table of operator rows and communication tables for one model.
 
     source: what to show the user (`aceso:eurosys`, `analytic`).
-    micro_batches, tensor_degrees, splits: the values that occur, ascending.
+    micro_batch_sizes, tensor_degrees, splits: the values that occur, ascending.
     rows: the table. A missing key means: not profiled.
     collectives: (primitive, devices) -> {size in whole MiB: seconds}; primitives are
         all_gather, all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's
@@ -102,7 +102,7 @@ class Profile:
     """
 
     source: str
-    micro_batches: tuple[int, ...]
+    micro_batch_sizes: tuple[int, ...]
     tensor_degrees: tuple[int, ...]
     splits: tuple[int, ...]
     rows: Mapping[RowKey, OperatorRow]

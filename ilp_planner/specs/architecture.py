@@ -27,7 +27,7 @@ class Architecture(Protocol):
     """A model family with its dimensions.
 
     family: `gpt`, `t5`, `resnet` or `decoder`.
-    micro_batches: samples per replica worth trying, unless the user says which.
+    micro_batch_sizes: samples per replica worth trying, unless the user says which.
     operators: names along the chain; equal names are equal operators.
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
@@ -38,7 +38,7 @@ class Architecture(Protocol):
     """
 
     family: ClassVar[str]
-    micro_batches: ClassVar[tuple[int, ...]]
+    micro_batch_sizes: ClassVar[tuple[int, ...]]
 
     @property
     def operators(self) -> tuple[str, ...]: ...  # noqa: D102

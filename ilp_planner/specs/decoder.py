@@ -98,7 +98,7 @@ class Decoder:
     prediction_layers: int = 0
 
     family: ClassVar[str] = "decoder"
-    micro_batches: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
+    micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
         check_fields(self, "layers", "hidden", "heads", "sequence", "vocab")

@@ -33,7 +33,7 @@ class Gpt:
     max_position_embeddings: int = 0
 
     family: ClassVar[str] = "gpt"
-    micro_batches: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
+    micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
         check_fields(self, "layers", "hidden", "heads", "sequence", "vocab")

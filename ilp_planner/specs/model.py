@@ -29,7 +29,7 @@ class ModelSpec:
 
     precision: of parameters and activations, `fp16`, `bf16` or `fp32`.
     architecture: the family and its dimensions.
-    micro_batches: samples per replica to try; the family's when empty.
+    micro_batch_sizes: samples per replica to try; the family's when empty.
     profile: profile format -> the model's key there (`aceso` -> `gpt_1_3B`).
     export: export format -> its own settings, handed on as they are.
     """
@@ -37,7 +37,7 @@ class ModelSpec:
     name: str
     precision: str
     architecture: Architecture
-    micro_batches: tuple[int, ...] = ()
+    micro_batch_sizes: tuple[int, ...] = ()
     profile: Mapping[str, str] = field(default_factory=dict, hash=False)
     export: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict, hash=False)
 
@@ -48,10 +48,10 @@ class ModelSpec:
             raise ValueError(
                 f"precision must be one of {', '.join(PRECISIONS)}, found {self.precision!r}"
             )
-        for size in self.micro_batches:
-            check_counts(micro_batches=size)
-        if not self.micro_batches:
-            object.__setattr__(self, "micro_batches", self.architecture.micro_batches)
+        for size in self.micro_batch_sizes:
+            check_counts(micro_batch_sizes=size)
+        if not self.micro_batch_sizes:
+            object.__setattr__(self, "micro_batch_sizes", self.architecture.micro_batch_sizes)
 
     @property
     def family(self) -> str:

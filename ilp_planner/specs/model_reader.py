@@ -41,7 +41,7 @@ def read_model(source: Path | str | Document) -> ModelSpec:
             name=root.text("name"),
             precision=root.choice("precision", tuple(PRECISIONS)),
             architecture=architecture,
-            micro_batches=root.wholes("micro_batches", architecture.micro_batches),
+            micro_batch_sizes=root.wholes("micro_batches", architecture.micro_batch_sizes),
             profile=root.texts("profile"),
             export={key: export.scalars(key) for key in export.values},
         )

@@ -106,7 +106,7 @@ class WideResNet:
     classes: int = 1024
 
     family: ClassVar[str] = "resnet"
-    micro_batches: ClassVar[tuple[int, ...]] = (16, 32, 48, 64)
+    micro_batch_sizes: ClassVar[tuple[int, ...]] = (16, 32, 48, 64)
 
     def __post_init__(self) -> None:
         if not self.blocks:

@@ -39,7 +39,7 @@ class T5:
     max_position_embeddings: int = 0
 
     family: ClassVar[str] = "t5"
-    micro_batches: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
+    micro_batch_sizes: ClassVar[tuple[int, ...]] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
         sequences = ("encoder_sequence", "decoder_sequence")

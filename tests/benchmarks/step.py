@@ -226,7 +226,7 @@ def gpu_rows(only: str) -> Iterator[Row]:
             spec,
             output=file,
             degrees=DEGREES,
-            micro_batches=SAMPLES,
+            micro_batch_sizes=SAMPLES,
             sequences=wanted.tokens,
             device="cuda",
             resume=True,

@@ -113,6 +113,6 @@ def test_degrees_and_samples_that_cannot_be():
     assert shard(LLAMA) is None
     for model, why in ((SIDES, "two sequences"), (IMAGES, "no tokens")):
         spec = ModelSpec(name="small", precision="fp32", architecture=model)
-        wish = Wish(model=spec, degrees=(1,), micro_batches=(1,), sequences=(64,))
+        wish = Wish(model=spec, degrees=(1,), micro_batch_sizes=(1,), sequences=(64,))
         with pytest.raises(UsageError, match=f"sequence: found 64, .* has {why}"):
             wish.jobs("fp32")

@@ -118,7 +118,7 @@ def test_memory_that_does_not_suffice_while_gradients_are_made(gpu, tmp_path, mo
         return real(self)
 
     monkeypatch.setattr(module.LayerBench, "memory", memory)
-    summary = measure_model(spec(LLAMA, "bf16"), output=path, micro_batches=(1, 2), repeats=1)
+    summary = measure_model(spec(LLAMA, "bf16"), output=path, micro_batch_sizes=(1, 2), repeats=1)
     assert (summary.measured, summary.exhausted) == (8, [])
 
 

@@ -22,7 +22,7 @@ def measure(path, model=LLAMA, **options):
         "dtype": "fp32",
         "repeats": 1,
         "records": LAYERS,
-        "micro_batches": (1, 2),
+        "micro_batch_sizes": (1, 2),
     }
     return measure_model(spec(model), output=path, **given | options)
 
@@ -70,14 +70,14 @@ def test_rows_of_every_shard(tmp_path):
 
 def test_every_kind_of_layer_is_measured(tmp_path):
     path = tmp_path / "profile.csv"
-    measure(path, MIXED, micro_batches=(1,))
+    measure(path, MIXED, micro_batch_sizes=(1,))
     found = {row["layers"]: row["name"] for row in rows_at(path, record="layer")}
     assert found == {"0": "embedding", "1": "layer", "2-4": "layer with experts", "5": "head"}
 
 
 def test_operators_of_both_splits(tmp_path):
     path = tmp_path / "profile.csv"
-    measure(path, GPT, degrees=(1, 2), records=(Record.OPERATOR,), micro_batches=(1,))
+    measure(path, GPT, degrees=(1, 2), records=(Record.OPERATOR,), micro_batch_sizes=(1,))
     rows = rows_at(path, record="operator")
     assert len(rows) == 2 * 2 * 16
     qkv = {(r["tp"], r["split"]): r for r in rows if r["name"] == "enc-attention-qkv"}
@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_said_and_larger_ones_are_not_tried(tmp_path, monke
         return "head" not in kinds or job.micro_batch < 2
 
     limited(monkeypatch, fits)
-    summary = measure(path, micro_batches=(1, 2, 4))
+    summary = measure(path, micro_batch_sizes=(1, 2, 4))
     heads = {row["micro_batch"]: row for row in rows_at(path, name="head")}
     assert [heads[m]["status"] for m in (1, 2, 4)] == ["ok", "out_of_memory", "out_of_memory"]
     assert "Tried to allocate" in heads[2]["source"]
@@ -175,11 +175,11 @@ def test_a_gpu_that_disappears_leaves_its_rows(tmp_path, monkeypatch):
 
 def test_going_on_does_not_measure_twice(tmp_path, monkeypatch):
     path = tmp_path / "profile.csv"
-    measure(path, GPT, records=(Record.LAYER, Record.OPERATOR), micro_batches=(1,))
+    measure(path, GPT, records=(Record.LAYER, Record.OPERATOR), micro_batch_sizes=(1,))
     before = path.read_text()
     monkeypatch.setattr(LayerBench, "__init__", None)
     summary = measure(
-        path, GPT, records=(Record.LAYER, Record.OPERATOR), micro_batches=(1,), resume=True
+        path, GPT, records=(Record.LAYER, Record.OPERATOR), micro_batch_sizes=(1,), resume=True
     )
     assert (summary.measured, summary.there) == (0, 4 + 32)
     assert path.read_text() == before
@@ -187,17 +187,17 @@ def test_going_on_does_not_measure_twice(tmp_path, monkeypatch):
 
 def test_half_a_line_is_taken_off(tmp_path):
     path = tmp_path / "profile.csv"
-    measure(path, micro_batches=(1,))
+    measure(path, micro_batch_sizes=(1,))
     text = path.read_text()
     path.write_text(text + "layer,CPU,he")
-    summary = measure(path, micro_batches=(1, 2), resume=True)
+    summary = measure(path, micro_batch_sizes=(1, 2), resume=True)
     assert (summary.there, summary.measured) == (4, 4)
     assert path.read_text().startswith(text)
 
 
 def test_a_table_of_something_else_is_not_gone_on_with(tmp_path):
     path = tmp_path / "profile.csv"
-    measure(path, micro_batches=(1,))
+    measure(path, micro_batch_sizes=(1,))
     with pytest.raises(ProfileError, match="dtype: found 'fp32', expected 'bf16' to go on"):
         measure(path, resume=True, dtype="bf16")
     with pytest.raises(ProfileError, match="device: found 'CPU', expected 'EPYC'"):
@@ -218,21 +218,21 @@ def test_a_table_of_something_else_is_not_gone_on_with(tmp_path):
 def test_a_model_that_was_changed_is_not_gone_on_with(tmp_path, change):
     """Its name is the same, and the rows would be taken for its own."""
     path = tmp_path / "profile.csv"
-    measure(path, micro_batches=(1,))
+    measure(path, micro_batch_sizes=(1,))
     before = path.read_text()
     with pytest.raises(
         ProfileError, match=r"architecture: found 'layers 3, hidden 32, .* expected"
     ):
-        measure(path, replace(LLAMA, **change), micro_batches=(1,), resume=True)
+        measure(path, replace(LLAMA, **change), micro_batch_sizes=(1,), resume=True)
     assert path.read_text() == before
     # The tokens of a sample are in every row.
     longer = replace(LLAMA, sequence=32, max_position_embeddings=32)
-    assert measure(path, longer, micro_batches=(1,), resume=True).measured == 4
+    assert measure(path, longer, micro_batch_sizes=(1,), resume=True).measured == 4
 
 
 def test_rows_with_and_without_messages_are_not_mixed(tmp_path):
     path = tmp_path / "profile.csv"
-    measure(path, micro_batches=(1,))
+    measure(path, micro_batch_sizes=(1,))
     links = measurements_of(
         [
             {"record": "collective", "name": "all_reduce", "group_size": 2, "hosts": 1}
@@ -242,7 +242,7 @@ def test_rows_with_and_without_messages_are_not_mixed(tmp_path):
         "links.csv",
     )
     with pytest.raises(ProfileError, match=r"links: found 'not in .*expected 'in .*links\.csv"):
-        measure(path, micro_batches=(1, 2), links=links, resume=True)
+        measure(path, micro_batch_sizes=(1, 2), links=links, resume=True)
 
 
 def test_links_are_in_the_times(tmp_path):
@@ -255,7 +255,7 @@ def test_links_are_in_the_times(tmp_path):
         ],
         "links.csv",
     )
-    measure(path, degrees=(1, 2), micro_batches=(1,), links=links)
+    measure(path, degrees=(1, 2), micro_batch_sizes=(1,), links=links)
     (row,) = rows_at(path, name="layer", tp=2)
     assert "messages" not in row
     assert 4000 < row["time_s"] < 4500, "two all-reduces each way, of a thousand seconds"
@@ -273,7 +273,7 @@ def test_shares_of_the_work_grow_to_the_end(tmp_path):
         tmp_path / "profile.csv",
         GPT,
         degrees=(1, 2),
-        micro_batches=(1,),
+        micro_batch_sizes=(1,),
         records=(Record.LAYER, Record.OPERATOR),
         progress=lambda share, what: seen.append(share),
     )

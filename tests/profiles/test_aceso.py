@@ -77,7 +77,7 @@ def test_a_whole_database_leaves_nothing_to_note(tmp_path: Path) -> None:
     profile = read(write(tmp_path / "db"))
     assert profile.notes == ()
     assert profile.source == "aceso:db"
-    assert profile.micro_batches == (1, 2, 4, 8)
+    assert profile.micro_batch_sizes == (1, 2, 4, 8)
     assert profile.tensor_degrees == (1, 2)
     assert profile.splits == (0, 1)
     assert len(profile.rows) == 4 * 2 * 2
@@ -94,7 +94,7 @@ def test_each_family_has_its_own_files(
     folder = write(tmp_path / "db", key, micro_batches=micro_batches, splits=splits)
     profile = read(folder, key)
     assert profile.notes == ()
-    assert profile.micro_batches == micro_batches
+    assert profile.micro_batch_sizes == micro_batches
     assert profile.splits == splits
     assert {p for p, _ in profile.collectives} == set(PRIMITIVES[key.split("_")[0]])
 
@@ -154,7 +154,7 @@ def test_missing_files_are_noted_and_planned_without(tmp_path: Path) -> None:
 
 def test_a_value_that_no_file_has_is_not_offered(tmp_path: Path) -> None:
     profile = read(write(tmp_path / "db", micro_batches=(1, 4), degrees=(2,), splits=(1,)))
-    assert profile.micro_batches == (1, 4)
+    assert profile.micro_batch_sizes == (1, 4)
     assert profile.tensor_degrees == (2,)
     assert profile.splits == (1,)
     (note,) = profile.notes
@@ -371,7 +371,7 @@ def test_a_file_of_bandwidths_that_is_missing(tmp_path: Path) -> None:
 def test_the_published_database() -> None:
     profile = read(ACESO / "eurosys", "gpt_1_3B", 8)
     assert profile.notes == ()
-    assert profile.micro_batches == (1, 2, 4, 8)
+    assert profile.micro_batch_sizes == (1, 2, 4, 8)
     assert profile.tensor_degrees == (1, 2, 4, 8)
     assert profile.row("encoder-embedding", 1, 1, 0) == OperatorRow(
         forward=pytest.approx(173.631e-6),

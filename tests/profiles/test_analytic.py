@@ -94,7 +94,7 @@ def compared(request):
     model = read_model(ROOT / "models" / f"{request.param}.toml")
     profile = analytic_profile(model, read_cluster(ROOT / "clusters" / "v100-32gb-1x8.toml"))
     files = {}
-    for samples in profile.micro_batches:
+    for samples in profile.micro_batch_sizes:
         for degree in profile.tensor_degrees:
             path = DATABASE / f"{model.profile['aceso']}_mbs{samples}_tp{degree}_algo0.csv"
             with path.open() as file:
@@ -121,7 +121,7 @@ def test_sizes_are_those_measured(compared):
 
 def test_activations_and_buffers_are_near_those_measured(compared):
     model, profile, files = compared
-    samples = profile.micro_batches[-1]
+    samples = profile.micro_batch_sizes[-1]
     for degree in profile.tensor_degrees:
         measured = files[samples, degree]
         rows = {name: profile.row(name, samples, degree, 0) for name in set(model.operators)}
@@ -141,7 +141,7 @@ def test_activations_and_buffers_are_near_those_measured(compared):
 
 def test_time_is_within_a_quarter_of_the_measured(compared):
     model, profile, files = compared
-    samples = profile.micro_batches[-2]
+    samples = profile.micro_batch_sizes[-2]
     for degree in (t for t in profile.tensor_degrees if t <= 4):
         measured = files[samples, degree]
         rows = [profile.row(name, samples, degree, 0) for name in model.operators]
@@ -159,13 +159,13 @@ def test_every_operator_has_every_row(family):
     model = TINY[family]
     profile = analytic_profile(model, cluster())
     assert profile.source == "analytic"
-    assert profile.micro_batches == model.micro_batches
+    assert profile.micro_batch_sizes == model.micro_batch_sizes
     assert profile.tensor_degrees == (1, 2, 4)
     assert profile.splits == (0,)
     assert profile.notes == ()
-    assert len(profile.rows) == len(set(model.operators)) * len(profile.micro_batches) * 3
+    assert len(profile.rows) == len(set(model.operators)) * len(profile.micro_batch_sizes) * 3
     for name in model.operators:
-        for samples in profile.micro_batches:
+        for samples in profile.micro_batch_sizes:
             for degree in profile.tensor_degrees:
                 row = profile.row(name, samples, degree, 0)
                 assert row.provenance is Provenance.ANALYTIC
@@ -302,7 +302,7 @@ def test_a_matrix_of_links_is_taken_as_its_best():
 
 
 def test_micro_batches_are_sorted_and_once():
-    assert analytic_profile(TINY["gpt"], cluster(), [4, 1, 4]).micro_batches == (1, 4)
+    assert analytic_profile(TINY["gpt"], cluster(), [4, 1, 4]).micro_batch_sizes == (1, 4)
 
 
 @pytest.mark.parametrize(

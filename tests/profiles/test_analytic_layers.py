@@ -36,7 +36,7 @@ MODELS = {
     "single": ModelSpec(
         name="single",
         precision="fp32",
-        micro_batches=(4,),
+        micro_batch_sizes=(4,),
         architecture=Gpt(layers=2, hidden=256, heads=4, sequence=128, vocab=512),
     ),
     "t5": ModelSpec(
@@ -179,7 +179,7 @@ def test_layers_are_the_sums_of_their_operators(family):
     found = analytic_layers(model, cluster, [3])
     parts = segments(model.operators)
     assert found.layers == tuple(part.name for part in parts)
-    sizes = tuple(sorted({3, *model.micro_batches}))
+    sizes = tuple(sorted({3, *model.micro_batch_sizes}))
     for name in cluster.type_names:
         profile = analytic_profile(model, alone(cluster, name), sizes)
         assert found.degrees(name) == profile.tensor_degrees

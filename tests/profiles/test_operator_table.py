@@ -74,7 +74,7 @@ def test_rows_and_links() -> None:
     assert (row.forward, row.backward) == (2e-3, 4e-3)
     assert row.weights == 4 * MIB
     assert row.provenance is Provenance.MEASURED
-    assert (profile.micro_batches, profile.tensor_degrees, profile.splits) == (
+    assert (profile.micro_batch_sizes, profile.tensor_degrees, profile.splits) == (
         (1, 2, 4),
         (1, 2),
         (0,),
@@ -201,7 +201,7 @@ def test_several_device_types_and_no_cluster_to_choose() -> None:
 def test_missing_rows_are_predicted() -> None:
     table = completed_operators(both(), samples=(8,), degrees=(1, 2, 4))
     profile = operator_profile(table)
-    assert profile.micro_batches == (1, 2, 4, 8)
+    assert profile.micro_batch_sizes == (1, 2, 4, 8)
     assert profile.tensor_degrees == (1, 2, 4)
     row = profile.rows[RowKey(operator=NAMES[1], micro_batch=8, tp=2, split=0)]
     assert row.forward == pytest.approx(4e-3, rel=0.05)

@@ -57,7 +57,7 @@ def measured(model):
         pytest.skip("no ../shared/data/aceso beside the repository")
     if "aceso" not in model.profile:
         pytest.skip(f"Aceso has not measured {model.name}")
-    size = model.micro_batches[0]
+    size = model.micro_batch_sizes[0]
     found = list(DATABASE.glob(f"*/{model.profile['aceso']}_mbs{size}_tp1_algo0.csv"))
     if not found:
         pytest.skip(f"the databases have no {model.profile['aceso']}")
@@ -164,7 +164,7 @@ def test_optional_keys(write):
     model = read_model(
         write("micro_batches = [1, 3]\n" + GPT + "ffn = 96\n[export.megatron]\nseed = 7\n")
     )
-    assert model.micro_batches == (1, 3)
+    assert model.micro_batch_sizes == (1, 3)
     assert model.architecture.ffn == 96
     assert model.architecture.max_position_embeddings == 128
     assert model.export == {"megatron": {"seed": 7}}
@@ -238,7 +238,7 @@ def test_bad_resnets(write):
     message = "architecture: image must be divisible by 8 for 2 groups of blocks, found 20"
     assert refusal(write(text.format("", wrong))) == message
     wrong = text.format("micro_batches = [0]\n", good)
-    assert "micro_batches must be a list of whole numbers" in refusal(write(wrong))
+    assert "micro_batch_sizes must be a list of whole numbers" in refusal(write(wrong))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_specs_refuse_nonsense():
         ModelSpec(name="x", precision="int4", architecture=gpt)
     with pytest.raises(ValueError, match="name must not be empty"):
         ModelSpec(name=" ", precision="fp16", architecture=gpt)
-    with pytest.raises(ValueError, match="micro_batches must be"):
-        ModelSpec(name="x", precision="fp16", architecture=gpt, micro_batches=(0,))
+    with pytest.raises(ValueError, match="micro_batch_sizes must be"):
+        ModelSpec(name="x", precision="fp16", architecture=gpt, micro_batch_sizes=(0,))
     with pytest.raises(ValueError, match="blocks must have"):
         WideResNet(blocks=(), in_channels=8, width_factor=2)

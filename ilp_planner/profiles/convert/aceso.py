@@ -188,7 +188,7 @@ def check_exportable(profile: Profile, source: str, key: str) -> list[str]:
         )
     notes = []
     for what, have, read in (
-        ("micro-batch", set(profile.micro_batches), set(MICRO_BATCHES[family])),
+        ("micro-batch", set(profile.micro_batch_sizes), set(MICRO_BATCHES[family])),
         ("tp", set(profile.tensor_degrees), set(TENSOR_DEGREES)),
         ("split", set(profile.splits), set(SPLITS[family])),
     ):

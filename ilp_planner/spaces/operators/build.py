@@ -37,7 +37,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
         operator_source(files, model, cluster, exact=exact),
         cost_model=asked.cost_model,
         global_batch=files.global_batch,
-        micro_batches=asked.micro_batch_sizes,
+        micro_batch_sizes=asked.micro_batch_sizes,
         memory_limit=recorded,
         max_stages=asked.max_stages,
     )
@@ -50,7 +50,7 @@ def build_problem(
     *,
     cost_model: str = "native",
     global_batch: int,
-    micro_batches: Sequence[int] = (),
+    micro_batch_sizes: Sequence[int] = (),
     memory_limit: float | None = None,
     max_stages: int | None = None,
 ) -> Problem[OperatorTables]:
@@ -58,7 +58,7 @@ def build_problem(
 
     Parameters
     ----------
-    micro_batches: sizes to try; empty: all that the profile holds.
+    micro_batch_sizes: to try; empty: all that the profile holds.
     memory_limit: bytes per device; None: all of the device's memory.
 
     Raises
@@ -86,7 +86,7 @@ def build_problem(
     costs = COST_MODELS[cost_model](model.operators, model.family, profile)
     notes = list(profile.notes)
     known = costs.micro_batch_sizes()
-    wanted = tuple(dict.fromkeys(micro_batches)) or known
+    wanted = tuple(dict.fromkeys(micro_batch_sizes)) or known
     if any(m < 1 for m in wanted):
         raise SpecError(f"micro-batch size: must be at least 1, found {min(wanted)}")
     unknown = [m for m in wanted if m not in known]

@@ -66,7 +66,7 @@ def databases(draw: st.DrawFn) -> Profile:
     ).map(tuple)
     return Profile(
         source="made up",
-        micro_batches=tuple(sorted({key.micro_batch for key in rows})),
+        micro_batch_sizes=tuple(sorted({key.micro_batch for key in rows})),
         tensor_degrees=tuple(sorted({key.tp for key in rows})),
         splits=(0,),
         rows=rows,
@@ -122,7 +122,7 @@ def test_collectives_say_the_whole_tensor() -> None:
 def test_names_that_aceso_does_not_know() -> None:
     profile = Profile(
         source="made up",
-        micro_batches=(3,),
+        micro_batch_sizes=(3,),
         tensor_degrees=(1,),
         splits=(0,),
         rows={},
@@ -144,7 +144,7 @@ def test_predicted_rows_are_counted() -> None:
     )  # fmt: skip
     profile = Profile(
         source="made up",
-        micro_batches=(1,),
+        micro_batch_sizes=(1,),
         tensor_degrees=(1,),
         splits=(0,),
         rows={key: row},
