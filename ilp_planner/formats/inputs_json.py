@@ -63,7 +63,9 @@ def decode_inputs(fields: Fields) -> Request:
     files = {kind: _decode_reference(fields, kind) for kind in FILES if _given(fields, kind)}
     if "profile" not in files:
         raise fields.error("profile", "a profile")
-    limits = fields.inside("memory_limits_bytes") if _given(fields, "memory_limits_bytes") else None
+    limit = None
+    if _given(fields, "memory_limit_bytes"):
+        limit = fields.number("memory_limit_bytes", least=1.0)
     said: dict[str, Any] = {key: fields.text(key) for key in TEXTS if _given(fields, key)}
     said |= {key: fields.whole(key, least=1) for key in LIMITS if _given(fields, key)}
     least = dict.fromkeys(SIZES, 1) | {"vocabulary": 0}
@@ -76,16 +78,22 @@ def decode_inputs(fields: Fields) -> Request:
             if _given(fields, "micro_batch_sizes")
             else ()
         ),
-        memory_limit=(
-            fields.number("memory_limit_bytes", least=1.0)
-            if _given(fields, "memory_limit_bytes")
-            else None
-        ),
-        memory_limits=(
-            None if limits is None else {n: limits.number(n, least=1.0) for n in limits.values}
-        ),
+        memory_limit=limit,
+        memory_limits=_decode_limits(fields, limit),
         **said,
     )
+
+
+def _decode_limits(root: Fields, most: float | None) -> dict[str, float] | None:
+    """Read the bytes that each device type may use, at most what was asked for."""
+    if not _given(root, "memory_limits_bytes"):
+        return None
+    fields = root.inside("memory_limits_bytes")
+    limits = {name: fields.number(name, least=1.0) for name in fields.values}
+    for name, limit in limits.items():
+        if most is not None and limit > most:
+            raise fields.error(name, f"at most {_bytes(most)}, the memory_limit_bytes")
+    return limits
 
 
 def decode_operator_inputs(fields: Fields) -> Request:

@@ -210,6 +210,11 @@ def test_memory_is_computed_again(ilp_plan: Command, saved: Path) -> None:
     saved.write_text(json.dumps(data))
     done = ilp_plan("evaluate", saved)
     assert done.code == 1
+    assert "inputs.memory_limits_bytes.gpu: found 8589934592, expected at most 1000" in done.err
+    data["inputs"]["memory_limits_bytes"] = {"gpu": 1000}
+    saved.write_text(json.dumps(data))
+    done = ilp_plan("evaluate", saved)
+    assert done.code == 1
     assert "stage 0, device 0: memory: found" in done.err
     assert "(1 more)" in done.err
 

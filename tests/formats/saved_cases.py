@@ -175,6 +175,7 @@ def requests(draw: st.DrawFn) -> Request:
     files = {kind: held(draw(NAMES), draw(TEXTS)) for kind in HELD if draw(st.booleans())}
     digest = draw(st.sampled_from(["", "ab12"]))
     files["profile"] = Reference(name=draw(NAMES), sha256=digest)
+    limits = draw(st.none() | st.dictionaries(TEXTS, BYTES, min_size=1, max_size=3))
     return Request(
         files=files,
         cost_model=draw(NAMES),
@@ -184,8 +185,8 @@ def requests(draw: st.DrawFn) -> Request:
         experiment=draw(TEXTS),
         global_batch=draw(st.integers(1, 2**40)),
         micro_batch_sizes=tuple(draw(st.lists(st.integers(1, 64), max_size=4))),
-        memory_limit=draw(st.none() | BYTES),
-        memory_limits=draw(st.none() | st.dictionaries(TEXTS, BYTES, min_size=1, max_size=3)),
+        memory_limit=draw(st.none() | (st.just(max(limits.values())) if limits else BYTES)),
+        memory_limits=limits,
         max_stages=draw(COUNTS),
         max_tp=draw(COUNTS),
         max_cp=draw(COUNTS),

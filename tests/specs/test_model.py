@@ -238,7 +238,7 @@ def test_bad_resnets(write):
     message = "architecture: image must be divisible by 8 for 2 groups of blocks, found 20"
     assert refusal(write(text.format("", wrong))) == message
     wrong = text.format("micro_batches = [0]\n", good)
-    assert "micro_batch_sizes must be a list of whole numbers" in refusal(write(wrong))
+    assert "micro_batches must be a list of whole numbers" in refusal(write(wrong))
 
 
 @pytest.mark.parametrize(
