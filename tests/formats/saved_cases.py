@@ -164,7 +164,7 @@ def plans(draw: st.DrawFn) -> Plan[Any]:
     )
 
 
-NAMES = TEXTS.filter(bool)
+NAMES = TEXTS.filter(lambda text: text and "\0" not in text)
 BYTES = st.floats(1.0, 1e15)
 COUNTS = st.none() | st.integers(1, 2**40)
 
