@@ -84,10 +84,7 @@ def find_plan(
 
 
 def plan_and_bound(
-    find: Seeker,
-    prove: Seeker,
-    limits: Limits,
-    progress: Progress | None = None,
+    find: Seeker, prove: Seeker, limits: Limits, progress: Progress | None = None
 ) -> Result:
     """Find a plan, prove a bound with the time that is left, and put them together.
 

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_program(
-    problem: Problem[Any],
-    plan: AnyPlan,
-    certificate: Mapping[str, Any],
-    to: str,
-    output: Path,
+    problem: Problem[Any], plan: AnyPlan, certificate: Mapping[str, Any], to: str, output: Path
 ) -> int:
     """Write the arc-flow model of all stages that a proof leaves open up to its plan; return how
     many stage candidates it has.

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.amp import AmpModel, AmpProfile, read_amp
-from ilp_planner.spaces.amp.costs import AmpDegrees
+from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
 from ilp_planner.specs.amp_cluster import GIGABIT, AmpNode, amp_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from ilp_planner.profiles.amp import AmpExperiment
     from ilp_planner.specs.cluster import ClusterSpec
@@ -156,3 +158,23 @@ def profiles(draw: st.DrawFn, cluster: ClusterSpec, most_layers: int = 6) -> Amp
     names = [cluster.device_types[kind].profile for kind in cluster.type_names]
     forward = {(name, tp): np.array(draw(row)) for name in names for tp in (1, 2)}
     return AmpProfile(source="amp:drawn", model=model, forward=forward)
+
+
+def amp_cost_s(
+    profile: AmpProfile,
+    cluster: ClusterSpec,
+    degrees: AmpDegrees,
+    partition: Sequence[int],
+    global_batch: int,
+    nodes: NDArray[np.int64] | None = None,
+    *,
+    repaired: bool = False,
+) -> float:
+    """Return the seconds per iteration that AMP predicts.
+
+    Parameters
+    ----------
+    partition: layers of each stage. nodes: of each rank, int64 [pp, dp, tp]; AMP's when left out.
+    """
+    costs = AmpCosts(profile=profile, repaired=repaired)
+    return costs.terms(cluster, degrees, partition, global_batch, nodes).total

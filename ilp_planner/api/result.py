@@ -82,10 +82,7 @@ class Result(Outcome):
 
         request = self.problem.request or Request(files={})
         saved = SavedPlan(
-            plan=self.found,
-            inputs=request,
-            claim=claim_of(self),
-            certificate=self.certificate,
+            plan=self.found, inputs=request, claim=claim_of(self), certificate=self.certificate
         )
         return check_plan(self.problem, saved)
 

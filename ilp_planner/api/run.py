@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def export_plan(
-    problem: Problem[Any],
-    plan: AnyPlan,
-    runtime: str,
-    file: Path,
-    certificate: Mapping[str, Any],
+    problem: Problem[Any], plan: AnyPlan, runtime: str, file: Path, certificate: Mapping[str, Any]
 ) -> tuple[Path, ...]:
     """Write a plan for a training system; return the files that were written.
 
@@ -39,13 +35,7 @@ def export_plan(
     from ilp_planner.evaluate import evaluate
     from ilp_planner.files import check_writable
     from ilp_planner.formats.aceso import save_aceso
-    from ilp_planner.formats.exports import (
-        EXPORTS,
-        PROGRAMS,
-        TARGETS,
-        Target,
-        write_runtime,
-    )
+    from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, Target, write_runtime
 
     if runtime not in TARGETS:
         raise UsageError(f"export: found {runtime!r}, expected one of {', '.join(TARGETS)}")

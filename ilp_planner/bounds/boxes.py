@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
 
 WIDE = 2e-3  # relative to the bound: what a box may leave between its ends before labels look in it
-NARROW = 2e-5  # relative: boxes that are not split any more
 STEP = 2e-3  # relative: how far above its bound labels look into a box
 FIRST_EFFORT = 2e7  # comparisons of labels
 GROWTH = 4.0  # of the effort
@@ -183,11 +182,7 @@ class BoxSearch:
         heapq.heappush(self.heap, (box.bound, next(self.number), box))
 
     def _prices(
-        self,
-        own: GroupChain,
-        high: float,
-        start: NDArray[np.float64],
-        enough: float,
+        self, own: GroupChain, high: float, start: NDArray[np.float64], enough: float
     ) -> Potentials:
         best: list[Potentials] = []
 

@@ -41,9 +41,7 @@ def share_rows(kind: NDArray[np.int64]) -> Rows:
     )
 
 
-def _longest_common(
-    kind: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _longest_common(kind: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return `common` and `above` of `Rows`."""
     kinds = kind.tolist()
     last: dict[int, int] = {}

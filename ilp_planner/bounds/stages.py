@@ -12,15 +12,7 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
 from ilp_planner.bounds.rows import Rows, share_rows
-from ilp_planner.bounds.sweep import (
-    Ceilings,
-    Chain,
-    Extent,
-    entry_of,
-    extent,
-    spread,
-    stage_bounds,
-)
+from ilp_planner.bounds.sweep import Ceilings, Chain, Extent, entry_of, extent, spread, stage_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

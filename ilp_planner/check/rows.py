@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.check.finding import (
-    MODEL,
-    SIZED,
-    Severity,
-    Suspect,
-    numbers,
-    places,
-    rule,
-    taken,
-)
+from ilp_planner.check.finding import MODEL, SIZED, Severity, Suspect, numbers, places, rule, taken
 from ilp_planner.profiles.measurements import (
     COUNT_COLUMNS,
     TEXT_COLUMNS,

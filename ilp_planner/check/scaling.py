@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.check.finding import (
-    MODEL,
-    Severity,
-    Suspect,
-    copies,
-    numbers,
-    places,
-    rule,
-    taken,
-)
+from ilp_planner.check.finding import MODEL, Severity, Suspect, copies, numbers, places, rule, taken
 from ilp_planner.check.rows import RUN
 from ilp_planner.units import format_bytes, format_seconds
 

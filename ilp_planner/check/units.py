@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.check.finding import (
-    MODEL,
-    SIZED,
-    Severity,
-    Suspect,
-    numbers,
-    places,
-    rule,
-)
+from ilp_planner.check.finding import MODEL, SIZED, Severity, Suspect, numbers, places, rule
 from ilp_planner.check.rows import WIDE
 from ilp_planner.check.scaling import WHAT
 from ilp_planner.profiles.measurements import Record

@@ -68,9 +68,7 @@ def compare(
     plan_files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PLAN...",
-            help="Saved plans; the first is the problem.",
-            autocompletion=plans,
+            metavar="PLAN...", help="Saved plans; the first is the problem.", autocompletion=plans
         ),
     ],
     solvers: Annotated[

@@ -271,11 +271,7 @@ class LayerCosts:
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
 
     def _stage(
-        self,
-        stage: GroupStage,
-        after: tuple[GroupStage, ...],
-        in_flight: int,
-        cluster: ClusterSpec,
+        self, stage: GroupStage, after: tuple[GroupStage, ...], in_flight: int, cluster: ClusterSpec
     ) -> StageCost:
         layers = slice(stage.start, stage.stop)
         compute, memory, missing = 0.0, [], []

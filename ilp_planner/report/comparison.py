@@ -126,11 +126,7 @@ def comparison_lines(
     """
     bound = best_bound(entries)
     source = next((entry.name for entry in entries if bound and entry.bound == bound), "")
-    return [
-        *problem,
-        ("best bound", describe_bound(bound, source)),
-        *note_lines(notes),
-    ]
+    return [*problem, ("best bound", describe_bound(bound, source)), *note_lines(notes)]
 
 
 def comparison_object(problem: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:

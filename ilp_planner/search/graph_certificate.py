@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.certificate import (
-    claimed_bound,
-)
+from ilp_planner.certificate import claimed_bound
 from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.search.climb import boxable, search_boxes
 from ilp_planner.search.graph_search import WIDTHS, look_below

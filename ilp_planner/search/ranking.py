@@ -100,9 +100,7 @@ def list_families(
 
 
 def ranked(
-    search: GroupSearch[Any],
-    best: list[tuple[float, GroupPlan, Evaluation]],
-    unlisted: float,
+    search: GroupSearch[Any], best: list[tuple[float, GroupPlan, Evaluation]], unlisted: float
 ) -> tuple[Ranked, ...]:
     """Put the incumbent first and the others in the order of their true times."""
     assert search.plan is not None

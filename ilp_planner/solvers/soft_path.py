@@ -137,12 +137,7 @@ def sweep_back(arcs, steepest, prices, room):  # type: ignore[no-untyped-def]  #
 
 
 def relaxed(
-    soft: SoftGraph,
-    logits: NDArray[np.float64],
-    *,
-    q: float,
-    p: float,
-    prices: NDArray[np.float64],
+    soft: SoftGraph, logits: NDArray[np.float64], *, q: float, p: float, prices: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the relaxed objective, in units of the scale, and its derivative by each logit.
 

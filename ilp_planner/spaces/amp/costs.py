@@ -267,23 +267,3 @@ class AmpCosts:
         single = {replica.samples for stage in plan.stages for replica in stage.replicas} == {1}
         source = Provenance.MEASURED if single else Provenance.EXTRAPOLATED
         return term_shares(terms, ("sending", "gradient all-reduce"), Origin(source))
-
-
-def amp_cost_s(
-    profile: AmpProfile,
-    cluster: ClusterSpec,
-    degrees: AmpDegrees,
-    partition: Sequence[int],
-    global_batch: int,
-    nodes: NDArray[np.int64] | None = None,
-    *,
-    repaired: bool = False,
-) -> float:
-    """Return the seconds per iteration that AMP predicts.
-
-    Parameters
-    ----------
-    partition: layers of each stage. nodes: of each rank, int64 [pp, dp, tp]; AMP's when left out.
-    """
-    costs = AmpCosts(profile=profile, repaired=repaired)
-    return costs.terms(cluster, degrees, partition, global_batch, nodes).total

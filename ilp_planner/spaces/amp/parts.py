@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.search.parts import FixedGraph
-from ilp_planner.spaces.amp.degrees import (
-    AmpPlan,
-    amp_space,
-    configuration_graph,
-    default_routes,
-)
+from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, configuration_graph, default_routes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

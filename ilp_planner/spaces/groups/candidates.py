@@ -222,10 +222,7 @@ def device_use(
             if tp > 1 and seats * tp < sum(sizes):
                 slots.append((kind, tp, seats))
     use = [
-        [
-            *option.use,
-            *(option.replicas[kind] * (option.tp // tp) for kind, tp, _ in slots),
-        ]
+        [*option.use, *(option.replicas[kind] * (option.tp // tp) for kind, tp, _ in slots)]
         for option in options
     ]
     capacity = (*cluster.type_counts, *(seats for _, _, seats in slots))

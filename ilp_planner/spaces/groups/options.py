@@ -40,10 +40,7 @@ def single_type_options(
 
 
 def mixed_options(
-    counts: Sequence[int],
-    degrees: Sequence[Sequence[int]],
-    samples: int,
-    most: int = MOST_MIXED,
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, most: int = MOST_MIXED
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all.
 
@@ -62,10 +59,7 @@ def mixed_options(
 
 
 def _mixed(
-    counts: Sequence[int],
-    degrees: Sequence[Sequence[int]],
-    samples: int,
-    replicas: Sequence[int],
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, replicas: Sequence[int]
 ) -> Iterator[GroupOption]:
     kinds = range(len(counts))
     for size in range(2, len(counts) + 1):

@@ -112,10 +112,7 @@ class _Placing:
 
 
 def seated(
-    problem: Problem[GroupTables],
-    micro_batches: int,
-    choices: Sequence[GroupChoice],
-    seats: Seats,
+    problem: Problem[GroupTables], micro_batches: int, choices: Sequence[GroupChoice], seats: Seats
 ) -> GroupPlan:
     """Return the plan with every replica on the next free devices of its node."""
     cluster = problem.cluster

@@ -81,9 +81,7 @@ def price_sending(
         _, first, merged = np.unique(flat, axis=0, return_index=True, return_inverse=True)
     merged = np.asarray(merged).reshape(-1)
 
-    def split(
-        seconds: NDArray[np.float64],
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the least over the columns, by row, and what each adds to it."""
         by_row = np.moveaxis(seconds[:, first], 1, 2).reshape(rows, first.size)
         least = by_row.min(axis=1, initial=np.inf)

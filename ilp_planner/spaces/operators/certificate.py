@@ -105,11 +105,7 @@ def _solve_again(part: Part, stages: list[dict[str, Any]], claimed: float) -> No
         if entry < 0:  # too long to be part of a plan below the claimed bound
             continue
         key = StageKey(
-            devices,
-            in_flight,
-            bool(stage["enters_node"]),
-            bool(stage["leaves_node"]),
-            entry,
+            devices, in_flight, bool(stage["enters_node"]), bool(stage["leaves_node"]), entry
         )
         cutoff = min(float(stage["bound_s"]), claimed)
         part.stages.refine(key, start, stop, cutoff=cutoff, effort=EFFORT)

@@ -168,10 +168,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         return last_of_part(search, plan)
 
     def proved_problem(
-        self,
-        problem: Problem[OperatorTables],
-        plan: Plan[Any],
-        certificate: Mapping[str, Any],
+        self, problem: Problem[OperatorTables], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:
         """Return the graph of the plan's part, whose stages the certificate says are exact."""
         from ilp_planner.search.confirm import LastProblem

@@ -16,7 +16,6 @@ from ilp_planner.profiles.amp import read_amp
 from ilp_planner.spaces.amp.costs import (
     AmpCosts,
     AmpDegrees,
-    amp_cost_s,
     default_nodes,
     mixed_forward,
     ring_slowness,
@@ -25,6 +24,7 @@ from ilp_planner.spaces.amp.costs import (
 from ilp_planner.spaces.amp.degrees import AmpPlan
 from tests.amp_cases import (
     EXPERIMENTS,
+    amp_cost_s,
     clusters,
     content,
     degrees_of,
