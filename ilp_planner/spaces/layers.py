@@ -73,8 +73,8 @@ def layer_problem(
 
 
 def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
-    """Return the bytes that each device type may use: as recorded, or what was asked for, at most
-    the device's own memory.
+    """Return the bytes that each device type may use: as recorded, else the device's own memory;
+    at most what was asked for.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
     if limit is not None and not limit > 0:
         raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
     return {
-        name: recorded.get(name, min(float(cluster.device_types[name].memory), limit or math.inf))
+        name: min(recorded.get(name, float(cluster.device_types[name].memory)), limit or math.inf)
         for name in cluster.type_names
     }
 

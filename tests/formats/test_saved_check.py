@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 SAVED = Path(__file__).parent / "saved"
-ROOT = Path(__file__).parents[2]
-SOLUTIONS = sorted((ROOT / "solutions").glob("*.json"))
-DATABASE = ROOT.parent / "shared" / "data" / "aceso"
 FILES = sorted(SAVED.glob("*-v?.json"))
 
 
@@ -31,8 +28,17 @@ def judged(file: Path) -> Judgement:
     return judge_saved(problem_of(saved, file), saved, certificate=bool(saved.certificate))
 
 
-def holds(found: Judgement) -> None:
-    """Check that a file holds: its plan, its times and its proof."""
+def test_there_are_files_of_both_versions_and_all_spaces() -> None:
+    saved = [read_saved(file) for file in FILES]
+    assert {file.stem[-2:] for file in FILES} == {"v1", "v2"}
+    spaces = {plan.inputs.space for plan in saved}
+    assert spaces == {"operators", "planner", "metis", "amp", "megatron"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_from_before_holds(file: Path) -> None:
+    """Its plan, its times and its proof."""
+    found = judged(file)
     saved = found.saved
     assert not found.faults
     assert found.evaluation.legal
@@ -45,25 +51,6 @@ def holds(found: Judgement) -> None:
     assert found.certificate.holds
     assert found.certificate.bound == pytest.approx(saved.claim.bound, rel=1e-9)
     assert saved.claim.status is Status.OPTIMAL
-
-
-def test_there_are_files_of_both_versions_and_all_spaces() -> None:
-    saved = [read_saved(file) for file in FILES]
-    assert {file.stem[-2:] for file in FILES} == {"v1", "v2"}
-    spaces = {plan.inputs.space for plan in saved}
-    assert spaces == {"operators", "planner", "metis", "amp", "megatron"}
-    assert SOLUTIONS
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_file_from_before_holds(file: Path) -> None:
-    holds(judged(file))
-
-
-@pytest.mark.skipif(not DATABASE.exists(), reason="Aceso's profiles are not in ../shared")
-@pytest.mark.parametrize("file", SOLUTIONS, ids=lambda file: file.stem)
-def test_a_solution_holds(file: Path) -> None:
-    holds(judged(file))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

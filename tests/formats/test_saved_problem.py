@@ -193,6 +193,8 @@ def test_the_memory_limits_of_the_file_are_those_used(tmp_path: Path, kind: str)
     assert {v.rule for v in evaluate(problem, tight.plan).violations} == {"memory"}
     today = problem_of(tight, path, accept_changed=True)
     assert today.memory_limits == limits
+    lower = replace(saved, inputs=replace(saved.inputs, memory_limit=900.0))
+    assert set(problem_of(lower, path).memory_limits.values()) == {900.0}
 
 
 @pytest.mark.parametrize("kind", ["operators", "layers"])

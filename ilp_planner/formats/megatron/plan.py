@@ -72,6 +72,7 @@ def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> Traini
             f"model {model.name!r}: family: found {model.family}, but a training job of "
             "Megatron-LM is a decoder: gpt or decoder"
         )
+    _check_counts(plan, cluster)
     try:
         _check_nodes(cluster)
         if is_of_groups(plan):
@@ -144,6 +145,20 @@ def plan_of_job(job: TrainingJob, cluster: ClusterSpec, *, model: str = "") -> G
         settings=job.settings,
         virtual=job.virtual,
     )
+
+
+def _check_counts(plan: AnyPlan, cluster: ClusterSpec) -> None:
+    """Refuse a plan that is none at all, which nobody could run."""
+    if plan.micro_batches < 1 or plan.global_batch % plan.micro_batches:
+        raise PlanError(
+            f"micro_batches: found {plan.micro_batches}, expected a divisor of the "
+            f"{plan.global_batch} samples of an iteration"
+        )
+    if plan.devices > cluster.device_count:
+        raise PlanError(
+            f"stages.devices: found {plan.devices} devices, expected at most the "
+            f"{cluster.device_count} of cluster {cluster.name!r}"
+        )
 
 
 # ---- plans of whole layers ----------------------------------------------------------------------
@@ -227,6 +242,11 @@ def _of_operators(
     chain = segments(model.operators)
     edges = {segment.start: number for number, segment in enumerate(chain)}
     edges[len(model.operators)] = len(chain)
+    last = max(stage.stop for stage in plan.stages)
+    if last != len(model.operators):
+        raise PlanError(
+            f"plan: found {last} operators, expected the {len(model.operators)} of {model.name}"
+        )
     first = plan.stages[0].strategies[0]
     for number, stage in enumerate(plan.stages):
         where = f"stages[{number}]"

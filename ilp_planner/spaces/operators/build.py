@@ -30,7 +30,8 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
     asked = files.request
     model, cluster = files.model_or_default(), files.cluster_file()
     exact = COST_MODELS[asked.cost_model].exact_sizes
-    recorded = (asked.memory_limits or {}).get(cluster.type_names[0], asked.memory_limit)
+    recorded = (asked.memory_limits or {}).get(cluster.type_names[0])
+    limits = [limit for limit in (asked.memory_limit, recorded) if limit is not None]
     return build_problem(
         model,
         cluster,
@@ -38,7 +39,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
         cost_model=asked.cost_model,
         global_batch=files.global_batch,
         micro_batch_sizes=asked.micro_batch_sizes,
-        memory_limit=recorded,
+        memory_limit=min(limits, default=None),
         max_stages=asked.max_stages,
     )
 

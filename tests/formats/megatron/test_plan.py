@@ -224,6 +224,30 @@ def test_unequal_stages_and_nodes_are_refused():
         job_of_plan(groups([(0, 6, [(0,)], [2])]), MODEL, uneven)
 
 
+@pytest.mark.parametrize("plan", [operators((0, 3, 6)), groups([(0, 6, [(0, 1)], [2])])])
+@pytest.mark.parametrize("count", [0, 3, 16])
+def test_micro_batches_that_there_cannot_be_are_refused(plan, count):
+    with pytest.raises(PlanError, match=rf"^micro_batches: found {count}, expected a divisor of"):
+        job_of_plan(replace(plan, micro_batches=count), MODEL, CLUSTER)
+
+
+def test_more_devices_or_operators_than_there_are_are_refused():
+    plan = operators((0, 3, 6))
+    with pytest.raises(
+        PlanError, match=r"^stages.devices: found 4 devices, expected at most the 2"
+    ):
+        job_of_plan(plan, MODEL, small_cluster(1, 2))
+    first, second = plan.stages
+    count = len(MODEL.operators)
+    longer = replace(
+        second, stop=second.stop + 1, strategies=(*second.strategies, second.strategies[0])
+    )
+    with pytest.raises(
+        PlanError, match=rf"^plan: found {count + 1} operators, expected the {count}"
+    ):
+        job_of_plan(replace(plan, stages=(first, longer)), MODEL, CLUSTER)
+
+
 def test_the_nearest_plan_is_the_same_where_only_shares_differ():
     """Of a solved plan with uneven shares, the even ones."""
     problem = small_problem(CLUSTER, batch=8, max_stages=1, max_tp=1)
