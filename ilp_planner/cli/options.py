@@ -3,12 +3,13 @@
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ilp_planner.cli.completion import clusters, models, plans, profiles
 from ilp_planner.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER, Command
+from ilp_planner.spaces.registry import SPACES
 
 DEFAULT_MODEL = "gpt3-1.3b"
 DEFAULT_CLUSTER = "v100-32gb-1x4"
@@ -131,8 +132,12 @@ AnyGlobalBatch = Annotated[
         str(DEFAULT_GLOBAL_BATCH),
     ),
 ]
+if TYPE_CHECKING:
+    SpaceName = str
+else:
+    SpaceName = Literal[tuple(SPACES)]
 Space = Annotated[
-    Literal["operators", "planner", "metis", "amp", "megatron"] | None,
+    SpaceName | None,
     runtime(
         "--space",
         "Which plans: of operators on equal devices; of whole layers on any groups of devices, "

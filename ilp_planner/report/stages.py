@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +156,9 @@ def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tupl
 
 def fullest_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> tuple[float, float]:
     """Return (bytes used, bytes allowed) of the device of a priced plan with the largest share in
-    use."""
+    use; nan where memory is not modelled."""
+    if not any(cost.memory_terms or any(cost.memory) for cost in evaluation.stages):
+        return math.nan, math.nan
     pairs = zip(plan.stages, evaluation.stages, strict=True)
     return max(
         (fullest_device(problem, stage, cost) for stage, cost in pairs),

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Costing(NamedTuple):
-    """A cost model of layers that was built. model: its name. source: what the profile is called.
+    """A cost model of layers that was built.
 
-    notes: on what it is made of. max_tp: the largest tensor degree that there are costs for; None:
-    the notes say what was left out.
+    model: its name. source: what the profile is called. notes: on what it is made of.
+    says_degrees: the notes say which tensor degrees were left out.
     """
 
     costs: Any
