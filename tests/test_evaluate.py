@@ -22,6 +22,7 @@ from ilp_planner.plan import (
 )
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import every_space, problem_in, result_in
+from tests.megatron_cases import small_cluster, small_problem
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -273,6 +274,26 @@ def test_no_plan_makes_it_crash(space: str, data: st.DataObject) -> None:
         assert found.iteration_time > 0
     for violation in found.violations:
         assert "\n" not in str(violation)
+
+
+def test_the_devices_of_a_stage_are_listed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many replicas it has: with hundreds, listing them for each takes most of a search."""
+    problem = small_problem(small_cluster(8, 8), batch=64)
+    replicas = tuple(Replica(devices=(device,), samples=1) for device in range(64))
+    stage = GroupStage(start=0, stop=len(problem.costs.chain), replicas=replicas)
+    settings = problem.costs.settings
+    plan = Plan(
+        model=problem.model,
+        global_batch=64,
+        micro_batches=1,
+        stages=(stage,),
+        settings=settings,
+    )
+    listed = []
+    devices = GroupStage.devices.fget
+    monkeypatch.setattr(GroupStage, "devices", property(lambda s: listed.append(s) or devices(s)))
+    assert evaluate(problem, plan).cost is not None
+    assert len(listed) < 20
 
 
 def test_a_violation_is_one_line() -> None:

@@ -104,12 +104,13 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Every device of every stage holds what it must."""
         type_of, limits = problem.cluster.type_of, problem.memory_limits
         for s, (stage, judged) in enumerate(zip(plan.stages, cost.stages, strict=True)):
-            each = len(stage.devices) // len(judged.memory)
+            devices = stage.devices  # made anew each time that it is asked for
+            each = len(devices) // len(judged.memory)
             for r, used in enumerate(judged.memory):
-                devices = stage.devices[r * each : (r + 1) * each]
-                least = min(limits[type_of[device]] for device in devices)
+                own = devices[r * each : (r + 1) * each]
+                least = min(limits[type_of[device]] for device in own)
                 if used > least * (1 + ROUNDING):
-                    where = f"stage {s}, device {devices[0]}"
+                    where = f"stage {s}, device {own[0]}"
                     expected = f"at most {format_bytes(least)}"
                     yield Violation("memory", where, format_bytes(used), expected)
                     break
