@@ -4,8 +4,7 @@ CSV files.
 * `MODEL_mbs{m}_tp{t}_algo{a}.csv`: operators; microseconds and MiB per device,
 * `prim_MODEL_{primitive}_{n}gpus.csv`: collectives; whole MiB and milliseconds,
 * `p2p_{intra,inter}_node.csv`: message sizes in MiB, then bandwidths in GiB/s that Aceso divides
-MiB by to get
-  milliseconds, that is 1 GB/s moves 1000 MiB in a second.
+  MiB by to get milliseconds, that is 1 GB/s moves 1000 MiB in a second.
 """
 
 from __future__ import annotations

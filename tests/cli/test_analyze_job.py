@@ -76,7 +76,8 @@ def test_what_would_do_does(chosen: dict[str, Any]) -> None:
         for option, text in repairs.items():
             name = NAMES.get(option, option.removeprefix("--").replace("-", "_"))
             asked[name] = int(text) if text.isdecimal() else text
-        job_of_options(asked, Devices())
+        job, *_ = job_of_options(asked, Devices())
+        assert job.tp * job.dp * job.pp * job.settings.cp == job.world
 
 
 def test_a_repair_of_two_options() -> None:
