@@ -63,9 +63,9 @@ class Result(Outcome):
         PlanError: there is no plan. UsageError: an input is an object that no file holds.
         OutputError: the file cannot be written.
         """
-        from ilp_planner.cli.versions import versions
         from ilp_planner.formats.saved_json import write_saved
         from ilp_planner.formats.saved_plan import saved_result
+        from ilp_planner.formats.versions import versions
 
         _ = self.found
         if self.problem.request is None:

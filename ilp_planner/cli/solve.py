@@ -15,11 +15,11 @@ from ilp_planner.cli.values import (
     references,
     solve_limits,
 )
-from ilp_planner.cli.versions import versions
 from ilp_planner.errors import InfeasibleError, OutputError, ProfileError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_result
+from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.request import Request
 from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
