@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.words import python_words
 from ilp_planner.errors import PlanError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.plan import AnyPlan
@@ -57,55 +56,20 @@ def export_plan(
         return (file,)
 
 
-def analyze_plan(
-    problem: Problem[Any],
-    plan: AnyPlan,
-    *,
-    source: str,
-    name: str = "",
-    limit: float | None = None,
-    device: str = "",
-    notes: Sequence[str] = (),
-) -> Analysis:
+def analyze_plan(problem: Problem[Any], plan: AnyPlan, *, source: str, **said: Any) -> Analysis:
     """Return what every rank of a plan holds and sends.
 
     Parameters
     ----------
-    source: what messages call the plan. name: of the model, for people. limit: bytes of a device
-        that may be used. device: its name. All three come from the problem unless they are said.
+    source: what messages call the plan. said: name, limit, device, notes: as in
+        `ilp_planner.analysis.plans.analyze_plan`.
 
     Raises
     ------
     PlanError: neither a training job nor its stages one by one can say the plan.
     """
-    from ilp_planner.analysis.analyze import analyze
-    from ilp_planner.cli.analyze_inputs import Found, devices_of
-    from ilp_planner.cli.analyze_plan import placed_found
-    from ilp_planner.formats.megatron.plan import job_of_plan
-    from ilp_planner.plan import is_of_groups
+    from ilp_planner.analysis import plans
 
     if problem.spec is None:
         raise PlanError("analyze: found a plan without a model, expected one whose model is named")
-    devices = devices_of(problem.cluster)
-    said: dict[str, Any] = {
-        "name": name or problem.spec.name,
-        "limit": devices.memory if limit is None else limit,
-        "device": device or devices.name,
-        "notes": (*notes, *devices.notes),
-    }
-    try:
-        job = job_of_plan(plan, problem.spec, problem.cluster)
-    except PlanError as error:
-        if not is_of_groups(plan):
-            raise
-        return placed_found(
-            Found(jobs=(), **said),
-            plan,
-            problem.spec,
-            problem.cluster,
-            Path(source),
-            str(error),
-            typed=limit is not None,
-        ).analysis()
-    job = replace(job, devices_per_node=devices.per_node, generation=devices.generation)
-    return analyze(job, **said)
+    return plans.analyze_plan(plan, problem.spec, problem.cluster, source=source, **said)

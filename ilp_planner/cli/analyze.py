@@ -156,8 +156,8 @@ def analyze(
 ) -> None:
     """Tell what a training job holds and sends, GPU by GPU, before it is launched."""
     from ilp_planner.cli.analyze_output import emit
-    from ilp_planner.cli.analyze_sources import read_job
+    from ilp_planner.cli.analyze_sources import read_analysis
 
     # Up to Typer 0.25 these are texts there.
     ctx.params |= {"plan_file": plan_file, "megatron_script": megatron_script, "output": output}
-    emit(read_job(ctx), ctx.params)
+    emit(read_analysis(ctx), ctx.params)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.values import option_size, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.library import find_spec
-from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.decoder import Decoder, as_decoder
-from ilp_planner.specs.training import HOPPER, TrainingJob
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     import typer
 
-    from ilp_planner.analysis.analyze import Analysis, GroupKind
-    from ilp_planner.report.analysis_judged import Judged
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
@@ -45,53 +40,6 @@ SOURCES = {
     "megatron_args": "--megatron-args",
     "megatron_script": "--megatron-script",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Devices:
-    """Where a job runs, as far as known. memory: bytes; count: 0 when not known;
-    generation: as in `TrainingJob`."""
-
-    name: str = ""
-    memory: float | None = None
-    per_node: int = 8
-    count: int = 0
-    generation: int = HOPPER
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is to be analysed: for every pipeline stage the job whose rank it is.
-
-    name: of the model. limit: bytes of a device that may be used; device: its name. limits, placed,
-    links: as in `analyze_stages`. judged: instead of jobs, what the cost model of a plan says.
-    """
-
-    jobs: tuple[TrainingJob, ...]
-    name: str
-    limit: float | None = None
-    limits: tuple[float, ...] = ()
-    device: str = ""
-    notes: tuple[str, ...] = ()
-    placed: tuple[GroupKind, ...] = ()
-    links: Mapping[tuple[str, int], str] | None = None
-    judged: Judged | None = None
-
-    def analysis(self) -> Analysis:
-        """Analyse the jobs."""
-        from ilp_planner.analysis.analyze import analyze_stages
-
-        return analyze_stages(
-            self.jobs,
-            name=self.name,
-            limit=self.limit,
-            limits=self.limits,
-            device=self.device,
-            notes=self.notes,
-            placed=self.placed,
-            links=self.links,
-        )
 
 
 def one_source(ctx: typer.Context) -> str:
@@ -135,48 +83,26 @@ def read_cluster_named(name: str | None) -> ClusterSpec | None:
     return read_cluster(find_spec(name, "clusters"))
 
 
-def card_notes(said: str, memory: float) -> tuple[str, ...]:
-    """Return what to say of a size in decimal units: a card of binary ones is sold by that name."""
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgtp])b\s*", said, re.IGNORECASE)
-    if match is None:
-        return ()
-    number, prefix = match[1], match[2].upper()
-    return (
-        f"--device-memory {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
-        f"{number} {prefix}iB: --device-memory {number}{prefix}iB",
-    )
-
-
-def devices_of(spec: ClusterSpec | None, said: str | None = None) -> Devices:
-    """Return what a cluster says of its devices; of several types, the one with least memory.
-
-    Parameters
-    ----------
-    said: memory of a device that may be used, where the user says so.
+def device_memory(said: str | None) -> tuple[float | None, tuple[str, ...]]:
+    """Return the bytes in `--device-memory`, None where it is not given, and what to say of them: a
+    card of binary units is sold by the name of decimal ones.
 
     Raises
     ------
     UsageError: not a size with a unit.
     """
-    asked = None if said is None else float(option_size("--device-memory", said))
-    notes = [] if said is None or asked is None else [*card_notes(said, asked)]
-    if spec is None:
-        return Devices(memory=asked, notes=tuple(notes))
-    least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
-    sizes = sorted({group.devices for group in spec.nodes})
-    if len(spec.type_names) > 1:
-        notes.append(f"of the cluster's device types, {least.name} has the least memory")
-    if len(sizes) > 1:
-        every = ", ".join(map(str, sizes))
-        notes.append(f"nodes have {every} devices; groups are named as if all had {sizes[0]}")
-    return Devices(
-        name=least.name,
-        memory=float(least.memory) if asked is None else asked,
-        per_node=sizes[0],
-        count=spec.device_count,
-        generation=generation(spec),
-        notes=tuple(notes),
+    if said is None:
+        return None, ()
+    memory = float(option_size("--device-memory", said))
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgtp])b\s*", said, re.IGNORECASE)
+    if match is None:
+        return memory, ()
+    number, prefix = match[1], match[2].upper()
+    note = (
+        f"--device-memory {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
+        f"{number} {prefix}iB: --device-memory {number}{prefix}iB"
     )
+    return memory, (note,)
 
 
 def decoder_of(spec: ModelSpec, named: str | Path, sequence: int | None = None) -> Decoder:

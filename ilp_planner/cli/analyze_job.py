@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_inputs import Devices, decoder_of, option_of, values_of
+from ilp_planner.cli.analyze_inputs import decoder_of, option_of, values_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
@@ -13,6 +13,7 @@ from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
+    from ilp_planner.analysis.devices import Devices
     from ilp_planner.specs.decoder import Decoder
 
 MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers

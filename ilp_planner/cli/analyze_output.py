@@ -13,10 +13,10 @@ import typer
 
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, to_json, write_text
+from ilp_planner.report.analysis_judged import Judged, judged_object, judged_text
 
 if TYPE_CHECKING:
-    from ilp_planner.cli.analyze_inputs import Found
-
+    from ilp_planner.analysis import Analysis
 
 PIPE_WIDTH = 200  # columns when nobody's terminal limits them
 
@@ -27,8 +27,8 @@ def output_width() -> tuple[int, bool]:
     return columns, sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def emit(found: Found, asked: dict[str, Any]) -> None:
-    """Analyse and print, or save.
+def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
+    """Print what was found, or save it.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def emit(found: Found, asked: dict[str, Any]) -> None:
         named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
         check_writable(output, [Path(name) for name in named if name])
     as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
-    stage, stages = asked["stage"], len(found.judged.stages if found.judged else found.jobs)
+    stage, stages = asked["stage"], len(found.stages)
     if stage is not None and stage >= stages:
         raise UsageError(f"--stage: found {stage}, expected one of 0 to {stages - 1}")
     text = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
@@ -50,29 +50,28 @@ def emit(found: Found, asked: dict[str, Any]) -> None:
     typer.echo(f"{output}: analysis of {found.name}", err=True)
 
 
-def _compatible(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
+def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> str:
     """Return the analysis tool's report."""
     from ilp_planner.report.analysis_tool import tool_object, tool_text
 
-    if found.judged or any(job is not found.jobs[0] for job in found.jobs):
+    if isinstance(found, Judged) or not found.uniform:
         raise UsageError(
             "--compat analysis-tool: found a plan whose stages differ in tp or dp, expected one "
             "that a launch line can say"
         )
-    job = found.jobs[0]
     if as_json:
-        return to_json(tool_object(job)).rstrip("\n")
-    return tool_text(job, all_groups=asked["all_groups"])
+        return to_json(tool_object(found.job)).rstrip("\n")
+    return tool_text(found.job, all_groups=asked["all_groups"])
 
 
-def _tool_note(found: Found) -> tuple[str, ...]:
+def _tool_note(found: Analysis) -> tuple[str, ...]:
     """Return what the analysis tool would say of a job that it knows, where it differs."""
     from ilp_planner.report.analysis_tool_numbers import in_gb, tool_figures
 
-    if found.judged is not None or any(job is not found.jobs[0] for job in found.jobs):
+    if not found.uniform:
         return ()
     try:
-        figures = tool_figures(found.jobs[0])
+        figures = tool_figures(found.job)
     except UsageError:
         return ()
     peak = in_gb(figures.rank_memory["Memory Requirement"])
@@ -82,24 +81,21 @@ def _tool_note(found: Found) -> tuple[str, ...]:
     )
 
 
-def _own(found: Found, asked: dict[str, Any], *, as_json: bool) -> str:
+def _own(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> str:
     """Return our report."""
-    found = replace(found, notes=(*found.notes, *_tool_note(found)))
     width, styled = output_width() if asked["output"] is None else (PIPE_WIDTH, False)
-    if found.judged is not None:
-        from ilp_planner.report.analysis_judged import judged_object, judged_text
-
+    if isinstance(found, Judged):
         if as_json:
-            return to_json(judged_object(found.judged)).rstrip("\n")
-        return judged_text(found.judged, width=width, styled=styled)
-    analysis = found.analysis()
+            return to_json(judged_object(found)).rstrip("\n")
+        return judged_text(found, width=width, styled=styled)
+    shown = replace(found, notes=(*found.notes, *_tool_note(found)))
     if as_json:
         from ilp_planner.report.analysis_json import analysis_object
 
-        value = analysis_object(analysis, all_groups=asked["all_groups"], stage=asked["stage"])
+        value = analysis_object(shown, all_groups=asked["all_groups"], stage=asked["stage"])
         return to_json(value).rstrip("\n")
     from ilp_planner.report.analysis import analysis_text
 
     return analysis_text(
-        analysis, all_groups=asked["all_groups"], stage=asked["stage"], width=width, styled=styled
+        shown, all_groups=asked["all_groups"], stage=asked["stage"], width=width, styled=styled
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.cli.analyze_inputs import Devices
+from ilp_planner.analysis.devices import Devices
 from ilp_planner.cli.analyze_job import job_of_options
 from ilp_planner.errors import UsageError
 

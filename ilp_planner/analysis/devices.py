@@ -1,0 +1,52 @@
+"""The devices that a job is analysed for: those of a cluster, as far as one is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.training import HOPPER
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.cluster import ClusterSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Where a job runs, as far as known. memory: bytes; count: 0 when not known;
+    generation: as in `TrainingJob`."""
+
+    name: str = ""
+    memory: float | None = None
+    per_node: int = 8
+    count: int = 0
+    generation: int = HOPPER
+    notes: tuple[str, ...] = ()
+
+
+def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
+    """Return what a cluster says of its devices; of several types, the one with least memory.
+
+    Parameters
+    ----------
+    limit: bytes of a device that may be used; None: all.
+    """
+    if spec is None:
+        return Devices(memory=limit)
+    least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
+    sizes = sorted({group.devices for group in spec.nodes})
+    notes = []
+    if len(spec.type_names) > 1:
+        notes.append(f"of the cluster's device types, {least.name} has the least memory")
+    if len(sizes) > 1:
+        every = ", ".join(map(str, sizes))
+        notes.append(f"nodes have {every} devices; groups are named as if all had {sizes[0]}")
+    return Devices(
+        name=least.name,
+        memory=float(least.memory) if limit is None else limit,
+        per_node=sizes[0],
+        count=spec.device_count,
+        generation=generation(spec),
+        notes=tuple(notes),
+    )
