@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.errors import PlanError
+from ilp_planner.spaces.megatron import job
 from ilp_planner.specs.data_sheets import generation
-from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout
 from ilp_planner.specs.training import HOPPER, Settings, TrainingJob
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan, GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 AROUND = 2  # what a chain of layers has besides the transformer's: embedding and head
 
@@ -78,17 +79,7 @@ def layout_of(plan: GroupPlan, model: Decoder) -> PipelineLayout:
             f"plan.stages: found {plan.stages[-1].stop} layers, expected {last}: embedding, "
             f"{model.layers} transformer layers and head"
         )
-    return PipelineLayout(
-        tuple(
-            LayoutStage(
-                layers=max(0, min(stage.stop, last - 1) - max(stage.start, 1)),
-                embedding=stage.start == 0,
-                prediction_layers=model.prediction_layers if stage.stop == last else 0,
-                loss=stage.stop == last,
-            )
-            for stage in plan.stages
-        )
-    )
+    return job.layout_of((0, *(stage.stop for stage in plan.stages)), model)
 
 
 def placed_groups(plan: GroupPlan, cp: int = 1) -> Iterator[PlacedGroup]:

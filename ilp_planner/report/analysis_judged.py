@@ -46,7 +46,7 @@ class Judged:
     violations: tuple[str, ...]
 
 
-def judged_stages(plan: AnyPlan, costs: Sequence[StageCost | StageCost]) -> Iterator[JudgedStage]:
+def judged_stages(plan: AnyPlan, costs: Sequence[StageCost]) -> Iterator[JudgedStage]:
     """Yield every stage with what the cost model says of it."""
     for stage, cost in zip(plan.stages, costs, strict=False):
         memory = max(cost.memory)

@@ -77,18 +77,17 @@ def job_of_groups(plan: GroupPlan, model: Decoder, cluster: ClusterSpec) -> Trai
     if settings is None:
         raise PlanError("plan: settings: found none, expected those of a training job")
     first = plan.stages[0]
-    width = len(first.replicas[0].devices)
+    width = first.tp
     if width % settings.cp:
         raise PlanError(
             f"plan: stage 0: found {width} devices per replica, expected tp x cp with "
             f"cp {settings.cp}"
         )
     for number, stage in enumerate(plan.stages):
-        if len(stage.replicas[0].devices) != width or stage.dp != first.dp:
+        if stage.tp != width or stage.dp != first.dp:
             raise PlanError(
-                f"plan: stage {number}: found {stage.dp} replicas of "
-                f"{len(stage.replicas[0].devices)} devices, expected {first.dp} of {width} as in "
-                "stage 0"
+                f"plan: stage {number}: found {stage.dp} replicas of {stage.tp} devices, expected "
+                f"{first.dp} of {width} as in stage 0"
             )
         shares = {replica.samples for replica in stage.replicas}
         if shares != {first.replicas[0].samples}:
