@@ -55,8 +55,8 @@ def model_and_cluster(
     PlanError: one has changed since. SpecError: one is not there.
     """
     files = InputFiles(saved.inputs, plan_folders(file), anew=accept_changed)
-    model = files.model() if "model" in saved.inputs.files else None
-    cluster, _ = files.cluster()
+    model = files.model if "model" in saved.inputs.files else None
+    cluster, _ = files.cluster
     if not accept_changed:
         for kind in files.held:
             then = saved.inputs.files.get(kind)

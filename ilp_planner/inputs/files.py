@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,22 +65,19 @@ class InputFiles:
         self.kind, self.path = split_profile(request.profile)
         self.held: dict[str, Reference] = {}
         self.notes: list[str] = []
-        self._models: list[ModelSpec | None] = []
-        self._clusters: list[tuple[ClusterSpec, MetisCluster | None]] = []
-        self._experiments: list[AmpExperiment] = []
 
     @property
     def global_batch(self) -> int:
         """Samples per iteration."""
         asked = self.request.global_batch
         if asked is None and self.kind == "amp" and "profile" not in self.objects:
-            return self.experiment().global_batch
+            return self.experiment.global_batch
         return DEFAULT_GLOBAL_BATCH if asked is None else asked
 
     @property
     def model_name(self) -> str:
         """Return the name of the model where one is known; else empty."""
-        model = self.model()
+        model = self.model
         return str(self.objects.get("model_name", "")) if model is None else model.name
 
     # ---- what was read --------------------------------------------------------------------------
@@ -144,32 +142,9 @@ class InputFiles:
 
     # ---- the model ------------------------------------------------------------------------------
 
+    @cached_property
     def model(self) -> ModelSpec | None:
-        """Return the model that was named; the default one where an analytic profile needs one."""
-        if not self._models:
-            self._models.append(self._model())
-        return self._models[0]
-
-    def model_or_default(self) -> ModelSpec:
-        """Return the model that was named, else the default one."""
-        model = self.model()
-        if model is None:
-            model = self._models[0] = self._read_model(Reference(name=DEFAULT_MODEL))
-        return model
-
-    def need_model(self, why: str) -> ModelSpec:
-        """Return the model.
-
-        Raises
-        ------
-        UsageError: none was named. why: what it is needed for.
-        """
-        model = self.model()
-        if model is None:
-            raise UsageError(f"model: found none, expected {why}")
-        return model
-
-    def _model(self) -> ModelSpec | None:
+        """The model that was named; the default one where an analytic profile needs one."""
         if "model" in self.objects:
             given: ModelSpec = self.objects["model"]
             return given
@@ -182,6 +157,23 @@ class InputFiles:
             reference = Reference(name=DEFAULT_MODEL)
         return self._read_model(reference)
 
+    def model_or_default(self) -> ModelSpec:
+        """Return the model that was named, else the default one, which is then the model."""
+        if self.model is None:
+            self.model = self._read_model(Reference(name=DEFAULT_MODEL))
+        return self.model
+
+    def need_model(self, why: str) -> ModelSpec:
+        """Return the model.
+
+        Raises
+        ------
+        UsageError: none was named. why: what it is needed for.
+        """
+        if self.model is None:
+            raise UsageError(f"model: found none, expected {why}")
+        return self.model
+
     def _read_model(self, reference: Reference) -> ModelSpec:
         from ilp_planner.specs.model_reader import read_model
 
@@ -191,18 +183,14 @@ class InputFiles:
 
     # ---- the cluster ----------------------------------------------------------------------------
 
+    @cached_property
     def cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
-        """Return the cluster, and what Metis's files say of it where they describe it."""
-        if not self._clusters:
-            self._clusters.append(self._cluster())
-        return self._clusters[0]
-
-    def _cluster(self) -> tuple[ClusterSpec, MetisCluster | None]:
+        """The cluster, and what Metis's files say of it where they describe it."""
         files = self.request.files
         if "cluster" in self.objects:
             return self.objects["cluster"], self.objects.get("metis_cluster")
         if self.kind == "amp":
-            return self.experiment().cluster, None
+            return self.experiment.cluster, None
         pair = [kind for kind in ("hostfile", "clusterfile") if kind in files]
         if len(pair) == 1:
             missing = "clusterfile" if "hostfile" in files else "hostfile"
@@ -231,19 +219,15 @@ class InputFiles:
 
     # ---- AMP's experiment ------------------------------------------------------------------------
 
+    @cached_property
     def experiment(self) -> AmpExperiment:
-        """Return the experiment of an `amp:FILE`, on the devices of a cluster or a hostfile where
+        """The experiment of an `amp:FILE`, on the devices of a cluster or a hostfile where
         one is named.
 
         Raises
         ------
         UsageError: a model is named beside it.
         """
-        if not self._experiments:
-            self._experiments.append(self._experiment())
-        return self._experiments[0]
-
-    def _experiment(self) -> AmpExperiment:
         from ilp_planner.profiles.amp import read_amp, read_amp_profile
         from ilp_planner.specs.hostfile import read_hostfile
 

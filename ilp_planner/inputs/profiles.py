@@ -80,7 +80,7 @@ def metis_source(files: InputFiles) -> MetisSource:
     """
     from ilp_planner.profiles.metis import MetisProfile
 
-    model, asked = files.model(), files.request
+    model, asked = files.model, files.request
     if "profile" in files.objects:
         given = files.objects["profile"]
         if not isinstance(given, MetisProfile):
@@ -117,7 +117,7 @@ def amp_source(files: InputFiles) -> AmpProfile:
         refuse_profile(
             "amp", "amp:FILE", files.request.profile if given is None else source_of(given)
         )
-    return files.experiment().profile
+    return files.experiment.profile
 
 
 def layer_source(files: InputFiles, cluster: ClusterSpec) -> LayerSource:
@@ -132,11 +132,11 @@ def layer_source(files: InputFiles, cluster: ClusterSpec) -> LayerSource:
         return _given_layers(files, given)
     if files.kind == "metis":
         return _from_metis(metis_source(files))
-    model = files.model()
+    model = files.model
     if files.kind == "amp":
         from ilp_planner.profiles.amp import layer_profile
 
-        profile = files.experiment().profile
+        profile = files.experiment.profile
         return LayerSource(layer_profile(profile), profile.model.name, profile.source)
     if files.kind == "table":
         table = native_table(files)

@@ -78,7 +78,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
     )
     return replace(
         problem,
-        spec=files.model(),
+        spec=files.model,
         request=None if files.objects else request,
         notes=(*problem.notes, *files.notes),
     )
@@ -145,14 +145,14 @@ def _of_layers(files: InputFiles) -> str:
     for kind in ("hostfile", "clusterfile"):
         if kind in asked.files:
             return f"a `{kind}`, whose devices are planned in whole layers"
-    types = files.cluster()[0].type_names
+    types = files.cluster[0].type_names
     if len(types) > 1:
         return f"devices that differ ({', '.join(types)}), which are planned in whole layers"
     if files.kind == "table":
         rows = records_in(find_tables(files.path, files.recorded("profile"), files.folders)[0])
         if "operator" not in rows or "layer" not in rows:
             return f"{asked.profile}, which is of whole layers" if "layer" in rows else ""
-    model = files.model()
+    model = files.model
     if model is None or files.kind == "aceso" or model.family != "decoder":
         return ""
     return f"{model.name} of family decoder, which is planned in whole layers"

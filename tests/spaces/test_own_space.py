@@ -116,7 +116,7 @@ class RowSpace(GraphSpace["RowCosts", RowPart]):
 
 
 def build(files: InputFiles) -> Problem[RowCosts]:
-    cluster, _ = files.cluster()
+    cluster, _ = files.cluster
     source = layer_source(files, cluster)
     costs = RowCosts(source.profile, cluster.type_names[0])
     costing = Costing(costs, source.model, source.named, ())

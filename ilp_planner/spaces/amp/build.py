@@ -36,7 +36,7 @@ def build(files: InputFiles) -> Problem[AmpCosts]:
                 f"{name}: found it with `space=amp`, which tries every micro-batch and has "
                 "no model of memory"
             )
-    profile, (cluster, _) = amp_source(files), files.cluster()
+    profile, (cluster, _) = amp_source(files), files.cluster
     free = FREE[asked.placement]
     costs = AmpCosts(profile=profile, repaired=free)
     degrees = amp_space(costs, cluster, files.global_batch, max_tp=asked.max_tp)

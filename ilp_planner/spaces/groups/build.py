@@ -20,6 +20,6 @@ def build(files: InputFiles) -> Problem[Any]:
     ------
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     """
-    cluster, _ = files.cluster()
+    cluster, _ = files.cluster
     costing = COST_MODELS[files.request.cost_model](files)
     return layer_problem(files, GroupSpace(), cluster, costing, costing.costs.degrees())

@@ -18,7 +18,7 @@ def native_costing(files: InputFiles) -> Costing:
     from ilp_planner.costs.layers import layer_costs
     from ilp_planner.profiles.device_names import for_cluster
 
-    cluster, metis = files.cluster()
+    cluster, metis = files.cluster
     source = layer_source(files, cluster)
     rows = for_cluster(source.profile, cluster)
     notes = () if metis is None else metis.notes
@@ -38,7 +38,7 @@ def metis_costing(files: InputFiles) -> Costing:
     from ilp_planner.spaces.metis.formulas import MetisFormulas
     from ilp_planner.specs.metis_cluster import metis_cluster_of
 
-    cluster, metis = files.cluster()
+    cluster, metis = files.cluster
     profile, model, sizes = metis_source(files)
     costs = MetisCosts(
         formulas=MetisFormulas(

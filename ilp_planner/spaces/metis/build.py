@@ -24,6 +24,6 @@ def build(files: InputFiles) -> Problem[MetisCosts]:
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     """
     refuse_stages(files, MetisSpace.name)
-    costing, (cluster, _) = metis_costing(files), files.cluster()
+    costing, (cluster, _) = metis_costing(files), files.cluster
     space = MetisSpace(summed=SUMMED[files.request.memory_rule])
     return layer_problem(files, space, cluster, costing, costing.costs.degrees())
