@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Message
+from ilp_planner.anatomy.recompute import recomputed_parts
 
 if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder, Experts
@@ -24,17 +25,6 @@ Messages = dict[str, Pair]
 
 LOSS_WIDTH = 4  # bytes: cross-entropy is computed in fp32
 MASK_WIDTH, COUNT_WIDTH = 1, 8  # bytes: a token's routing to an expert, tokens per expert
-
-# What selective recomputation computes again (`--recompute-modules`): paths that start so.
-SELECTIVE = {
-    "core_attn": ("self_attention.core_attention",),
-    "mla_up_proj": ("self_attention.linear_q_up_proj", "self_attention.linear_kv_up_proj"),
-    "mlp": ("mlp.linear_",),
-    "moe": ("mlp.",),
-    "shared_experts": ("mlp.shared_experts.",),
-}
-OF_EXPERTS = ("moe", "shared_experts")
-OF_DENSE = ("mlp",)
 
 
 def tokens_shape(job: TrainingJob, *width: int) -> tuple[int, ...]:
@@ -111,14 +101,9 @@ def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
             kept = _tp(job, "all_gather", tokens_shape(job, job.model.hidden))
             again["input"] = ((kept,), ())
         return again
-    skipped = OF_DENSE if experts else OF_EXPERTS
-    starts = [
-        start
-        for name in recompute.modules
-        if name not in skipped
-        for start in SELECTIVE.get(name, ())
-    ]
-    return {name: pair for name, pair in again.items() if name.startswith(tuple(starts))}
+    parts = recomputed_parts(experts=experts)
+    starts = tuple(start for name in recompute.modules for start in parts.get(name, ()))
+    return {name: pair for name, pair in again.items() if name.startswith(starts)}
 
 
 def unsplit_parameters(job: TrainingJob, experts: bool) -> int:

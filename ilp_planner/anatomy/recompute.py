@@ -10,6 +10,32 @@ from ilp_planner.specs.training import Recompute, TrainingJob
 
 BOOLEAN = 1  # bytes of a boolean
 
+# What selective recomputation can name (`--recompute-modules`) -> how the names of what it computes
+# again begin: modules of `anatomy.work`, and paths of messages (`anatomy.messages`).
+PARTS = {
+    "core_attn": ("core_attention", "self_attention.core_attention"),
+    "mla_up_proj": (
+        "linear_q_up_proj",
+        "linear_kv_up_proj",
+        "rope",
+        "self_attention.linear_q_up_proj",
+        "self_attention.linear_kv_up_proj",
+    ),
+    "layernorm": ("input_norm", "mlp_norm"),
+    "mlp": ("mlp_", "mlp.linear_"),
+    "moe": ("router", "permute", "experts_", "shared_experts_", "unpermute", "mlp."),
+    "moe_act": ("experts_activation",),
+    "shared_experts": ("shared_experts_", "mlp.shared_experts."),
+}
+OF_EXPERTS = ("moe", "moe_act", "shared_experts")
+OF_DENSE = ("mlp",)
+
+
+def recomputed_parts(*, experts: bool) -> dict[str, tuple[str, ...]]:
+    """Return those of `PARTS` that a layer with or without experts has."""
+    skipped = OF_DENSE if experts else OF_EXPERTS
+    return {name: starts for name, starts in PARTS.items() if name not in skipped}
+
 
 def recomputes(job: TrainingJob, module: str) -> bool:
     """Return whether selective recomputation covers this part of every layer."""

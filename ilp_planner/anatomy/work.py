@@ -20,14 +20,42 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Settings, TrainingJob
 
 SINGLE = 4  # bytes of a number in single precision
+EXACT = ("router", "output_layer", "join")  # products that stay in the training precision
 FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass
 
 
+class Product(NamedTuple):
+    """Shape of a matrix product: `count` times m x k by k x n, on this rank.
+
+    summed: bytes per number of the accumulated gradient that it is added to; 0: none. grouped: the products of experts,
+    in one kernel. batched: each of `count` has operands of its own, as scores of heads have.
+    quantised: in the job's 8- or 4-bit precision, where it has one.
+    """
+
+    m: float
+    n: float
+    k: float
+    count: float = 1.0
+    summed: float = 0.0
+    grouped: bool = False
+    batched: bool = False
+    quantised: bool = False
+
+
+class FusedAttention(NamedTuple):
+    """Flash attention over so many tokens. backward: its backward pass."""
+
+    length: float
+    backward: bool = False
+
+
 class Kernel(NamedTuple):
-    """One kernel, or a few small ones. flops: arithmetic; traffic: bytes read and written."""
+    """One kernel, or a few small ones. flops: arithmetic; traffic: bytes read and written; shape:
+    of what is more than memory traffic, where it is known."""
 
     flops: float
     traffic: float
+    shape: Product | FusedAttention | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +67,11 @@ class ModuleWork:
     forward: tuple[Kernel, ...]
     backward: tuple[Kernel, ...]
     core: bool = False
+
+    @property
+    def ways(self) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+        """Forward and backward."""
+        return self.forward, self.backward
 
 
 def layer_work(job: TrainingJob, *, experts: bool) -> tuple[ModuleWork, ...]:
@@ -145,11 +178,41 @@ class _Share:
         moved = (tokens * (inner + outer) + weights) * self.width
         gradient = tokens * (inner + outer) * self.width
         gradient += 2 * weights * self.job.settings.optimizer.gradient
+        rows, grouped = tokens / copies, copies > 1
+        quantised = bool(self.kernels.quantised) and name not in EXACT
+        forward, back, summed = (
+            Product(m, n, k, copies, grouped=grouped, quantised=quantised)
+            for m, n, k in ((rows, outer, inner), (rows, inner, outer), (inner, outer, rows))
+        )
+        casts, casts_back = (
+            (self.casts(tokens * inner, weights), self.casts(tokens * outer))
+            if quantised
+            else ((), ())
+        )
         return ModuleWork(
             name=name,
-            forward=(Kernel(flops, moved),),
-            backward=(Kernel(flops, moved), Kernel(flops, gradient)),
+            forward=(*casts, Kernel(flops, moved, forward)),
+            backward=(
+                *casts_back,
+                Kernel(flops, moved, back),
+                Kernel(
+                    flops,
+                    gradient,
+                    summed._replace(summed=float(self.job.settings.optimizer.gradient)),
+                ),
+            ),
         )
+
+    def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
+        """Return what brings so many numbers into the format of quantised products.
+
+        They are read and written twice in it, by rows and by columns; scaling by the current
+        maximum reads them once more to find it, and delayed or blockwise scaling does not. Weights
+        are cast once per iteration.
+        """
+        read = 2 if self.kernels.quantised in ("fp8-current", "nvfp4") else 1
+        each = read * self.width + 2.0
+        return (Kernel(0.0, each * (numbers + weights / self.job.micro_batches)),)
 
     def streaming(self, name: str, forward: float, backward: float) -> ModuleWork:
         """Return a kernel each way that only moves bytes."""
@@ -217,13 +280,19 @@ class _Share:
         if self.kernels.attention == "flash":
             return ModuleWork(
                 name="core_attention",
-                forward=(Kernel(flops / 2, operands),),
-                backward=(Kernel(FLASH_BACKWARD * flops / 2, 2 * operands),),
+                forward=(Kernel(flops / 2, operands, FusedAttention(seen)),),
+                backward=(
+                    Kernel(FLASH_BACKWARD * flops / 2, 2 * operands, FusedAttention(seen, True)),
+                ),
                 core=True,
             )
         scores = self.tokens * seen * self.model.heads / self.tp * self.width
         dropout = scores * (2 + 1 / self.width) if self.model.dropout else 0.0
-        product = Kernel(flops / 2, operands / 2 + scores)
+        heads = self.job.micro_batch * self.model.heads / self.tp
+        channels = (queries + values) / 2 * self.tp / self.model.heads
+        each = self.tokens / self.job.micro_batch
+        shape = Product(each, seen, channels, heads, batched=True)
+        product = Kernel(flops / 2, operands / 2 + scores, shape)
         forward = [product, Kernel(0.0, 2 * scores), product]
         backward = [product, product, Kernel(0.0, 3 * scores), product, product]
         if dropout:
@@ -282,8 +351,16 @@ def _one_by_one(module: ModuleWork, count: int) -> ModuleWork:
     """Return the same work as so many equal modules, one after the other."""
 
     def parts(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        return tuple(Kernel(k.flops / count, k.traffic / count) for k in kernels) * count
+        return tuple(_part(kernel, count) for kernel in kernels) * count
 
     return ModuleWork(
         name=module.name, forward=parts(module.forward), backward=parts(module.backward)
     )
+
+
+def _part(kernel: Kernel, count: int) -> Kernel:
+    """Return one of so many equal parts of a grouped kernel, alone."""
+    shape = kernel.shape
+    if isinstance(shape, Product):
+        shape = shape._replace(count=1.0, grouped=False)
+    return Kernel(kernel.flops / count, kernel.traffic / count, shape)

@@ -7,12 +7,19 @@ Williams et al. 2009). Collectives run on a ring.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.anatomy.work import FusedAttention, Product
 from ilp_planner.anatomy.work import Kernel as Kernel
+from ilp_planner.profiles.kernel_times import KernelRates
+from ilp_planner.specs.cluster import Device
 
 if TYPE_CHECKING:
-    from ilp_planner.specs.cluster import Device, Link
+    from collections.abc import Iterable
+
+    from ilp_planner.specs.cluster import Link
+    from ilp_planner.specs.machine import Machine
 
 
 class Exchange(NamedTuple):
@@ -58,10 +65,93 @@ def product_backward(flops: float, left: float, right: float, result: float) -> 
     return 2 * product(flops, left, right, result)
 
 
-def kernel_time(kernels: tuple[Kernel, ...], device: Device, precision: str) -> float:
-    """Return seconds of the kernels, one after the other."""
-    rate, bandwidth = device.arithmetic(precision), device.streaming
-    return sum(device.launch + max(k.flops / rate, k.traffic / bandwidth) for k in kernels)
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Kernels of a device of which data sheet and two shares of it are all that is known."""
+
+    device: Device
+
+    def seconds(self, kernel: Kernel, precision: str) -> float:
+        """Return the longer of arithmetic and memory traffic, after the launch."""
+        device = self.device
+        arithmetic = kernel.flops / device.arithmetic(precision)
+        return device.launch + max(arithmetic, kernel.traffic / device.streaming)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Kernels of a GPU whose kernels were measured, on a machine.
+
+    A kernel of arithmetic without a shape is a large product.
+    """
+
+    rates: KernelRates
+    machine: Machine
+
+    def seconds(self, kernel: Kernel, precision: str) -> float:
+        """Return what the kernel's shape takes."""
+        rates, machine = self.rates, self.machine
+        match kernel.shape:
+            case Product() as p if p.batched:
+                return rates.batched(p.m, p.n, p.k, count=p.count, precision=precision)
+            case Product() as p:
+                spent = rates.product(
+                    p.m, p.n, p.k, count=p.count, precision=precision, accumulate=p.summed
+                )
+                return spent / machine.grouped if p.grouped else spent
+            case FusedAttention(length, backward):
+                spent = rates.attention(kernel.flops, length, backward=backward)
+                return spent / (machine.attention_backward if backward else machine.attention)
+        return rates.stream(kernel.traffic)
+
+
+def memory_rate(device: Device) -> float:
+    """Return the bytes/s of kernels that only move bytes.
+
+    Raises
+    ------
+    SpecError: the device has no figure.
+    """
+    rates = rates_of(device)
+    return (
+        device.streaming
+        if isinstance(rates, Roofline)
+        else rates.rates.bandwidth * rates.machine.streaming
+    )
+
+
+@cache
+def rates_of(device: Device) -> Roofline | Measured:
+    """Return what kernels take on a device."""
+    if device.kernels is None:
+        return Roofline(device)
+    machine = device.machine
+    rates = KernelRates(
+        device.peak or {},
+        device.memory_bandwidth or 0.0,
+        device.processors or 1,
+        device.kernels,
+        machine.sustained,
+        machine.streaming,
+    )
+    return Measured(rates, machine)
+
+
+def kernel_time(
+    kernels: Iterable[Kernel], device: Device, precision: str, quantised: str = ""
+) -> float:
+    """Return seconds of the kernels, one after the other.
+
+    quantised: format of the products that are not of the training precision.
+    """
+    rates, low = rates_of(device), quantised or precision
+    return sum(
+        rates.seconds(
+            kernel,
+            low if isinstance(kernel.shape, Product) and kernel.shape.quantised else precision,
+        )
+        for kernel in kernels
+    )
 
 
 def exchange_time(exchange: Exchange, devices: int, link: Link) -> float:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.architecture import check_counts
+from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ilp_planner.specs.kernel_constants import KernelConstants
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
 ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"
@@ -58,6 +61,9 @@ class Device:
     launch: float = 10e-6
     price: float | None = None
     profile: str = ""
+    processors: int | None = None
+    kernels: KernelConstants | None = field(default=None, hash=False)
+    machine: Machine = field(default_factory=Machine)
 
     def __post_init__(self) -> None:
         if not self.profile:

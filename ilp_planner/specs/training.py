@@ -31,6 +31,14 @@ SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 CP_COMMUNICATIONS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 PRECISIONS = {"bf16": 2, "fp16": 2, "fp32": 4}  # bytes of a parameter and of an activation
+# Recipes of 8- and 4-bit products (Transformer Engine 2) -> their numbers' format.
+QUANTISED = {
+    "fp8-delayed": "fp8",
+    "fp8-current": "fp8",
+    "fp8-blockwise": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +111,8 @@ class Kernels:
     deterministic: results are the same bit for bit. loader_mask: the data loader makes a mask of
     every pair of tokens, a byte each, although causal attention needs none. flash_package:
     attention by the flash-attn package, which wants samples before tokens; which devices it is
-    chosen on, `memory_parts` knows.
+    chosen on, `memory_parts` knows. quantised: recipe of the layers' products, one of `QUANTISED`;
+    empty: they are of the training precision. graphs: CUDA graphs start the layers' kernels.
     """
 
     implementation: str = "transformer_engine"
@@ -123,6 +132,12 @@ class Kernels:
     deterministic: bool = False
     loader_mask: bool = False
     flash_package: bool = False
+    quantised: str = ""
+    graphs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.quantised and self.quantised not in QUANTISED:
+            raise ValueError(f"quantised must be one of {tuple(QUANTISED)}, got {self.quantised!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +148,8 @@ class Settings:
     cp_comm: how attention communicates over cp, in Megatron's words. cp_inner: of `a2a+p2p`, the
     ranks that exchange heads; the others pass keys and values on.
     order: of ranks, fastest first. vocab_multiple: the vocabulary is padded to a multiple of this
-    times tp.
+    times tp. overlap_tensor, overlap_experts: messages of tensor and of expert parallelism are sent
+    while products run.
     """
 
     cp: int = 1
@@ -148,6 +164,8 @@ class Settings:
     recompute: Recompute = field(default_factory=Recompute)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     kernels: Kernels = field(default_factory=Kernels)
+    overlap_tensor: bool = False
+    overlap_experts: bool = False
 
     def __post_init__(self) -> None:
         check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)
@@ -162,6 +180,11 @@ class Settings:
     def width(self) -> int:
         """Bytes of a parameter and of an activation."""
         return PRECISIONS[self.precision]
+
+    @property
+    def quantised(self) -> str:
+        """Format of the layers' quantised products; empty for none."""
+        return QUANTISED.get(self.kernels.quantised, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,11 @@ from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
+from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_terms
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
-from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, SENDING, megatron_tally
+from ilp_planner.spaces.megatron.shares import megatron_tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Recompute, Settings, TrainingJob
-
-SYNC = "gradient reduction, optimiser step and parameter gathering"
-TIED = "gradient of the tied embedding"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,60 +105,26 @@ class MegatronCosts:
         PlanError: it is no training job whose ranks fill nodes in order.
         """
         ranks = self.ranks(plan, cluster)
-        stages = [self._stage(plan, ranks, number) for number in range(len(plan.stages))]
-        loads = [
-            sum(stages[k].time for k in range(rank, len(stages), plan.ranks))
-            for rank in range(plan.ranks)
-        ]
-        syncs = [self._sync(plan, ranks, rank) for rank in range(plan.ranks)]
-        terms = {
-            "slowest stage": plan.schedule.steady(loads),
-            "pipeline fill": plan.schedule.fill(loads),
-            SYNC: max(syncs),
-            TIED: ranks.constant,
-        }
-        return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
-
-    def _stage(self, plan: GroupPlan, ranks: RankCosts, number: int) -> StageCost:
-        stage, rank = plan.stages[number], number % plan.ranks
-        elements = ranks.elements(ranks.kinds[rank])[stage.start : stage.stop]
-        again = recomputed(
-            ranks.job.settings.recompute, elements, embedding=stage.start == 0,
-            output=stage.stop == len(self.chain),
-        )  # fmt: skip
-        last = number == len(plan.stages) - 1
-        terms = {
-            COMPUTE: sum(element.compute for element in elements),
-            "messages within layers": sum(element.messages for element in elements),
-            AGAIN: again,
-            SENDING: 0.0 if last else ranks.transfers[rank],
-        }
-        memory = rank_memory(ranks.job, rank)
-        return StageCost(
-            time=sum(terms.values()),
-            memory=(memory.needed,) * stage.dp,
-            time_terms=terms,
-            memory_terms={**memory.terms, **memory.outside},
+        stages = stage_terms(ranks)
+        terms = iteration_terms(ranks, stages)
+        memory = [rank_memory(ranks.job, rank) for rank in range(plan.ranks)]
+        return PlanCost(
+            iteration_time=sum(terms.values()),
+            stages=tuple(
+                StageCost(
+                    time=sum(own.values()),
+                    memory=(memory[number % plan.ranks].needed,) * stage.dp,
+                    time_terms=own,
+                    memory_terms={
+                        **memory[number % plan.ranks].terms,
+                        **memory[number % plan.ranks].outside,
+                    },
+                )
+                for number, (stage, own) in enumerate(zip(plan.stages, stages, strict=True))
+            ),
+            terms=terms,
         )
-
-    def _sync(self, plan: GroupPlan, ranks: RankCosts, rank: int) -> float:
-        fixed, each = ranks.sync(ranks.kinds[rank])
-        stages = plan.stages[rank :: plan.ranks]
-        return fixed + sum(float(each[stage.start : stage.stop].sum()) for stage in stages)
 
     def with_settings(self, **changes: object) -> Settings:
         """Return the settings of all plans with some changed."""
         return dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
-
-
-def recomputed(
-    recompute: Recompute, elements: Sequence[ElementTime], *, embedding: bool, output: bool
-) -> float:
-    """Return the seconds that a (virtual) stage of these elements computes again."""
-    layers = elements[int(embedding) : len(elements) - int(output)]
-    if recompute.granularity == "none":
-        return 0.0
-    if recompute.granularity == "selective":
-        return sum(layer.core for layer in layers) if "core_attn" in recompute.modules else 0.0
-    count = recompute.layers if recompute.method == "block" else len(layers)
-    return sum(layer.again for layer in layers[:count])

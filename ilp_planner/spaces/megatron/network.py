@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.table import Origin
     from ilp_planner.specs.training import TrainingJob
 
+HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
 SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 
@@ -53,6 +54,7 @@ class Route(NamedTuple):
     direct: float
     crosses: bool
     group: LinkGroup | None = None
+    hosts: int = 1
 
     def seconds(self, collective: str, size: float) -> float:
         """Return the seconds of one message.
@@ -75,9 +77,12 @@ class Route(NamedTuple):
         if collective == SEND:
             return self.latency, self.ring
         times = SHARES[collective]
-        steps = times * (n - 1) if self.crosses else 1
-        per_byte = self.direct if collective == "all_to_all" else self.ring * (n - 1) / n
-        return steps * self.latency, times * per_byte
+        if collective == "all_to_all":
+            return self.latency, self.direct
+        latency = self.latency
+        if self.crosses:
+            latency = times * ((self.hosts - 1) * latency + (n - self.hosts) * HOP)
+        return latency, times * self.ring * (n - 1) / n
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +201,7 @@ class Network:
         hosts = int(np.unique(nodes[groups[0]]).size)
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
-        return Route(size, card.latency, ring, direct, True, group)
+        return Route(size, card.latency, ring, direct, True, group, hosts)
 
     def message_seconds(self, job: TrainingJob, messages: Iterable[Message], pp_rank: int) -> float:
         """Return the seconds of messages, one after the other."""

@@ -30,6 +30,7 @@ from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
+from ilp_planner.profiles.work import memory_rate
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
@@ -49,6 +50,13 @@ if TYPE_CHECKING:
 FORWARD_SHARE = 3  # a backward pass has twice the arithmetic of the forward pass
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
 SYNC_GROUPS = ("dp-cp", "edp")
+# Sharding -> collectives over replicas that every micro-batch has.
+PER_MICRO_BATCH = {
+    "none": (),
+    "optimizer": (),
+    "gradients": ("reduce_scatter",),
+    "parameters": ("reduce_scatter", "all_gather"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +118,34 @@ class RankCosts:
         times = self.times[kind]
         layers = (times.expert if e else times.dense for e in self.job.model.expert_layers)
         chain = (times.embedding, *layers, times.output)
-        if self.profile is None:
+        if self.profile is not None:
+            chain = self._measured(self.profile, chain, kind)
+        return self._sharded(chain, kind)
+
+    def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
+        """Return the chain with what every micro-batch sends of sharded gradients (ZeRO-2) and
+        parameters (ZeRO-3): gathered for both passes and scattered in the backward one, while the
+        next layer computes."""
+        sharding = self.job.settings.optimizer.sharding
+        if sharding not in ("gradients", "parameters"):
             return chain
-        return self._measured(self.profile, chain, kind)
+        sent = self._ring_seconds(kind)
+        scatter = sent["reduce_scatter"]
+        gather = sent["all_gather"] if sharding == "parameters" else np.zeros_like(scatter)
+        return tuple(
+            element.waiting(float(there), float(back))
+            for element, there, back in zip(chain, gather, gather + scatter, strict=True)
+        )
+
+    def _ring_seconds(self, kind: int) -> dict[str, NDArray[np.float64]]:
+        """Return collective -> seconds of every element's own message over its replicas."""
+        found = {name: np.zeros(len(self.held)) for name in ("reduce_scatter", "all_gather")}
+        for one in self.rings(kind):
+            if one.collective in found:
+                found[one.collective] += np.where(
+                    one.sizes > 0, one.latency + one.per_byte * one.sizes, 0.0
+                )
+        return found
 
     def _measured(
         self, profile: LayerProfile, chain: tuple[ElementTime, ...], kind: int
@@ -127,7 +160,14 @@ class RankCosts:
         ]
         seconds = np.max(rows, axis=0).tolist()
         return tuple(
-            ElementTime(compute=spent, again=once, core=spent * element.core / element.total)
+            ElementTime(
+                compute=spent,
+                forward=once,
+                again=once,
+                parts={
+                    name: spent * seconds / element.total for name, seconds in element.parts.items()
+                },
+            )
             for spent, once, element in zip(
                 seconds, np.max(again, axis=0).tolist(), chain, strict=True
             )
@@ -191,9 +231,25 @@ class RankCosts:
 
     def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
         """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""
-        rings = self.rings(kind)
-        terms = [one.per_byte * one.sizes for one in rings]
-        return sum(one.latency for one in rings), np.sum([self.step(kind), *terms], axis=0)
+        sharding = self.job.settings.optimizer.sharding
+        every = PER_MICRO_BATCH[sharding]  # what `elements` has
+        rings = [one for one in self.rings(kind) if one.collective not in every]
+        shares = [self._exposed(one, kind) for one in rings]
+        terms = [share * one.per_byte * one.sizes for share, one in zip(shares, rings, strict=True)]
+        fixed = sum(share * one.latency for share, one in zip(shares, rings, strict=True))
+        return fixed, np.sum([self.step(kind), *terms], axis=0)
+
+    def _exposed(self, one: Ring, kind: int) -> float:
+        """Return the share of a ring's seconds that the passes do not hide: gradients are reduced
+        while others are computed, and parameters gathered while the first layers run."""
+        optimizer = self.job.settings.optimizer
+        gathering = one.collective == "all_gather"
+        hidden = optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
+        if not hidden:
+            return 1.0
+        names = self.network.stage_types(self.job, kind)
+        types = self.network.cluster.device_types
+        return max(types[name].machine.data_exposed for name in names)
 
     @cached_property
     def counts(self) -> NDArray[np.float64]:
@@ -236,7 +292,7 @@ class RankCosts:
         for name in net.stage_types(job, kind):
             whole = measured.get((name, job.tp))
             if whole is None:
-                rate = net.cluster.device_types[name].streaming
+                rate = memory_rate(net.cluster.device_types[name])
                 whole = every * (step_traffic(job.settings) / rate)
             found.append(whole)
         share = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
@@ -253,6 +309,17 @@ class RankCosts:
     @cached_property
     def constant(self) -> float:
         """Seconds per iteration of every layout."""
+        return self.tied_seconds + self.step_seconds
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of an iteration that are no rank's work, on the slowest device type."""
+        types = self.network.cluster.device_types
+        return max(types[name].machine.step for name in self.network.cluster.type_names)
+
+    @cached_property
+    def tied_seconds(self) -> float:
+        """Seconds of the sum of a tied word embedding's gradient."""
         if not self.tied:
             return 0.0
         # Two ranks reduce as one sends half to the other and back, from the last to the first.

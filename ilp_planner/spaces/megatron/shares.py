@@ -55,7 +55,8 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
             terms = {name: spent for name, spent in terms.items() if name not in (COMPUTE, AGAIN)}
         tally.add(ranks.transfer_origin(rank), weight * terms.pop(SENDING))
         tally.add(LINKS, weight * sum(terms.values()))
-    tally.add(ranks.constant_origin(), ranks.constant)
+    tally.add(ranks.constant_origin(), ranks.tied_seconds)
+    tally.add(LINKS, ranks.step_seconds)
     _add_sync(tally, ranks, plan)
     return tally
 

@@ -1,15 +1,17 @@
-"""Seconds of a training job's modules: the roofline of their kernels, and their messages.
+"""Seconds of a training job's modules: their kernels, and their messages.
 
 For one micro-batch on one rank, per element of the chain (word embedding, layer, output): forward,
-backward, and what recomputation adds. Kernels are in `anatomy.work`, messages in
-`anatomy.messages`, links in `megatron/network`.
+backward, and what recomputation adds. Kernels are in `anatomy.work`, what they take in
+`profiles.work`, messages in `anatomy.messages`, links in `megatron/network`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.anatomy.messages import (
     embedding_messages,
@@ -17,35 +19,66 @@ from ilp_planner.anatomy.messages import (
     output_messages,
     prediction_messages,
 )
+from ilp_planner.anatomy.recompute import recomputed_parts
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.profiles.work import kernel_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ilp_planner.anatomy.messages import Messages
+    from ilp_planner.anatomy.modules import Message
     from ilp_planner.anatomy.work import ModuleWork
     from ilp_planner.spaces.megatron.network import Network
     from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
 
-CORE = "core_attention"
+CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
+FORWARD, BACKWARD = 0, 1
+EXPERTS = "moe"  # in the parts of a layer with experts
+EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementTime:
-    """Seconds of one element of the chain. compute, messages: both ways. again: the forward pass
-    once more, its messages included. core: likewise, of the attention's core only."""
+    """Seconds of one element of the chain.
+
+    compute, messages: both ways. forward: of both together, in the forward pass. again: the forward
+    pass once more, its messages included. parts: likewise, of what selective recomputation names.
+    """
 
     compute: float = 0.0
     messages: float = 0.0
+    forward: float = 0.0
     again: float = 0.0
-    core: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
         """Forward and backward."""
         return self.compute + self.messages
+
+    @property
+    def core(self) -> float:
+        """The attention's core once more."""
+        return self.parts.get(CORE, 0.0)
+
+    def waiting(self, there: float, back: float) -> ElementTime:
+        """Return the element where each pass takes at least so long, for what is sent beside."""
+        forward, backward = self.forward, self.total - self.forward
+        late = max(0.0, there - forward), max(0.0, back - backward)
+        return replace(self, messages=self.messages + sum(late), forward=forward + late[0])
+
+    def plus(self, other: ElementTime, times: int) -> ElementTime:
+        """Return this element and so many of another one after it."""
+        return ElementTime(
+            compute=self.compute + times * other.compute,
+            messages=self.messages + times * other.messages,
+            forward=self.forward + times * other.forward,
+            again=self.again,
+            parts=self.parts,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +104,30 @@ def job_times(
 
     def layer(experts: bool) -> ElementTime:
         if experts not in job.model.expert_layers:
-            return slowest((), {})
-        return slowest(layer_work(job, experts=experts), layer_messages(job, experts))
+            return ElementTime()
+        parts = recomputed_parts(experts=experts)
+        work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
+        return slowest(work, messages, layers=1, parts=parts)
 
     output = slowest(output_work(job), output_messages(job))
     if count := job.model.prediction_layers:
         messages = prediction_messages(job, job.model.expert_layers[-1])
-        more = slowest(prediction_work(job), messages)
-        output = ElementTime(
-            compute=output.compute + count * more.compute,
-            messages=output.messages + count * more.messages,
-        )
+        output = output.plus(slowest(prediction_work(job), messages, layers=1), count)
     embedding = slowest(embedding_work(job), {"embedding": embedding_messages(job)})
     return JobTimes(embedding=embedding, dense=layer(False), expert=layer(True), output=output)
+
+
+class _Way(NamedTuple):
+    """Seconds of a pass through an element, by the modules of each."""
+
+    kernels: Mapping[str, float]
+    messages: Mapping[str, float]
+
+    def of(self, names: Sequence[str]) -> float:
+        """Return the seconds of modules whose names begin so."""
+        starts = tuple(names)
+        both = (*self.kernels.items(), *self.messages.items())
+        return sum(seconds for name, seconds in both if name.startswith(starts))
 
 
 def _slowest(
@@ -93,26 +137,86 @@ def _slowest(
     pp_rank: int,
     work: tuple[ModuleWork, ...],
     messages: Messages,
+    *,
+    layers: int = 0,
+    parts: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> ElementTime:
-    precision = job.settings.precision
+    """Return the seconds of an element on the slowest device.
 
-    def seconds(device: Device) -> tuple[float, float, float]:
-        forward = [(kernel_time(m.forward, device, precision), m.core) for m in work]
-        backward = sum(kernel_time(m.backward, device, precision) for m in work)
-        once = sum(spent for spent, _ in forward)
-        return once, once + backward, sum(spent for spent, core in forward if core)
-
-    every = [seconds(device) for device in devices]
-    once, compute, core = (max(column) for column in zip(*every, strict=True))
-    sent = {
-        name: network.message_seconds(job, forward, pp_rank)
-        for name, (forward, _) in messages.items()
-    }
-    back = sum(network.message_seconds(job, both[1], pp_rank) for both in messages.values())
-    there = sum(sent.values())
-    return ElementTime(
-        compute=compute,
-        messages=there + back,
-        again=once + there,
-        core=core + sum(spent for name, spent in sent.items() if name.endswith(CORE)),
+    layers: that the host starts. parts: how names of what can be computed again begin.
+    """
+    every = [
+        _element(job, network, device, pp_rank, work, messages, layers, parts) for device in devices
+    ]
+    compute, forward, again = (
+        max(getattr(one, name) for one in every) for name in ("compute", "forward", "again")
     )
+    longest = {name: max(one.parts[name] for one in every) for name in parts}
+    return replace(every[0], compute=compute, forward=forward, again=again, parts=longest)
+
+
+def _element(
+    job: TrainingJob,
+    network: Network,
+    device: Device,
+    pp_rank: int,
+    work: tuple[ModuleWork, ...],
+    messages: Messages,
+    layers: int,
+    parts: Mapping[str, tuple[str, ...]],
+) -> ElementTime:
+    machine = device.machine
+    there, back = (
+        _Way(
+            _kernel_seconds(job, device, work, way),
+            {
+                name: network.message_seconds(job, pair[way], pp_rank)
+                for name, pair in messages.items()
+            },
+        )
+        for way in (FORWARD, BACKWARD)
+    )
+    floors = (0.0, 0.0) if job.settings.kernels.graphs else machine.host(experts=EXPERTS in parts)
+    passes = []
+    for way, floor in zip((there, back), floors, strict=True):
+        sent = _exposed(job, machine, way)
+        passes.append((max(sum(way.kernels.values()), layers * floor - sent), sent))
+    (forward, sent), (backward, returned) = passes
+    return ElementTime(
+        compute=forward + backward,
+        messages=sent + returned,
+        forward=forward + sent,
+        again=forward + sent,
+        parts={name: there.of(starts) for name, starts in parts.items()},
+    )
+
+
+def _kernel_seconds(
+    job: TrainingJob, device: Device, work: tuple[ModuleWork, ...], way: int
+) -> dict[str, float]:
+    """Return module -> seconds of its kernels."""
+    settings, found = job.settings, defaultdict[str, float](float)
+    for module in work:
+        found[module.name] += kernel_time(
+            module.ways[way], device, settings.precision, settings.quantised
+        )
+    return found
+
+
+def _exposed(job: TrainingJob, machine: Machine, way: _Way) -> float:
+    """Return the seconds of messages that nothing hides.
+
+    Around a ring of context-parallel ranks, keys and values are passed on while the part that is
+    there is multiplied (Liu et al. 2023, arXiv 2310.01889, section 3).
+    """
+    settings = job.settings
+    tensor = machine.tensor_exposed if settings.overlap_tensor else 1.0
+    experts = machine.expert_exposed if settings.overlap_experts else 1.0
+    total = 0.0
+    for name, seconds in way.messages.items():
+        if name == CORE_PATH and settings.cp_comm == "p2p":
+            others = (settings.cp - 1) / settings.cp
+            total += max(0.0, seconds - others * way.kernels["core_attention"])
+        else:
+            total += seconds * (experts if name in EXCHANGES else tensor)
+    return total
