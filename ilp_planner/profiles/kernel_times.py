@@ -1,0 +1,224 @@
+"""Seconds of single kernels on one GPU: products by shape, attention by length, the rest by bytes.
+
+A matrix product is cut into tiles, which run in waves over the GPU's processors; where there are
+few tiles, k is split among several of them and what they found is added up. Of the usual tiles and
+splits the fastest one counts, and never less than its operands take through memory. Constants come
+from measured tables (`specs.kernel_constants`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ilp_planner.specs.kernel_constants import Curve, KernelConstants, ProductConstants
+
+# (rows, columns, exponent of p1, exponent of p2), by falling area.
+TILES = (
+    (256, 128, 0, 0),
+    (128, 256, 0, 0),
+    (128, 128, 1, 0),
+    (128, 64, 1, 1),
+    (64, 128, 1, 1),
+    (64, 64, 1, 2),
+)
+SPLITS = (2, 4, 8)
+# Bytes of an operand's element; results are 16 bits wide, of 32-bit operands 32.
+WIDTHS = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
+TENSOR_CORES = "bf16"  # whose constants stand for those of precisions that were not measured
+PARTIAL = 4  # bytes of an element that is still to be added to others
+ACCUMULATE = 0.96  # rate of a product that adds into fp32, of a plain one's
+UNFUSED = 0.6  # rate of attention's batched products, of single ones'
+BLOCK = 128  # queries that a processor takes at once in fused attention
+HEAD = 128  # channels of the heads that attention was measured with
+BACKWARD_WORK = 2.5  # of fused attention, which computes the scores again
+
+
+class _Tile(NamedTuple):
+    """Rows, columns, and seconds per step along k of one of them on one processor."""
+
+    rows: int
+    columns: int
+    step: float
+
+
+@dataclass(frozen=True)
+class KernelRates:
+    """A GPU's rates, and how near to them its kernels come.
+
+    peak: FLOP/s by precision, dense. bandwidth: bytes/s of its memory. processors: streaming
+    multiprocessors, or compute units. sustained: the clock of this machine under load, of the one
+    that the constants were measured at (g). streaming: share of the bandwidth that passes over
+    memory reach (b).
+    """
+
+    peak: Mapping[str, float]
+    bandwidth: float
+    processors: int
+    constants: KernelConstants
+    sustained: float = 1.0
+    streaming: float = 1.0
+
+    def product(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        count: int = 1,
+        precision: str = TENSOR_CORES,
+        accumulate: bool = False,
+    ) -> float:
+        """Return the seconds of (m x k) by (k x n), or of so many of them in one kernel.
+
+        accumulate: the product is added in fp32 to what is there, as gradients of weights are.
+
+        Raises
+        ------
+        KeyError: nothing is known of that precision on this GPU.
+        """
+        constants = self._constants(precision)
+        width = WIDTHS[precision]
+        out = 2 * PARTIAL if accumulate else max(width, 2.0)
+        traffic = count * (width * k * (m + n) + out * m * n)
+        work = self._tiled(m, n, k, count, precision, constants)
+        if accumulate:
+            work /= ACCUMULATE
+        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+
+    def grouped(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        count: int,
+        precision: str = TENSOR_CORES,
+        accumulate: bool = False,
+    ) -> float:
+        """Return the seconds of one grouped product of so many experts with m rows each."""
+        time = self.product(m, n, k, count=count, precision=precision, accumulate=accumulate)
+        return time / self.constants.grouped
+
+    def batched(self, m: int, n: int, k: int, *, count: int, precision: str = TENSOR_CORES) -> float:
+        """Return the seconds of one of the two products of attention that is not fused.
+
+        count: heads of all sequences.
+        """
+        constants = self._constants(precision)
+        width = WIDTHS[precision]
+        traffic = count * width * (k * (m + n) + m * n)
+        work = self._tiled(m, n, k, count, precision, constants) / UNFUSED
+        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+
+    def attention(
+        self,
+        flops: float,
+        length: int,
+        *,
+        head: int = HEAD,
+        backward: bool = False,
+        precision: str = TENSOR_CORES,
+    ) -> float:
+        """Return the seconds of fused attention.
+
+        Parameters
+        ----------
+        flops: of the forward pass, without what a mask leaves out.
+        length: tokens of a sequence.
+        head: channels of a head.
+        backward: the backward pass instead, 2.5 times the work.
+        """
+        constants = self.constants.attention
+        blocks = flops / (2 * length * head * BLOCK * self.processors)
+        slower = (length + constants.s0) / length * (1 + constants.w0 / blocks)
+        if head < HEAD:
+            slower *= (1 + constants.h0 / head) / (1 + constants.h0 / HEAD)
+        rate = self._peak(precision) * self.sustained * constants.f0
+        if backward:
+            flops *= BACKWARD_WORK / constants.backward
+        return self.constants.launch + flops * slower / rate
+
+    def stream(self, traffic: float) -> float:
+        """Return the seconds of one kernel that reads and writes so many bytes."""
+        return self.constants.launch + traffic / (self.bandwidth * self.streaming)
+
+    def collective(self, name: str, ranks: int, size: float) -> float | None:
+        """Return the seconds of a collective among ranks of one node; None: not measured.
+
+        size: bytes as `anatomy.modules.Message.size` counts them. Between measured sizes, and
+        between measured numbers of ranks, both logarithms are interpolated; above the largest size,
+        time grows with it.
+        """
+        curves = self.constants.curves.get(name, {})
+        if ranks in curves:
+            return interpolated(curves[ranks], size)
+        below = max((n for n in curves if n < ranks), default=None)
+        above = min((n for n in curves if n > ranks), default=None)
+        if below is None or above is None:
+            return None
+        ends = ((below, interpolated(curves[below], size)), (above, interpolated(curves[above], size)))
+        return interpolated(ends, ranks)
+
+    def _constants(self, precision: str) -> ProductConstants:
+        products = self.constants.products
+        return products[precision] if precision in products else products[TENSOR_CORES]
+
+    def _peak(self, precision: str) -> float:
+        return self.peak[precision]
+
+    @cached_property
+    def _tiles(self) -> dict[str, tuple[_Tile, ...]]:
+        """Tiles by precision, each with its seconds per step along k."""
+        found = {}
+        for precision, peak in self.peak.items():
+            each = peak / self.processors * self.sustained
+            of = self._constants(precision)
+            found[precision] = tuple(
+                _Tile(rows, columns, 2 * rows * columns / (each * of.e * of.p1**i * of.p2**j))
+                for rows, columns, i, j in TILES
+            )
+        return found
+
+    def _tiled(
+        self, m: int, n: int, k: int, count: int, precision: str, constants: ProductConstants
+    ) -> float:
+        """Return the seconds of products by their best tile and split of k."""
+        q, k0 = constants.q, constants.k0
+        partial = PARTIAL * count * m * n / (self.bandwidth * constants.ew)
+        best = math.inf
+        for rows, columns, step in self._tiles[precision]:
+            waves = -(-m // rows) * -(-n // columns) * count / self.processors
+            floor = waves * step
+            if floor * (k + k0) >= best:
+                continue
+            full = (1 - q) * max(waves, 1.0) + q * math.ceil(waves)
+            best = min(best, full * step * (k + k0))
+            for split in SPLITS:
+                if floor * (k + split * k0) + split * partial >= best:
+                    break
+                w = waves * split
+                full = (1 - q) * max(w, 1.0) + q * math.ceil(w)
+                best = min(best, full * step * (k / split + k0) + split * partial)
+        return best
+
+
+def interpolated(curve: Curve, size: float) -> float:
+    """Return the seconds of a size on a curve of (size, seconds), straight between logarithms.
+
+    Below the first point it is that point's time; above the last, time grows as the size.
+    """
+    place = bisect_right(curve, size, key=lambda point: point[0])
+    if place == 0:
+        return curve[0][1]
+    low, time = curve[place - 1]
+    if place == len(curve):
+        return time * size / low
+    high, later = curve[place]
+    return time * (later / time) ** (math.log(size / low) / math.log(high / low))

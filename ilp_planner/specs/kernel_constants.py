@@ -1,0 +1,98 @@
+"""What measured tables of kernels say of a GPU: constants of `profiles.kernel_times`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Rate of the backward pass of fused attention, of the forward pass's, where nothing measured it.
+BACKWARD = 0.78
+
+Curve = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductConstants:
+    """How near matrix products of one precision come to the peak.
+
+    e: share of the peak inside a tile of 256 x 128. q: share of the last, partly filled wave of
+    tiles that is waited for. k0: steps along k that a tile takes to start and to end. t0: seconds
+    of a launch. ew: share of the memory bandwidth. p1, p2: factor of e for 128 x 128, and for each
+    halving of the tile after that.
+    """
+
+    e: float
+    q: float
+    k0: float
+    t0: float
+    ew: float
+    p1: float
+    p2: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionConstants:
+    """How near fused attention comes to the peak.
+
+    f0: share of it in long sequences and large batches, with heads of 128. s0: tokens at which half
+    of f0 is reached. w0: blocks of queries per processor at which half of that is reached. h0: how
+    much of the time in smaller heads goes by their number, not by their products: it is as long as
+    that of so many more channels. backward: rate of the backward pass, of the forward pass's.
+    """
+
+    f0: float
+    s0: float
+    w0: float = 0.0
+    h0: float = 0.0
+    backward: float = BACKWARD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelConstants:
+    """What is known of the kernels of one GPU.
+
+    products: by precision (`bf16`, also for fp16; `fp8`, `fp32`, ...). launch: seconds that a small
+    kernel takes. grouped: rate of grouped products, of that of single ones. curves: collective ->
+    ranks of one node -> (bytes as `anatomy.modules.Message.size` counts them, seconds), rising.
+    source: what was measured, for people.
+    """
+
+    products: Mapping[str, ProductConstants]
+    attention: AttentionConstants
+    launch: float
+    grouped: float
+    curves: Mapping[str, Mapping[int, Curve]]
+    source: str
+
+
+FILE = files("ilp_planner.specs") / "kernel_constants.json"
+
+
+@cache
+def measured_constants() -> Mapping[str, KernelConstants]:
+    """Return what was fitted to measured tables, by GPU (`A100`, `H100`, ...).
+
+    `python -m tests.benchmarks --suite kernels` writes the file.
+    """
+    return {gpu: _constants(entry) for gpu, entry in json.loads(FILE.read_text()).items()}
+
+
+def _constants(entry: dict[str, Any]) -> KernelConstants:
+    curves = {
+        name: {int(ranks): tuple((size, time) for size, time in points) for ranks, points in of.items()}
+        for name, of in entry["curves"].items()
+    }
+    return KernelConstants(
+        products={name: ProductConstants(**of) for name, of in entry["products"].items()},
+        attention=AttentionConstants(**entry["attention"]),
+        launch=entry["launch"],
+        grouped=entry["grouped"],
+        curves=curves,
+        source=entry["source"],
+    )

@@ -1,0 +1,140 @@
+"""Measured kernels: what is read of the tables, and which rows of them are no measurements.
+
+Not judged by, for their shape alone: products that at the peak take less than 10 us or have a side
+below 512, and attention below 20 us or 1024 tokens; training is not made of them. A quarter of the
+products that constants are fitted to are of 0.5 to 10 us, which tell what a launch takes. Left out,
+by what was measured:
+
+* releases with a row of a head size that is faster than the peak: windows of attention stood in
+  their runs that the table does not name (sglang 0.5.10 on B200 reaches 14 times the peak), and
+  what is wrong in their other rows cannot be seen;
+* attention whose two rows in one release differ by more than 10 %: one of them was run with 8-bit
+  keys and values, and the column that says which was lost;
+* rows to fit on, not to be judged by, that are 20 % off the median of what all releases say of a
+  shape.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "kernels"
+SHAPE = ["m", "n", "k"]
+HEADS = ["batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"]
+SMALL, SHORTEST, SHORTEST_ATTENTION = 0.5e-6, 10e-6, 20e-6  # seconds at the peak
+SIDE, SMALL_SIDE = 512, 256
+AGREE, OFF = 1.1, 1.2
+EDGES = (16, 64, 150, 500, 1500, 5000, 50000)  # rows per expert
+WIDTH = 2  # bytes of an element of a message
+
+
+class Gpu(NamedTuple):
+    """A GPU as its data sheet has it, and as the tables call it."""
+
+    peak: dict[str, float]
+    bandwidth: float
+    processors: int
+    table: str
+
+
+TABLES = {
+    "A100": Gpu({"bf16": 312e12}, 2039e9, 108, "a100_sxm"),
+    "H100": Gpu({"bf16": 989e12, "fp8": 1979e12}, 3350e9, 132, "h100_sxm"),
+    "B200": Gpu({"bf16": 2250e12, "fp8": 4500e12}, 8000e9, 148, "b200_sxm"),
+}
+# Measured in PyTorch, in fp32 without tensor cores.
+SINGLE = {
+    "V100": Gpu({"fp32": 14.1e12}, 900e9, 80, "Tesla V100-PCIE-32GB"),
+    "T4": Gpu({"fp32": 8.1e12}, 320e9, 40, "Tesla T4"),
+    "L4": Gpu({"fp32": 30.3e12}, 300e9, 58, "NVIDIA L4"),
+}
+GPUS = TABLES | SINGLE
+NAMES = {"bf16": "bfloat16", "fp8": "fp8"}
+
+
+def table(kind: str, gpu: Gpu) -> pd.DataFrame:
+    """Return a table with its releases, and times in seconds."""
+    rows = pd.read_csv(DATA / f"{kind}_{gpu.table}.csv.gz")
+    rows["release"] = rows.framework + " " + rows.version.astype(str)
+    rows["time"] = rows.latency * 1e-3
+    return rows
+
+
+def products(gpu: Gpu, precision: str) -> pd.DataFrame:
+    """Return the products of one precision (m, n, k, count, time; usual: to be judged by)."""
+    if precision == "fp32":
+        rows = pd.concat(
+            pd.read_csv(DATA / "neusight" / f"test_{name}.csv.gz") for name in ("linear", "bmm")
+        )
+        rows = rows[gpu.table == rows.Device].rename(columns=str.lower)
+        rows = rows.rename(columns={"b": "count", "opname": "release"})
+        rows["time"] = rows.latency * 1e-3
+    else:
+        rows = table("gemm", gpu)
+        rows = rows[rows.gemm_dtype == NAMES[precision]].assign(count=1)
+    ideal = 2.0 * rows.m * rows.n * rows.k * rows["count"] / gpu.peak[precision]
+    side = rows[SHAPE].min(axis=1)
+    whole = rows["count"] == 1
+    rows["usual"] = (ideal >= SHORTEST) & ((side >= SIDE) | ~whole)
+    small = ideal.between(SMALL, SHORTEST) & ((side >= SMALL_SIDE) | ~whole)
+    return rows[rows.usual | small].reset_index(drop=True)
+
+
+def attention(gpu: Gpu) -> pd.DataFrame:
+    """Return the forward passes of causal attention (flops, isl, head_dim, time)."""
+    rows = table("attention", gpu)
+    rows = rows[(rows.window_size.fillna(0) == 0) & (rows.step == 0)].copy()
+    rows["flops"] = 2.0 * rows.batch_size * rows.num_heads * rows.isl**2 * rows.head_dim
+    ideal = rows.flops / gpu.peak["bf16"]
+    fastest = (ideal / rows.time).groupby([rows.release, rows.head_dim]).transform("max")
+    rows = rows[(fastest <= 1) & (ideal >= SHORTEST_ATTENTION) & (rows.isl >= 1024)]
+    times = rows.groupby(["release", *HEADS]).time
+    return rows[times.transform("max") / times.transform("min") <= AGREE].reset_index(drop=True)
+
+
+def has_experts(gpu: Gpu) -> bool:
+    """Tell whether layers of experts were measured."""
+    return (DATA / f"moe_{gpu.table}.csv.gz").is_file()
+
+
+def experts(gpu: Gpu) -> pd.DataFrame:
+    """Return layers of gated experts that one rank holds all of, evenly routed."""
+    rows = table("moe", gpu)
+    plain = (rows.topk == 22) | (rows.hidden_size == 2688)  # Nemotron's experts have no gate
+    rows = rows[~plain & (rows.moe_ep_size == 1) & (rows.distribution == "balanced")].copy()
+    rows["rows"] = rows.num_tokens * rows.topk / rows.num_experts
+    rows["inter"] = rows.inter_size // rows.moe_tp_size
+    return rows[rows.rows >= EDGES[0]].reset_index(drop=True)
+
+
+def ranges(rows: pd.Series[float]) -> pd.Series[str]:
+    """Return which range of rows per expert each layer is in."""
+    names = [f"{low}-{high}" for low, high in pairwise(EDGES)]
+    return pd.cut(rows, EDGES, right=False, labels=names).astype(str)
+
+
+def messages(gpu: Gpu) -> pd.DataFrame:
+    """Return collectives (name, ranks, bytes, time), the mean of all releases of NCCL."""
+    rows = table("nccl", gpu)
+    rows = rows[rows.framework == "nccl"]
+    rows["bytes"] = rows.message_size * WIDTH
+    rows["name"] = rows.op_name.replace({"alltoall": "all_to_all"})
+    keys = ["name", "num_gpus", "bytes"]
+    return np.exp(np.log(rows.time).groupby([rows[key] for key in keys]).mean()).reset_index()
+
+
+def medians(rows: pd.DataFrame, keys: list[str]) -> pd.Series[float]:
+    """Return for each row the median of the releases' times of its shape."""
+    each = rows.groupby([*keys, "release"]).time.transform("median")
+    return each.groupby([rows[key] for key in keys]).transform("median")
+
+
+def clean(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the rows that one may fit to: those near what other releases say of their shape."""
+    off = rows.time / medians(rows, keys)
+    return rows[off.between(1 / OFF, OFF)]
