@@ -43,9 +43,11 @@ class Product(NamedTuple):
 
 
 class FusedAttention(NamedTuple):
-    """Flash attention over so many tokens. backward: its backward pass."""
+    """Flash attention over so many tokens, with heads of so many channels. backward: its backward
+    pass."""
 
     length: float
+    head: float
     backward: bool = False
 
 
@@ -277,22 +279,23 @@ class _Share:
         seen = self.model.sequence
         flops = 2.0 * self.tokens * seen * (queries + values)
         operands = self.tokens * (queries + 2 * keys + values) * self.width
+        channels = (queries + values) / 2 * self.tp / self.model.heads
         if self.kernels.attention == "flash":
+            shape = FusedAttention(seen, channels)
             return ModuleWork(
                 name="core_attention",
-                forward=(Kernel(flops / 2, operands, FusedAttention(seen)),),
+                forward=(Kernel(flops / 2, operands, shape),),
                 backward=(
-                    Kernel(FLASH_BACKWARD * flops / 2, 2 * operands, FusedAttention(seen, True)),
+                    Kernel(FLASH_BACKWARD * flops / 2, 2 * operands, shape._replace(backward=True)),
                 ),
                 core=True,
             )
         scores = self.tokens * seen * self.model.heads / self.tp * self.width
         dropout = scores * (2 + 1 / self.width) if self.model.dropout else 0.0
         heads = self.job.micro_batch * self.model.heads / self.tp
-        channels = (queries + values) / 2 * self.tp / self.model.heads
         each = self.tokens / self.job.micro_batch
-        shape = Product(each, seen, channels, heads, batched=True)
-        product = Kernel(flops / 2, operands / 2 + scores, shape)
+        batched = Product(each, seen, channels, heads, batched=True)
+        product = Kernel(flops / 2, operands / 2 + scores, batched)
         forward = [product, Kernel(0.0, 2 * scores), product]
         backward = [product, product, Kernel(0.0, 3 * scores), product, product]
         if dropout:

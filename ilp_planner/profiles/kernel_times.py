@@ -73,11 +73,12 @@ class KernelRates:
         *,
         count: int = 1,
         precision: str = TENSOR_CORES,
-        accumulate: bool = False,
+        accumulate: float = 0.0,
     ) -> float:
         """Return the seconds of (m x k) by (k x n), or of so many of them in one kernel.
 
-        accumulate: the product is added in fp32 to what is there, as gradients of weights are.
+        accumulate: bytes of a number that the product is added to, as gradients of weights are; 0:
+        it is not.
 
         Raises
         ------
@@ -85,7 +86,7 @@ class KernelRates:
         """
         constants = self._constants(precision)
         width = WIDTHS[precision]
-        out = 2 * PARTIAL if accumulate else max(width, 2.0)
+        out = 2 * accumulate or max(width, 2.0)
         traffic = count * (width * k * (m + n) + out * m * n)
         work = self._tiled(m, n, k, count, precision, constants)
         if accumulate:
@@ -100,7 +101,7 @@ class KernelRates:
         *,
         count: int,
         precision: str = TENSOR_CORES,
-        accumulate: bool = False,
+        accumulate: float = 0.0,
     ) -> float:
         """Return the seconds of one grouped product of so many experts with m rows each."""
         time = self.product(m, n, k, count=count, precision=precision, accumulate=accumulate)
@@ -120,7 +121,7 @@ class KernelRates:
     def attention(
         self,
         flops: float,
-        length: int,
+        length: float,
         *,
         head: int = HEAD,
         backward: bool = False,

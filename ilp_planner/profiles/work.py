@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.anatomy.work import FusedAttention, Product
+from ilp_planner.anatomy.work import FLASH_BACKWARD, FusedAttention, Product
 from ilp_planner.anatomy.work import Kernel as Kernel
 from ilp_planner.profiles.kernel_times import KernelRates
 from ilp_planner.specs.cluster import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ilp_planner.specs.cluster import Link
     from ilp_planner.specs.machine import Machine
@@ -99,8 +99,11 @@ class Measured:
                     p.m, p.n, p.k, count=p.count, precision=precision, accumulate=p.summed
                 )
                 return spent / machine.grouped if p.grouped else spent
-            case FusedAttention(length, backward):
-                spent = rates.attention(kernel.flops, length, backward=backward)
+            case FusedAttention(length, head, backward):
+                flops = kernel.flops / (FLASH_BACKWARD if backward else 1.0)
+                spent = rates.attention(
+                    flops, length, head=head, backward=backward, precision=precision
+                )
                 return spent / (machine.attention_backward if backward else machine.attention)
         return rates.stream(kernel.traffic)
 
@@ -135,6 +138,15 @@ def rates_of(device: Device) -> Roofline | Measured:
         machine.streaming,
     )
     return Measured(rates, machine)
+
+
+def collectives_of(device: Device) -> Callable[[str, int, float], float | None] | None:
+    """Return what gives the seconds of a collective, of so many ranks of a node, of so many bytes;
+    None where none was measured on the device."""
+    rates = rates_of(device)
+    if isinstance(rates, Roofline) or not rates.rates.constants.curves:
+        return None
+    return rates.rates.collective
 
 
 def kernel_time(

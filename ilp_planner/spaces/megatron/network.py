@@ -24,10 +24,11 @@ import numpy as np
 from ilp_planner.anatomy.groups import Axis, grid, spanned
 from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
+from ilp_planner.profiles.work import collectives_of
 from ilp_planner.specs.cluster import ClusterSpec, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.table import Origin
     from ilp_planner.specs.training import TrainingJob
 
+    Collectives = Callable[[str, int, float], float | None]
+
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
+LINE = (2.0**24, 2.0**30)  # bytes between which a measured collective is taken as linear
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
 SHARES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
 
@@ -55,6 +59,7 @@ class Route(NamedTuple):
     crosses: bool
     group: LinkGroup | None = None
     hosts: int = 1
+    alone: tuple[Collectives, float] | None = None
 
     def seconds(self, collective: str, size: float) -> float:
         """Return the seconds of one message.
@@ -66,6 +71,9 @@ class Route(NamedTuple):
         """
         if size <= 0:
             return 0.0
+        measured = self._measured(collective, size)
+        if measured is not None:
+            return measured
         latency, per_byte = self.line(collective)
         return latency + per_byte * size
 
@@ -77,12 +85,25 @@ class Route(NamedTuple):
         if collective == SEND:
             return self.latency, self.ring
         times = SHARES[collective]
+        few, many = (self._measured(collective, size) for size in LINE)
+        if few is not None and many is not None:
+            per_byte = (many - few) / (LINE[1] - LINE[0])
+            return max(0.0, few - per_byte * LINE[0]), per_byte
         if collective == "all_to_all":
             return self.latency, self.direct
         latency = self.latency
         if self.crosses:
             latency = times * ((self.hosts - 1) * latency + (n - self.hosts) * HOP)
         return latency, times * self.ring * (n - 1) / n
+
+
+    def _measured(self, collective: str, size: float) -> float | None:
+        """Return the seconds of a collective inside a node whose rate was measured."""
+        if self.alone is None or self.size == 1:
+            return None
+        collectives, share = self.alone
+        found = collectives(collective, self.size, size)
+        return None if found is None else found / share
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +208,9 @@ class Network:
         device, stride = self.profiled(types), next(a.stride for a in members if a.size > 1)
         if not crossing.any():
             group = LinkGroup(size, 1, stride, device) if _single(members) else None
-            return Route(size, link.latency, inside, (size - 1) / size * inside, False, group)
+            direct = (size - 1) / size * inside
+            alone = self.alone(types)
+            return Route(size, link.latency, inside, direct, False, group, alone=alone)
         groups = np.flatnonzero(crossing)
         pairs, members_there = np.unique(
             groups[:, None] * (int(nodes.max()) + 1) + nodes[groups], return_counts=True
@@ -202,6 +225,14 @@ class Network:
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
         return Route(size, card.latency, ring, direct, True, group, hosts)
+
+    def alone(self, types: Iterable[str]) -> tuple[Collectives, float] | None:
+        """Return what collectives inside a node take on the one type that there is, and the share
+        of their rate; None where it is not known."""
+        names = set(types)
+        device = self.cluster.device_types[names.pop()]
+        found = collectives_of(device)
+        return None if names or found is None else (found, device.machine.links)
 
     def message_seconds(self, job: TrainingJob, messages: Iterable[Message], pp_rank: int) -> float:
         """Return the seconds of messages, one after the other."""
