@@ -354,13 +354,21 @@ def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
 
 
 def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
-    """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts.
+    """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts,
+    and between nodes once to every node that has some (DeepSeek-AI, DeepEP, README).
 
-    The number of such ranks is that of a uniform choice of top_k out of all experts.
+    The number of such ranks and nodes is that of a uniform choice of top_k out of all experts.
     """
     ep, etp = job.settings.ep, job.expert_tp
-    elsewhere = experts.count - experts.count // ep
-    none_there = math.comb(elsewhere, experts.top_k) / math.comb(experts.count, experts.top_k)
-    rows = round(local_tokens(job) * ep * (1 - none_there)) * etp
+    rows = round(local_tokens(job) * ep * _needed(experts, ep)) * etp
+    nodes = min(ep, -(-ep * etp // job.devices_per_node))
+    once = nodes * _needed(experts, nodes) / (ep * _needed(experts, ep) * etp)
     tokens = _grouped(job, "etp-ep", "all_to_all", (rows, job.model.hidden))
+    tokens = replace(tokens, once=once)
     return {"mlp.dispatch": ((tokens,), (tokens,)), "mlp.combine": ((tokens,), (tokens,))}
+
+
+def _needed(experts: Experts, parts: int) -> float:
+    """Return how likely one of so many equal parts of the experts has one that a token needs."""
+    elsewhere = experts.count - experts.count // parts
+    return 1 - math.comb(elsewhere, experts.top_k) / math.comb(experts.count, experts.top_k)

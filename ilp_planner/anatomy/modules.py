@@ -49,7 +49,8 @@ class Message:
 
     group: `tp`, `cp`, `ep`, ... collective: `all_reduce`, `all_gather`, `reduce_scatter`,
     `all_to_all`, `send_recv`. shape, width: of the whole tensor that the group gathers, reduces or
-    exchanges, as the tool of the seed shows it.
+    exchanges, as the tool of the seed shows it. once: of what an exchange sends to other nodes, the
+    share that is left where every node gets a token once for all of its ranks.
     """
 
     group: str
@@ -57,6 +58,7 @@ class Message:
     shape: tuple[int, ...]
     width: int
     times: int = 1
+    once: float = 1.0
 
     @property
     def size(self) -> int:

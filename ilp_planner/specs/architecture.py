@@ -32,6 +32,8 @@ class Architecture(Protocol):
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
         takes twice that.
+    masked_flops: of `flops` of all operators, those that a causal mask makes needless.
+    tokens: of a sample; 0 where it has none.
     tied_parameters: parameters that are in the table more than once, because the operators that
         share them (word embeddings) may be on different stages.
     tensor_parts: tensor-parallel degrees must divide this.
@@ -46,6 +48,10 @@ class Architecture(Protocol):
     def parameters(self) -> Mapping[str, Parameters]: ...  # noqa: D102
     @property
     def flops(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def masked_flops(self) -> int: ...  # noqa: D102
+    @property
+    def tokens(self) -> int: ...  # noqa: D102
     @property
     def tied_parameters(self) -> int: ...  # noqa: D102
     @property

@@ -268,6 +268,16 @@ class Decoder:
         return table
 
     @property
+    def masked_flops(self) -> int:
+        """Return half of the scores and of their products with the values."""
+        return self.layers * self.sequence**2 * (self.query_width + self.value_width)
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of a sample."""
+        return self.sequence
+
+    @property
     def tensor_parts(self) -> int:
         """Return what tensor parallelism divides: whole heads, columns of the MLP and of
         experts."""

@@ -97,6 +97,16 @@ class Gpt:
         }
 
     @property
+    def masked_flops(self) -> int:
+        """Return half of the scores and of their products with the values."""
+        return 2 * self.layers * self.sequence**2 * self.hidden
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of a sample."""
+        return self.sequence
+
+    @property
     def tensor_parts(self) -> int:
         """Return what tensor parallelism divides: whole heads, and columns of the MLP."""
         return math.gcd(self.heads, self.ffn)

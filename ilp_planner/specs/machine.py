@@ -34,11 +34,11 @@ class Machine:
     links: float = 0.9
     network: float = 0.8
     tensor_exposed: float = 0.3
-    expert_exposed: float = 0.5
+    expert_exposed: float = 0.3
     data_exposed: float = 0.1
     host_forward: float = 0.0
     host_backward: float = 0.0
-    host_experts: float = 0.004
+    host_experts: float = 0.008
     step: float = 0.0
 
     def __post_init__(self) -> None:
@@ -47,7 +47,10 @@ class Machine:
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{field.name} must be at least 0, found {value!r}")
 
-    def host(self, *, experts: bool) -> tuple[float, float]:
-        """Seconds of a layer's forward and backward pass at least."""
+    def host(self, *, experts: float) -> tuple[float, float]:
+        """Return the seconds of a layer's forward and backward pass at least.
+
+        experts: how much of `host_experts` it has, 0 to 1.
+        """
         more = experts * self.host_experts / 2
         return self.host_forward + more, self.host_backward + more

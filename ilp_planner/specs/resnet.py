@@ -189,6 +189,16 @@ class WideResNet:
         return found
 
     @property
+    def masked_flops(self) -> int:
+        """Return 0: nothing is masked."""
+        return 0
+
+    @property
+    def tokens(self) -> int:
+        """Return 0: samples are images."""
+        return 0
+
+    @property
     def tensor_parts(self) -> int:
         """Return what tensor parallelism divides: channels."""
         return self.in_channels

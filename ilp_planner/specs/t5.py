@@ -111,6 +111,16 @@ class T5:
         }
 
     @property
+    def masked_flops(self) -> int:
+        """Return half of the decoder's scores of itself and of their products with the values."""
+        return 2 * self.layers * self.decoder_sequence**2 * self.inner
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of a sample, read and written."""
+        return self.encoder_sequence + self.decoder_sequence
+
+    @property
     def tensor_parts(self) -> int:
         """Return what tensor parallelism divides: whole heads, and columns of the MLP."""
         return math.gcd(self.heads, self.ffn)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
-from ilp_planner.specs.pipeline_layout import balanced_layout
+from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout
 from ilp_planner.specs.training import (
     Kernels,
     OptimizerSettings,
@@ -84,6 +84,21 @@ def model_of(row: dict[str, Any]) -> Decoder:
 PRECISION = {"fp8-delayed": "fp8-delayed", "fp8-cs": "fp8-current", "mxfp8": "mxfp8"}
 
 
+def _flex(row: dict[str, Any]) -> bool:
+    """Megatron-Bridge's recipes of experts dispatch by DeepEP or HybridEP unless they say so."""
+    bridge = row["framework"] == "Megatron-Bridge" and row["dispatcher"] is None
+    return row["dispatcher"] in ("deepep", "hybridep") or (
+        bridge and "dropless" in str(row["moe_tokens"])
+    )
+
+
+# Of NVIDIA's recipes for models whose layers no number of stages divides (Megatron-Bridge).
+LAYOUTS = {
+    ("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL",
+    ("deepseek-v3-671b", 32): "Et|(tt|)*30mL",
+}
+
+
 def job_of(row: dict[str, Any]) -> TrainingJob:
     p, overlap = row["parallelism"], row["overlap"] if isinstance(row["overlap"], dict) else {}
     model = model_of(row)
@@ -115,7 +130,7 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         fused_loss=False,
         grouped_experts=moe and not any("no grouped GEMM" in n for n in row["notes"]),
         fused_permute=moe,
-        dispatcher=("flex" if row["dispatcher"] in ("deepep", "hybridep") else "alltoall")
+        dispatcher=("flex" if _flex(row) else "alltoall")
         if moe
         else "allgather",
         capacity=1.0 if "dropped" in str(row["moe_tokens"]) else 0.0,
@@ -145,6 +160,9 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
     )
     virtual = p["vp"] or 1
     layout = balanced_layout(model.layers, pp * virtual, prediction_layers=model.prediction_layers)
+    text = overlap.get("pp_layout") or LAYOUTS.get((row["model"]["name"], pp * virtual))
+    if text:
+        layout = read_layout(text if model.prediction_layers else text.replace("m", ""))
     return TrainingJob(
         model=model,
         micro_batch=row["micro_batch"],

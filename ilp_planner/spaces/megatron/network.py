@@ -49,7 +49,9 @@ class Route(NamedTuple):
 
     size: ranks. latency: seconds of a step. ring, direct: seconds per byte that a rank sends around
     a ring, or to every other one. crosses: the group is on several nodes. group: as links are
-    measured; None: unevenly many on its nodes, or alone.
+    measured; None: unevenly many on its nodes, or alone. hosts: nodes. alone: what such a
+    collective takes where nothing else is sent, and the share of its rate that training reaches;
+    None: not known of these GPUs. inside: seconds per byte of the links within a node.
     """
 
     size: int
@@ -60,14 +62,15 @@ class Route(NamedTuple):
     group: LinkGroup | None = None
     hosts: int = 1
     alone: tuple[Collectives, float] | None = None
+    inside: float = 0.0
 
-    def seconds(self, collective: str, size: float) -> float:
+    def seconds(self, collective: str, size: float, once: float = 1.0) -> float:
         """Return the seconds of one message.
 
         Parameters
         ----------
         size: bytes of the whole tensor; of an all-to-all, what a rank passes in; of a send, what it
-            sends.
+            sends. once: the share of an all-to-all's bytes that passes the network cards.
         """
         if size <= 0:
             return 0.0
@@ -75,6 +78,8 @@ class Route(NamedTuple):
         if measured is not None:
             return measured
         latency, per_byte = self.line(collective)
+        if self.crosses and collective == "all_to_all":
+            per_byte = max(once * per_byte, (self.size - 1) / self.size * self.inside)
         return latency + per_byte * size
 
     def line(self, collective: str) -> tuple[float, float]:
@@ -224,7 +229,9 @@ class Network:
         hosts = int(np.unique(nodes[groups[0]]).size)
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
-        return Route(size, card.latency, ring, direct, True, group, hosts)
+        return Route(
+            size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside
+        )
 
     def alone(self, types: Iterable[str]) -> tuple[Collectives, float] | None:
         """Return what collectives inside a node take on the one type that there is, and the share
@@ -237,7 +244,7 @@ class Network:
     def message_seconds(self, job: TrainingJob, messages: Iterable[Message], pp_rank: int) -> float:
         """Return the seconds of messages, one after the other."""
         return sum(
-            m.times * self.route(job, m.group, pp_rank).seconds(m.collective, m.size)
+            m.times * self.route(job, m.group, pp_rank).seconds(m.collective, m.size, m.once)
             for m in messages
         )
 

@@ -176,7 +176,7 @@ def _element(
         )
         for way in (FORWARD, BACKWARD)
     )
-    floors = (0.0, 0.0) if job.settings.kernels.graphs else machine.host(experts=EXPERTS in parts)
+    floors = (0.0, 0.0) if job.settings.kernels.graphs else machine.host(experts=_host_share(job, parts))
     passes = []
     for way, floor in zip((there, back), floors, strict=True):
         sent = _exposed(job, machine, way)
@@ -189,6 +189,14 @@ def _element(
         again=forward + sent,
         parts={name: there.of(starts) for name, starts in parts.items()},
     )
+
+
+def _host_share(job: TrainingJob, parts: Mapping[str, tuple[str, ...]]) -> float:
+    """Return how much of what experts cost the host a layer has: tokens that are dropped or padded
+    to a capacity need no counts from the device."""
+    if EXPERTS not in parts:
+        return 0.0
+    return 0.5 if job.settings.kernels.pad_to_capacity else 1.0
 
 
 def _kernel_seconds(
