@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ilp_planner.simulation import recursion
-from ilp_planner.simulation.orders import B, F, W
+from ilp_planner.simulation.orders import BACKWARD, FORWARD, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ def _delay(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
     ops = orders.operations
     forward = np.concatenate([[0.0], times.send_forward])
     backward = np.concatenate([times.send_backward, [0.0]])
-    delay = np.where(ops.kinds == F, forward[ops.stages], backward[ops.stages])
+    delay = np.where(ops.kinds == FORWARD, forward[ops.stages], backward[ops.stages])
     return np.where(orders.remote, delay, 0.0)
 
 
@@ -153,7 +153,9 @@ def _deadlock(orders: Orders, end: NDArray[np.float64]) -> str:
     else:
         return "this order can never run to its end: a message is never received"
     name, need = orders.name(first), int(orders.needs[first])
-    waits = f"for {orders.name(need)}" if need >= 0 and end[need] < 0 else "until a message is taken"
+    waits = (
+        f"for {orders.name(need)}" if need >= 0 and end[need] < 0 else "until a message is taken"
+    )
     return f"this order can never run to its end: on rank {rank}, {name} waits {waits}"
 
 
@@ -162,8 +164,8 @@ def held_memory(
 ) -> NDArray[np.int64]:
     """Return the bytes of activations that a rank holds while it runs each operation, int64 [n].
 
-    They are held from the beginning of a forward pass to the end of the backward pass. This does not
-    depend on seconds, only on the order; with ones for bytes it counts micro-batches.
+    They are held from the beginning of a forward pass to the end of the backward pass. That depends
+    on the order, not on seconds; with ones for bytes it counts micro-batches.
 
     Parameters
     ----------
@@ -173,7 +175,7 @@ def held_memory(
     """
     ops = orders.operations
     kept = activations if for_weights is None else for_weights
-    taken = np.where(ops.kinds == F, activations[ops.stages], 0)
+    taken = np.where(ops.kinds == FORWARD, activations[ops.stages], 0)
     left = np.stack([np.zeros_like(kept), activations, activations - kept, kept])
     given = left[ops.kinds, ops.stages]
     held: NDArray[np.int64] = np.cumsum(taken) - (np.cumsum(given) - given)
@@ -183,7 +185,7 @@ def held_memory(
 def peak_memory(
     orders: Orders, activations: NDArray[np.int64], for_weights: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the most bytes of activations that each rank holds, int64 [ranks]; see `held_memory`."""
+    """Return the most bytes of activations that each rank holds, int64 [ranks]: `held_memory`."""
     held = held_memory(orders, activations, for_weights)
     return np.maximum.reduceat(held, orders.operations.starts[:-1])
 
@@ -194,7 +196,7 @@ def peak_micro_batches(orders: Orders) -> NDArray[np.int64]:
     ops = orders.operations
     by_stage = np.argsort(ops.stages, kind="stable")
     kinds = ops.kinds[by_stage]
-    taken, given = kinds == F, (kinds == B) | (kinds == W)
+    taken, given = kinds == FORWARD, (kinds == BACKWARD) | (kinds == WEIGHT)
     held = np.cumsum(taken) - (np.cumsum(given) - given)
     firsts = np.searchsorted(ops.stages[by_stage], np.arange(orders.shape.stages))
     return np.maximum.reduceat(held, firsts)

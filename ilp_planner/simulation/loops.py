@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.simulation.orders import B, F, I, Orders, Shape, W, orders_of, places
+from ilp_planner.simulation.orders import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Orders,
+    Shape,
+    orders_of,
+    places,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,14 +94,14 @@ def _woven(
     forward = step + before(step - warm) + before(step - warm - late)
     backward = step + before(step + warm + 1) + before(step - late)
     turns = np.empty((shape.ranks, total * (2 if lag is None else 3)), np.int64)
-    np.put_along_axis(turns, forward, 4 * chunks + F, 1)
+    np.put_along_axis(turns, forward, 4 * chunks + FORWARD, 1)
     backwards = 4 * (shape.virtual - 1 - chunks)
     if lag is None:
-        np.put_along_axis(turns, backward, backwards + B, 1)
+        np.put_along_axis(turns, backward, backwards + BACKWARD, 1)
     else:
-        np.put_along_axis(turns, backward, backwards + I, 1)
+        np.put_along_axis(turns, backward, backwards + INPUT, 1)
         weight = step + before(step + warm + late + 1) + before(step + late + 1)
-        np.put_along_axis(turns, weight, backwards + W, 1)
+        np.put_along_axis(turns, weight, backwards + WEIGHT, 1)
     joined = np.zeros(turns.shape, np.bool_)
     if pairs:
         np.put_along_axis(joined, forward, step >= warm, 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-F, B, I, W = range(4)
+FORWARD, BACKWARD, INPUT, WEIGHT = range(4)
 KINDS = "FBIW"
 NAMES = ("forward", "backward", "input gradient", "weight gradient")
 
@@ -84,7 +84,7 @@ class Orders:
         """Return which operations are the forward pass, the input gradient (or the whole backward
         pass) and the weight gradient of a stage and micro-batch, int64 [3, S, B], -1: none."""
         found = np.full((3, self.shape.stages, self.shape.micro_batches), -1, np.int64)
-        for row, kinds in enumerate(((F,), (B, I), (W,))):
+        for row, kinds in enumerate(((FORWARD,), (BACKWARD, INPUT), (WEIGHT,))):
             here = np.flatnonzero(np.isin(self.operations.kinds, kinds))
             found[row, self.operations.stages[here], self.operations.micro_batches[here]] = here
         return found
@@ -106,12 +106,13 @@ class Orders:
     @cached_property
     def remote(self) -> NDArray[np.bool_]:
         """Return whether what an operation waits for comes from another rank, bool [n]."""
-        return (self.needs >= 0) & (self.ranks[self.needs] != self.ranks)
+        elsewhere: NDArray[np.bool_] = self.ranks[self.needs] != self.ranks
+        return elsewhere & (self.needs >= 0)
 
     @property
     def split(self) -> bool:
         """Return whether some backward passes are run in two parts."""
-        return bool((self.operations.kinds == I).any())
+        return bool((self.operations.kinds == INPUT).any())
 
     def of_rank(self, rank: int) -> list[tuple[str, int, int]]:
         """Return a rank's operations as (kind, stage, micro-batch)."""
@@ -190,10 +191,10 @@ def _numbered(
         here = np.flatnonzero(np.isin(kinds, wanted))
         return here[np.argsort(stages[here].astype(np.uint16), kind="stable")]
 
-    for wanted in ((F,), (B, I)):
+    for wanted in ((FORWARD,), (BACKWARD, INPUT)):
         here = by_stage(*wanted)
         if len(here) != len(up):
             raise ValueError(f"{len(here)} turns for {len(up)} passes in one direction")
         numbers[here] = up
-    numbers[by_stage(W)] = numbers[by_stage(I)]
+    numbers[by_stage(WEIGHT)] = numbers[by_stage(INPUT)]
     return numbers

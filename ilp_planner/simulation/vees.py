@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.simulation.orders import B, F, I, Orders, Shape, W, orders_of, places
+from ilp_planner.simulation.orders import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    WEIGHT,
+    Orders,
+    Shape,
+    orders_of,
+    places,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-F0, B0, I0, W0 = F, B, I, W  # down the ranks
-F1, B1, I1, W1 = 4 + F, 4 + B, 4 + I, 4 + W  # and back up
+F0, B0, I0, W0 = FORWARD, BACKWARD, INPUT, WEIGHT  # down the ranks
+F1, B1, I1, W1 = (4 + kind for kind in (F0, B0, I0, W0))  # and back up
 
 
 def zero_bubble_v(shape: Shape) -> Orders:
@@ -62,7 +71,7 @@ def _dual_pipe_v(rank: int, ranks: int, micro_batches: int) -> NDArray[np.int64]
     # of the last backward passes, the first half is whole
     whole = before // 2 * 2 + 1 - rank % 2
     last = [(B1, B0)[i % 2] if i < whole else (I1, I0)[i % 2] for i in range(2 * before)]
-    waiting = [kind - I + W for kind in last if kind in (I0, I1)]
+    waiting = [kind - INPUT + WEIGHT for kind in last if kind in (I0, I1)]
     for _ in range(rest):
         last += [waiting.pop(0), I0]
         waiting.append(W0)
