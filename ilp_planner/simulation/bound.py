@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
     from ilp_planner.simulation.engine import StageTimes
 
+EPSILON = 2.0**-53  # relative: of one rounding
+
 
 def least_seconds(
-    times: StageTimes, place: NDArray[np.int32], micro_batches: int, *, split: bool
+    times: StageTimes, place: NDArray[np.integer], micro_batches: int, *, split: bool
 ) -> float:
-    """Return seconds that every schedule takes.
+    """Return seconds that every schedule takes, below what rounding can make of its sums.
 
     Parameters
     ----------
-    place: int32 [ranks, virtual], the stages of each rank (`orders.places`). split: whether the
+    place: integers [ranks, virtual], the stages of each rank (`orders.places`). split: whether the
         schedule may run some backward passes in two parts.
     """
     rank_of = np.empty(place.size, np.int64)
@@ -46,7 +48,9 @@ def least_seconds(
     all_work = micro_batches * (times.forward + whole)[place].sum(axis=1)
     ranks = before[first] + np.maximum(moving + after[first], all_work)
     through = before[-1] + times.forward[-1] + back[-1] + after[-1]
-    return float(max(ranks.max(), through))
+    steps = 3 * micro_batches * place.shape[1] + 4 * place.size  # of a sum, each of which rounds
+    least = max(float(ranks.max()), float(through))
+    return least * (1 - 2 * steps * EPSILON)
 
 
 def _sums(passes: NDArray[np.float64], sends: NDArray[np.float64]) -> NDArray[np.float64]:

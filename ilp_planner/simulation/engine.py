@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.simulation.orders import Orders
 
-INTERPRETED = 20_000  # operations that Python runs sooner than numba is imported
+INTERPRETED = 300_000  # operations that Python runs sooner, once, than numba is imported
 
 
 class StageTimes(NamedTuple):

@@ -140,6 +140,12 @@ def places(ranks: int, virtual: int, *, v_shaped: bool = False) -> NDArray[np.in
     return np.ascontiguousarray(grid.T)
 
 
+def placed(orders: Orders) -> NDArray[np.int64]:
+    """Return the stages of each rank, ascending, int64 [ranks, virtual]."""
+    by_rank = np.argsort(orders.rank_of, kind="stable")
+    return by_rank.reshape(orders.shape.ranks, orders.shape.virtual)
+
+
 def orders_of(
     shape: Shape,
     turns: Sequence[NDArray[np.int64]],

@@ -100,7 +100,7 @@ def test_zb_v_of_equal_parts_has_no_bubble_but_its_filling(ranks: int, more: int
     [
         ("2f2b", 1, 4, "no schedule '2f2b', expected one of gpipe"),
         ("zb-v", 1, 4, "zb-v takes 2 stages per rank, found 1"),
-        ("1f1b", 2, 4, "1f1b takes 1 stages per rank, found 2"),
+        ("1f1b", 2, 4, "1f1b takes 1 stage per rank, found 2"),
         ("dualpipe-v", 2, 3, "takes at least 4 micro-batches, found 3"),
         ("gpipe", 1, 0, "at least one"),
     ],
