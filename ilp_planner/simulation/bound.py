@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.simulation.engine import StageTimes
 
-EPSILON = 2.0**-53  # relative: of one rounding
+EPSILON: float = 2.0**-53  # relative: of one rounding
 
 
 def least_seconds(

@@ -45,9 +45,8 @@ def test_splitting_the_backward_pass_allows_more() -> None:
     times = equal_times(3)
     whole, split = (least_seconds(times, places(3, 1), 4, split=s) for s in (False, True))
     assert whole == pytest.approx(3 * 4 + 2 * 3)
-    assert split == pytest.approx(
-        2 + 3 * 4
-    )  # the last rank's work, after the forward passes before it
+    # the last rank's work, after the forward passes before it
+    assert split == pytest.approx(2 + 3 * 4)
 
 
 def test_messages_count() -> None:
