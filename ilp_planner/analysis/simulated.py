@@ -76,7 +76,7 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
     try:
         orders = schedule_orders(name, plan.ranks, plan.micro_batches, plan.virtual)
     except ValueError as error:
-        raise UsageError(f"--schedule: {error}") from None
+        raise UsageError(f"schedule: {error}") from None
     times = stage_times(cost)
     loads = [sum(s.time for s in cost.stages[r :: plan.ranks]) for r in range(plan.ranks)]
     return Simulated(

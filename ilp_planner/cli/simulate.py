@@ -41,8 +41,9 @@ def simulate(
         check_writable(trace, [plan_file])
     saved = read_saved(plan_file)
     problem = problem_of(saved, plan_file, accept_changed=accept_changed)
+    evaluation = evaluate(problem, saved.plan)
     try:
-        found = simulated(saved.plan, evaluate(problem, saved.plan), schedule)
+        found = simulated(saved.plan, evaluation, schedule)
     except PlanError as error:
         raise PlanError(f"{plan_file}: {error}") from None
     if trace is not None:
@@ -50,4 +51,5 @@ def simulate(
     if as_json:
         print_json(simulation_object(found))
         return
-    print_report(summary(simulation_lines(found)), simulation_table(found))
+    broken = [("BROKEN RULE", str(rule)) for rule in evaluation.violations]
+    print_report(summary([*simulation_lines(found), *broken]), simulation_table(found))

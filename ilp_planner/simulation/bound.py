@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.simulation.engine import StageTimes
 
-EPSILON: float = 2.0**-53  # relative: of one rounding
+EPSILON = 2.0**-53  # relative: of one rounding
 
 
 def least_seconds(
@@ -50,7 +50,7 @@ def least_seconds(
     through = before[-1] + times.forward[-1] + back[-1] + after[-1]
     steps = 3 * micro_batches * place.shape[1] + 4 * place.size  # of a sum, each of which rounds
     least = max(float(ranks.max()), float(through))
-    return least * (1 - 2 * steps * EPSILON)
+    return float(least * (1 - 2 * steps * EPSILON))
 
 
 def _sums(passes: NDArray[np.float64], sends: NDArray[np.float64]) -> NDArray[np.float64]:
