@@ -12,7 +12,7 @@ import ilp_planner
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
     ("errors", "units", "files", "file_kinds", "kernels", "library", "numerics", "deadline"),
-    ("schedule", "launch_scripts"),
+    ("schedule", "simulation", "launch_scripts"),
     ("specs",),
     ("anatomy",),
     ("profiles",),

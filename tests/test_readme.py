@@ -84,12 +84,14 @@ def run_block(block: int, folder: Path) -> list[str]:
 
 
 def test_the_commands_for_megatron_run_as_written(checkout: Path):
-    solved, _, analysed, again, judged, _ = run_block(2, checkout)
+    solved, _, analysed, again, judged, simulated, _ = run_block(2, checkout)
     assert "proved optimal" in solved
     assert "FITS" in analysed
     time = re.search(r"iteration time +(\S+ \S+)", solved)
     assert time is not None
     assert all(f"iteration time  {time[1]}" in text for text in (again, judged))
+    assert f"formula         {time[1]}; the schedule takes" in simulated
+    assert (checkout / "trace.json").exists()
     assert (checkout / "nemo.yaml").exists()
 
 

@@ -46,6 +46,10 @@ EXAMPLES = {
     "evaluate": (
         ("ilp-plan evaluate plan.json --check-certificate", "derives the proved bound again"),
     ),
+    "simulate": (
+        ("ilp-plan simulate plan.json --trace trace.json", "opens in ui.perfetto.dev"),
+        ("ilp-plan simulate plan.json --schedule zb-h1", "the same stages in another order"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

@@ -26,6 +26,7 @@ OPTIONS = {
     "sequence": "--sequence-length",
     "vocabulary": "--vocab-size",
     "top": "--top",
+    "schedule": "--schedule",
     "seconds": "--time-limit",
     "gap": "--gap",
     "solver": "--solver",

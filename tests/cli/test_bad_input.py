@@ -169,7 +169,7 @@ def test_memory_in_which_nothing_fits(ilp_plan: Command, tiny: list[str]) -> Non
     assert re.fullmatch(r"ilp-plan: infeasible: .*(operator|stage).*MiB.*\n", done.err)
 
 
-@pytest.mark.parametrize("command", ["evaluate", "export", "compare"])
+@pytest.mark.parametrize("command", ["evaluate", "simulate", "export", "compare"])
 @pytest.mark.parametrize(
     ("content", "words"),
     [

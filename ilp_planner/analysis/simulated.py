@@ -1,0 +1,88 @@
+"""A plan's iteration, operation by operation, beside the formula of its schedule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.simulation.bound import least_seconds
+from ilp_planner.simulation.engine import StageTimes, simulate
+from ilp_planner.simulation.orders import placed
+from ilp_planner.simulation.schedules import schedule_orders
+
+if TYPE_CHECKING:
+    from ilp_planner.costs.base import PlanCost
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.simulation.engine import Timeline
+
+FORWARD_SHARE = 1 / 3  # of a stage's seconds: a backward pass has twice the arithmetic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """A plan's iteration by a schedule.
+
+    timeline: of the pipeline. outside: seconds of the iteration that no schedule moves, such as
+    gradient reduction. formula: seconds of the whole iteration as the cost model has them. least:
+    seconds of the pipeline that no order of these passes undercuts.
+    """
+
+    schedule: str
+    timeline: Timeline
+    outside: float
+    formula: float
+    least: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of the whole iteration."""
+        return self.timeline.seconds + self.outside
+
+
+def stage_times(cost: PlanCost) -> StageTimes:
+    """Return the times of a plan's stages, forward and backward.
+
+    Cost models have one time per stage and micro-batch, forward and backward together. Messages to
+    the next stage are a part of it, so that they take no time of their own here.
+    """
+    seconds = np.array([stage.time for stage in cost.stages])
+    forward, half = FORWARD_SHARE * seconds, (1 - FORWARD_SHARE) / 2 * seconds
+    nothing = np.zeros(len(seconds) - 1)
+    return StageTimes(forward, seconds - forward, half, half, nothing, nothing)
+
+
+def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None) -> Simulated:
+    """Run a plan's iteration.
+
+    Parameters
+    ----------
+    schedule: of `SCHEDULES`; the plan's own, 1F1B or interleaved 1F1B, where None. Others run the
+        same stages in another order, and on other ranks where they place stages in a V.
+
+    Raises
+    ------
+    PlanError: the plan has no times. UsageError: the schedule is none for such a pipeline.
+    """
+    cost = evaluation.cost
+    if cost is None or not math.isfinite(sum(stage.time for stage in cost.stages)):
+        why = f": {evaluation.violations[0]}" if evaluation.violations else ""
+        raise PlanError(f"plan: its stages have no times to simulate{why}")
+    name = schedule or ("1f1b" if plan.virtual == 1 else "interleaved")
+    try:
+        orders = schedule_orders(name, plan.ranks, plan.micro_batches, plan.virtual)
+    except ValueError as error:
+        raise UsageError(f"schedule: {error}") from None
+    times = stage_times(cost)
+    loads = [sum(s.time for s in cost.stages[r :: plan.ranks]) for r in range(plan.ranks)]
+    return Simulated(
+        schedule=name,
+        timeline=simulate(orders, times),
+        outside=cost.iteration_time - plan.schedule.iteration_time(loads),
+        formula=cost.iteration_time,
+        least=least_seconds(times, placed(orders), plan.micro_batches, split=orders.split),
+    )

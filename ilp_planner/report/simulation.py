@@ -1,0 +1,96 @@
+"""What there is to say of a simulated iteration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.report.lines import NANOSECOND
+from ilp_planner.report.tables import exact_seconds, new_table
+from ilp_planner.simulation.engine import peak_micro_batches
+from ilp_planner.simulation.orders import placed
+from ilp_planner.units import format_percent
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ilp_planner.analysis.simulated import Simulated
+
+
+def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
+    """Say how long the iteration takes by the schedule and by the formula, and where it waits."""
+    shape, timeline = found.timeline.orders.shape, found.timeline
+    busy, slowest = timeline.busy, int(timeline.busy.argmax())
+    share = format_percent(float(busy[slowest]) / timeline.seconds)
+    parts = [f"pipeline {exact_seconds(timeline.seconds)}"]
+    if abs(found.outside) >= NANOSECOND:
+        parts.append(f"outside of it {exact_seconds(found.outside)}")
+    return [
+        ("schedule", f"{found.schedule}: {shape.ranks} x {shape.virtual} stages, "
+         f"{shape.micro_batches} micro-batches"),
+        ("iteration time", f"{exact_seconds(found.seconds)} by the schedule"),
+        ("of which", " + ".join(parts)),
+        ("formula", f"{exact_seconds(found.formula)}; {_difference(found)}"),
+        ("bubble", f"{format_percent(timeline.bubble)} of the ranks' time in the pipeline"),
+        ("slowest rank", f"{slowest}, busy for {share} of the pipeline"),
+        ("least", f"{exact_seconds(found.least)} in the pipeline by any schedule"),
+    ]  # fmt: skip
+
+
+def _difference(found: Simulated) -> str:
+    more = found.seconds / found.formula - 1
+    if abs(more) < ROUNDING:
+        return "the schedule takes as long"
+    return f"the schedule takes {format_percent(abs(more))} {'more' if more > 0 else 'less'}"
+
+
+def simulation_table(found: Simulated) -> Table:
+    """Return a row per rank."""
+    table = new_table("rank", "stages", "busy", "idle", "idle share", "held", left=("stages",))
+    for row in _ranks(found):
+        cells = (
+            str(row["rank"]),
+            ", ".join(map(str, row["stages"])),
+            exact_seconds(row["busy_s"]),
+            exact_seconds(row["idle_s"]),
+            format_percent(row["idle_s"] / found.timeline.seconds),
+            ", ".join(map(str, row["held_micro_batches"])),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def simulation_object(found: Simulated) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    shape = found.timeline.orders.shape
+    return {
+        "schedule": found.schedule,
+        "ranks": shape.ranks,
+        "stages_per_rank": shape.virtual,
+        "micro_batches": shape.micro_batches,
+        "iteration_time_s": found.seconds,
+        "formula_s": found.formula,
+        "pipeline_s": found.timeline.seconds,
+        "outside_s": found.outside,
+        "least_s": found.least,
+        "bubble": found.timeline.bubble,
+        "by_rank": _ranks(found),
+    }
+
+
+def _ranks(found: Simulated) -> list[dict[str, Any]]:
+    timeline, held = found.timeline, peak_micro_batches(found.timeline.orders)
+    return [
+        {
+            "rank": rank,
+            "stages": stages.tolist(),
+            "busy_s": busy,
+            "idle_s": timeline.seconds - busy,
+            "held_micro_batches": held[stages].tolist(),
+        }
+        for rank, (stages, busy) in enumerate(
+            zip(placed(timeline.orders), timeline.busy.tolist(), strict=True)
+        )
+    ]

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.simulation import engine
+from ilp_planner.simulation.engine import (
+    StageTimes,
+    held_memory,
+    peak_memory,
+    peak_micro_batches,
+    simulate,
+)
+from ilp_planner.simulation.orders import Operations, Orders
+from ilp_planner.simulation.schedules import schedule_orders
+from tests.simulation.pipelines import SlowSimulator, equal_times, pipelines
+
+MEGATRON = ("1f1b", "gpipe", "interleaved")
+
+
+def assert_as_slow(orders: Orders, times: StageTimes, *, blocking: bool) -> None:
+    slow = SlowSimulator(orders, times, blocking=blocking)
+    count = len(orders.needs)
+    if len(slow.ends) < count:
+        with pytest.raises(ValueError, match="never run to its end"):
+            simulate(orders, times, blocking=blocking)
+        return
+    found = simulate(orders, times, blocking=blocking)
+    ranks = range(orders.shape.ranks)
+    ops = [op for rank in ranks for op in orders.of_rank(rank)]
+    assert found.end.tolist() == [slow.ends[op] for op in ops]
+    seconds = [float(times["FBIW".index(kind)][stage]) for kind, stage, _ in ops]
+    assert (found.end - found.start).tolist() == seconds
+    assert found.seconds == slow.seconds
+    assert found.busy.sum() == pytest.approx(sum(seconds))
+
+
+@given(pipelines())
+def test_overlapped_messages_are_as_a_queue_of_events_has_them(case: tuple[Any, Any]) -> None:
+    assert_as_slow(*case, blocking=False)
+
+
+@given(pipelines())
+def test_blocking_messages_are_as_a_queue_of_events_has_them(case: tuple[Any, Any]) -> None:
+    assert_as_slow(*case, blocking=True)
+
+
+@given(pipelines(), st.booleans())
+def test_python_finds_what_compiled_code_finds(case: tuple[Any, Any], blocking: bool) -> None:
+    orders, times = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if k != "numba"})
+        patch.setattr(engine, "_compiled", None)
+        try:
+            slow = simulate(orders, times, blocking=blocking)
+        except ValueError as error:
+            assert "never" in str(error)  # noqa: PT017
+            return
+    fast = simulate(orders, times, blocking=blocking)
+    assert fast.end.tolist() == slow.end.tolist()
+    assert fast.finish.tolist() == slow.finish.tolist()
+
+
+@given(pipelines("1f1b", "gpipe"))
+def test_blocking_messages_that_take_no_time_are_never_faster(case: tuple[Any, Any]) -> None:
+    orders, times = case
+    nothing = np.zeros(orders.shape.stages - 1)
+    free = times._replace(send_forward=nothing, send_backward=nothing)
+    assert simulate(orders, free).seconds <= simulate(orders, free, blocking=True).seconds
+
+
+@given(st.integers(1, 9), st.integers(1, 30), st.sampled_from([0.5, 1, 3]))
+def test_1f1b_of_equal_stages_is_the_closed_formula(
+    ranks: int, micro_batches: int, backward: float
+) -> None:
+    times = equal_times(ranks, input=backward / 2, weight=backward / 2)
+    orders = schedule_orders("1f1b", ranks, micro_batches)
+    seconds = (micro_batches - 1 + ranks) * (1 + backward)
+    for blocking in (False, True):
+        found = simulate(orders, times, blocking=blocking)
+        assert found.seconds == pytest.approx(seconds)
+        assert found.bubble == pytest.approx((ranks - 1) / (micro_batches + ranks - 1))
+    assert peak_micro_batches(orders).tolist() == [
+        min(ranks - rank, micro_batches) for rank in range(ranks)
+    ]
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(2, 4))
+def test_interleaving_equal_stages_divides_the_bubble(
+    ranks: int, rounds: int, virtual: int
+) -> None:
+    orders = schedule_orders("interleaved", ranks, rounds * ranks, virtual)
+    found = simulate(orders, equal_times(ranks * virtual))
+    assert found.seconds == 3 * (rounds * ranks * virtual + ranks - 1)
+
+
+def test_messages_that_block_cost_a_rank_time_and_others_do_not() -> None:
+    orders = schedule_orders("gpipe", 2, 3)
+    times = equal_times(2)._replace(send_forward=np.array([0.5]), send_backward=np.array([0.25]))
+    assert simulate(orders, times).seconds == 1 + 0.5 + 3 + 3 * 2 + 0.25 + 2
+    blocked = simulate(orders, times, blocking=True)
+    assert blocked.start[:3].tolist() == [0, 1.5, 3]  # the first rank sends before it goes on
+
+
+def small(*ranks: str) -> Orders:
+    """Return orders of two stages, as "F0.0 B0.0": kind, stage and micro-batch."""
+    words = [row.split() for row in ranks]
+    ops = [word for row in words for word in row]
+    starts = np.cumsum([0, *(len(row) for row in words)])
+    like = schedule_orders("1f1b", 2, 1 + max(int(op.split(".")[1]) for op in ops))
+    kinds = np.array(["FBIW".index(op[0]) for op in ops], np.int8)
+    stages, micro_batches = (
+        np.array([op[1:].split(".")[part] for op in ops], np.int32) for part in (0, 1)
+    )
+    operations = Operations(kinds, stages, micro_batches, starts)
+    return replace(like, operations=operations, joined=np.zeros(len(ops), np.bool_))
+
+
+def test_an_order_that_waits_for_itself_is_refused() -> None:
+    orders = small("F0.0 B0.0 F0.1 B0.1", "F1.0 F1.1 B1.0 B1.1")
+    with pytest.raises(ValueError, match=r"rank 0, the backward of stage 0, micro-batch 0 waits"):
+        simulate(orders, equal_times(2))
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        ("F0.0 F0.1 B0.0", "every stage must run every micro-batch"),
+        ("F0.0 F0.1 F0.1 B0.0 B0.1", "twice"),
+        ("F0.0 B0.0 B0.1 F0.1", "forward, then backward"),
+        ("F0.0 W0.0 I0.0 F0.1 B0.1", "weights at the end"),
+    ],
+)
+def test_orders_that_are_no_iteration_are_refused(first: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        small(first, "F1.0 B1.0 F1.1 B1.1")
+
+
+def test_times_of_another_pipeline_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 stages need as many times"):
+        simulate(schedule_orders("1f1b", 2, 2), equal_times(3))
+
+
+def test_memory_is_held_from_forward_to_backward() -> None:
+    orders = schedule_orders("1f1b", 2, 3)
+    activations = np.array([10, 7])
+    assert held_memory(orders, activations)[:6].tolist() == [10, 20, 20, 20, 20, 10]
+    assert peak_memory(orders, activations).tolist() == [20, 7]
+
+
+def test_memory_for_weight_gradients_is_held_longer() -> None:
+    orders = small("F0.0 F0.1 I0.0 I0.1 W0.0 W0.1", "F1.0 I1.0 F1.1 I1.1 W1.0 W1.1")
+    held = held_memory(orders, np.array([10, 10]), np.array([4, 4]))
+    assert held[:6].tolist() == [10, 20, 20, 14, 8, 4]
+    assert peak_memory(orders, np.array([10, 10])).tolist() == [20, 20]
+    assert peak_micro_batches(orders).tolist() == [2, 2]
