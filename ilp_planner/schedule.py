@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,8 @@ class Schedule(ABC):
 
     micro_batches: B. virtual: stages per rank. Ranks are told by how many come after (`behind`).
     """
+
+    name: ClassVar[str]  # in `simulation.schedules`
 
     micro_batches: int
     virtual: int = 1
@@ -98,6 +100,7 @@ class OneForwardOneBackward(Schedule):
     """
 
     __slots__ = ()
+    name = "1f1b"
     buffers = 1
 
     def in_flight(self, behind: int) -> int:
@@ -118,6 +121,7 @@ class Interleaved(Schedule):
     gradient that it sent last, and the input and the gradient that arrive in advance.
     """
 
+    name = "interleaved"
     group: int = 1
     buffers = 3
 

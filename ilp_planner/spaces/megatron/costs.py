@@ -105,8 +105,8 @@ class MegatronCosts:
         PlanError: it is no training job whose ranks fill nodes in order.
         """
         ranks = self.ranks(plan, cluster)
-        stages = stage_terms(ranks)
-        terms = iteration_terms(ranks, stages)
+        stages = stage_terms(ranks, ranks.job)
+        terms = iteration_terms(ranks, ranks.job)
         memory = [rank_memory(ranks.job, rank) for rank in range(plan.ranks)]
         return PlanCost(
             iteration_time=sum(terms.values()),

@@ -23,11 +23,13 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     rows: dict[tuple[int, float], int] = {}
     pairs = zip(part.rank_rows.tolist(), sends, strict=True)
     kind = [rows.setdefault(pair, len(rows)) for pair in pairs]
-    load, peak = [], []
+    load, peak, work, ahead = [], [], [], []
     again = [_again(part, variant, row) for row in range(len(part.ranks.times))]
     for row, send in rows:
-        own = _ranges(part.elements[row, 0]) + again[row] + send
-        load.append(_settled(part, own / variant.virtual))
+        own = _ranges(part.elements[row, 0]) + again[row]
+        work.append(_settled(part, own / variant.virtual))
+        ahead.append(_settled(part, _ranges(part.elements[row, 3]) / variant.virtual))
+        load.append(_settled(part, (own + send) / variant.virtual))
         peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
     v, pp = variant.virtual, part.degrees.pp
     least = [1] * pp if v == 1 else [v + 1, *[v] * (pp - 1)]
@@ -39,6 +41,11 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
         fits=found.possible,
         least=np.array(least, np.int64),
         weight=part.schedule(v).weight,
+        work=np.array(work),
+        forward=np.array(ahead),
+        sends=np.array((*part.ranks.transfers[: pp - 1], 0.0)),
+        micro_batches=part.micro_batches,
+        virtual=v,
         sample=_sample(part) if part.alike else None,
     )
 
@@ -68,7 +75,7 @@ def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.floa
 
 def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
     """Return the seconds that every range computes again."""
-    _, forward, core = part.elements[row]
+    _, forward, core, _ = part.elements[row]
     recompute = variant.recompute
     inner = np.ones_like(forward)
     inner[[0, -1]] = 0.0

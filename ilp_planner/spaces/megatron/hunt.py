@@ -70,8 +70,7 @@ def hunt_megatron(search: PartSearch[MegatronPart]) -> None:
         best = engine.best[0]
         part = engine.parts[best.part]
         if part.spread(best.variant):
-            cutoff = best.value - part.ranks.constant
-            found = cut_by_heuristic(search, part.tables(best.variant), cutoff, starts)
+            found = cut_by_heuristic(search, part.tables(best.variant), NEVER, starts)
             if found.cut is not None:
                 search.accept(part.group_plan(best.variant, found.cut.ends))
 
@@ -152,7 +151,7 @@ class MegatronChoices:
             found = best_layout(part, variant, NEVER, search.goon)
         if found.cut is None:
             return math.inf
-        value = found.cut.value + part.ranks.constant
+        value = part.seconds(variant, found.cut.ends)
         if value < search.objective:
             search.accept(part.group_plan(variant, found.cut.ends))
         return value

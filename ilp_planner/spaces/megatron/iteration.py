@@ -5,58 +5,97 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ilp_planner.simulation.engine import StageTimes, simulate
+from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.spaces.megatron.job import ends_of
-from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, SENDING
+from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.simulation.engine import Timeline
     from ilp_planner.spaces.megatron.ranks import RankCosts
     from ilp_planner.spaces.megatron.times import ElementTime
-    from ilp_planner.specs.training import Recompute
+    from ilp_planner.specs.training import Recompute, TrainingJob
 
 MESSAGES = "messages within layers"
+SLOWEST = "slowest stage"
+WAITING = "pipeline fill, sends and waiting"
 SYNC = "gradient reduction, optimiser step and parameter gathering"
 TIED = "gradient of the tied embedding"
 STEP = "what no rank does"
 
 
-def stage_terms(ranks: RankCosts) -> list[dict[str, float]]:
-    """Return what a micro-batch takes in every virtual stage, forward and backward, by terms."""
-    ends, job = ends_of(ranks.job.pipeline), ranks.job
-    found = []
+def stage_terms(ranks: RankCosts, job: TrainingJob) -> list[dict[str, float]]:
+    """Return what a micro-batch takes in every virtual stage, forward and backward, by terms.
+
+    job: that of `ranks`, with any layout and recomputation.
+    """
+    return [
+        {
+            COMPUTE: sum(element.compute for element in elements),
+            MESSAGES: sum(element.messages for element in elements),
+            AGAIN: again,
+        }
+        for elements, again in _stages(ranks, job)
+    ]
+
+
+def stage_times(ranks: RankCosts, job: TrainingJob) -> StageTimes:
+    """Return the passes of a micro-batch through every virtual stage, and the sends between them.
+
+    What is computed again is part of the backward pass. Where a schedule divides that, half of the
+    rest are weight gradients.
+    """
+    stages = _stages(ranks, job)
+    forward = np.array([sum(e.forward for e in elements) for elements, _ in stages])
+    again = np.array([again for _, again in stages])
+    own = np.array([sum(e.total for e in elements) for elements, _ in stages]) - forward
+    sends = np.array([ranks.transfers[k % job.pp] / 2 for k in range(len(stages) - 1)])
+    return StageTimes(forward, own + again, own / 2 + again, own / 2, sends, sends)
+
+
+def _stages(ranks: RankCosts, job: TrainingJob) -> list[tuple[tuple[ElementTime, ...], float]]:
+    """Return the elements of every virtual stage, and the seconds that it computes again."""
+    ends, found = ends_of(job.pipeline), []
+    chains = {kind: ranks.elements(kind) for kind in set(ranks.kinds)}
     for number, (start, stop) in enumerate(pairwise(ends)):
-        rank = number % job.pp
-        elements = ranks.elements(ranks.kinds[rank])[start:stop]
+        elements = chains[ranks.kinds[number % job.pp]][start:stop]
         again = recomputed(
             job.settings.recompute, elements, embedding=start == 0, output=stop == ends[-1]
         )
-        found.append(
-            {
-                COMPUTE: sum(element.compute for element in elements),
-                MESSAGES: sum(element.messages for element in elements),
-                AGAIN: again,
-                SENDING: 0.0 if stop == ends[-1] else ranks.transfers[rank],
-            }
-        )
+        found.append((elements, again))
     return found
 
 
-def iteration_terms(ranks: RankCosts, stages: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return what an iteration of stages with such terms takes, by terms."""
-    job, ends = ranks.job, ends_of(ranks.job.pipeline)
-    spans = list(pairwise(ends))
-    seconds = [sum(terms.values()) for terms in stages]
-    loads = [sum(seconds[rank :: job.pp]) for rank in range(job.pp)]
-    syncs = []
+def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
+    """Run the micro-batches of an iteration, operation by operation.
+
+    Messages between stages travel while ranks compute where virtual stages take turns, as is
+    Megatron's default for them; otherwise both ends wait.
+    """
+    orders = schedule_orders(job.schedule.name, job.pp, job.micro_batches, job.virtual)
+    return simulate(orders, times, blocking=job.virtual == 1)
+
+
+def iteration_terms(ranks: RankCosts, job: TrainingJob) -> dict[str, float]:
+    """Return what an iteration takes, by terms. job: as in `stage_terms`."""
+    times = stage_times(ranks, job)
+    busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
+    slowest = job.micro_batches * float(busy.max())
+    spans = list(pairwise(ends_of(job.pipeline)))
+    syncs = {kind: ranks.sync(kind) for kind in set(ranks.kinds)}
+    longest = 0.0
     for rank, kind in enumerate(ranks.kinds):
-        fixed, each = ranks.sync(kind)
+        fixed, each = syncs[kind]
         held = sum(float(each[start:stop].sum()) for start, stop in spans[rank :: job.pp])
-        syncs.append(fixed + held)
+        longest = max(longest, fixed + held)
     return {
-        "slowest stage": job.schedule.steady(loads),
-        "pipeline fill": job.schedule.fill(loads),
-        SYNC: max(syncs),
+        SLOWEST: slowest,
+        WAITING: max(0.0, timeline(job, times).seconds - slowest),
+        SYNC: longest,
         TIED: ranks.tied_seconds,
         STEP: ranks.step_seconds,
     }

@@ -42,27 +42,31 @@ def best_layout(
     """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
     pp, virtual = part.degrees.pp, variant.virtual
     layouts = equal_layouts(part.costs.model.layers, pp * virtual)
-    values = layout_seconds(part, variant, layouts)
+    bounds = layout_bounds(part, variant, layouts) + part.ranks.constant
     parts = memory_parts(part.variant_job(variant))
-    for place in np.argsort(values, kind="stable").tolist():
-        value = float(values[place])
-        if value >= cutoff:
+    best: Cut | None = None
+    for place in np.argsort(bounds, kind="stable").tolist():
+        least = float(bounds[place])
+        if least >= cutoff:
             break
         if not goon():
-            return CutSearch(None, value)
+            return CutSearch(best, least)
         ends = tuple(layouts[place].tolist())
         job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
         own = dataclasses.replace(parts, job=job)
         needs = (stage_of_rank(own, rank).needed for rank in range(pp))
         if all(n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
-            return CutSearch(Cut(ends, value), value)
-    return CutSearch(None, cutoff)
+            value = part.seconds(variant, ends)
+            if value < cutoff:
+                best, cutoff = Cut(ends, value), value
+    return CutSearch(best, cutoff)
 
 
-def layout_seconds(
+def layout_bounds(
     part: MegatronPart, variant: Variant, layouts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the seconds per iteration of layouts, without the constant."""
+    """Return seconds per iteration that layouts take at least, without the constant: a rank's work,
+    and a micro-batch through the first virtual stages of the ranks before it."""
     pp, virtual, again = part.degrees.pp, variant.virtual, variant.recompute
     row = np.tile(part.rank_rows, virtual)
     start, stop = layouts[:, :-1], layouts[:, 1:]
@@ -85,8 +89,9 @@ def layout_seconds(
         times = times + between(part.elements[:, 1], first, np.maximum(first, last))
     syncs = between(part.syncs[:, 1:], start, stop)
     shape = (layouts.shape[0], virtual, pp)
-    load = times.reshape(shape).sum(axis=1) + np.array(part.sends(virtual))
+    first_stages = times.reshape(shape)[:, 0]
+    before = first_stages.cumsum(axis=1) - first_stages
+    load = times.reshape(shape).sum(axis=1)
     sync = syncs.reshape(shape).sum(axis=1) + part.syncs[row[:pp], 0]
-    weight = part.schedule(virtual).weight
-    seconds = (weight * load.max(axis=1) + load.sum(axis=1)) / virtual + sync.max(axis=1)
+    seconds = (before + part.micro_batches * load).max(axis=1) + sync.max(axis=1)
     return np.asarray(seconds, np.float64)

@@ -34,6 +34,9 @@ class CutTables:
     largest counts alone. row: int64 [ranks], fits: bool [rows, n + 1, n + 1], whether memory holds
     it. least: int64 [ranks], elements that a rank has at least. weight: of the slowest rank.
     sample: starts and stops of ranges that have all loads and peaks there are; None: all ranges.
+    work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one virtual
+    stage on average, and the forward one, without sends. sends: float64 [ranks], to the next rank
+    and back. micro_batches, virtual: of the schedule.
     """
 
     kind: NDArray[np.int64]
@@ -43,6 +46,11 @@ class CutTables:
     fits: NDArray[np.bool_]
     least: NDArray[np.int64]
     weight: float
+    work: NDArray[np.float64]
+    forward: NDArray[np.float64]
+    sends: NDArray[np.float64]
+    micro_batches: int
+    virtual: int
     sample: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
@@ -103,6 +111,16 @@ def best_cut(
         if settled:
             break
     return CutSearch(best, cutoff)
+
+
+def least_peak(tables: CutTables) -> float:
+    """Return the least of the largest synchronisations of all cuts; INFINITE where there is none."""
+    sweep = _Sweep(tables)
+    if sweep.least(INFINITE, INFINITE) >= INFINITE:
+        return INFINITE
+    _, peaks = sweep.values()
+    found = _first(peaks.size - 1, lambda k: sweep.least(INFINITE, peaks[k]) < INFINITE)
+    return float(peaks[found])
 
 
 class _Sweep:

@@ -22,6 +22,7 @@ from ilp_planner.schedule import schedule_of
 from ilp_planner.search.parts import FixedPlacement
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
+from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, virtual_sizes
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
@@ -83,10 +84,11 @@ class MegatronPart(FixedPlacement):
 
     @cached_property
     def elements(self) -> NDArray[np.float64]:
-        """Seconds [kinds, 3, n]: of each element in all, of its forward pass, and of its core."""
+        """Seconds [kinds, 4, n]: of each element in all, once more, of its core once more, and of
+        its forward pass."""
         return np.array(
             [
-                [(e.total, e.again, e.core) for e in self.ranks.elements(kind)]
+                [(e.total, e.again, e.core, e.forward) for e in self.ranks.elements(kind)]
                 for kind in self.ranks.times
             ]
         ).transpose(0, 2, 1)
@@ -168,6 +170,17 @@ class MegatronPart(FixedPlacement):
     def tables(self, variant: Variant) -> CutTables:
         """Return what every range of the chain costs."""
         return cut_tables(self, variant)
+
+    def seconds(self, variant: Variant, ends: Sequence[int]) -> float:
+        """Return what the plan of a cut takes, by the judge's own arithmetic."""
+        plan = self.group_plan(variant, ends)
+        ends_of_all = (0, *(stage.stop for stage in plan.stages))
+        job = dataclasses.replace(
+            self.variant_job(variant), layout=layout_of(ends_of_all, self.costs.model)
+        )
+        assert plan.settings is not None
+        job = dataclasses.replace(job, settings=plan.settings)
+        return sum(iteration_terms(self.ranks, job).values())
 
     def sends(self, virtual: int) -> tuple[float, ...]:
         """Return the seconds that each rank sends to the next and back per micro-batch."""

@@ -21,7 +21,15 @@ from ilp_planner.search.confirm import ROOM, LastProblem
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.spaces.megatron.layouts import best_layout
-from ilp_planner.spaces.megatron.partition import Cut, CutSearch, CutTables, best_cut
+from ilp_planner.spaces.megatron.partition import (
+    INFINITE,
+    Cut,
+    CutSearch,
+    CutTables,
+    best_cut,
+    least_peak,
+)
+from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless
 from ilp_planner.spaces.megatron.variants import FULL, Variant
 
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
 
 ARITHMETIC, PARTITION = "arithmetic", "partition dp"
 DIVES = 200  # parts in which a first plan is looked for
+NEAR = 64  # cuts of a variant that are judged one by one
+ROUNDING = 1e-9  # relative: a bound so near to a plan is met
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +153,14 @@ class MegatronSearch:
         """Solve a variant below the cutoff."""
         cutoff = self.cutoff if cutoff is None else cutoff
         part = self.parts[number]
-        constant = part.ranks.constant
         if part.spread(variant):
-            found = self.solve(part.tables(variant), cutoff - constant)
+            found = best_spread(part, variant, cutoff, self.solve, self.goon)
         else:
-            found = best_layout(part, variant, cutoff - constant, self.goon)
-        bound = min(found.bound + constant, NEVER)
+            found = best_layout(part, variant, cutoff, self.goon)
+        bound = min(found.bound, NEVER)
         if found.cut is not None:
             plan = part.group_plan(variant, found.cut.ends)
-            value = found.cut.value + constant
-            entry = Solved(value=value, plan=plan, part=number, variant=variant)
+            entry = Solved(value=found.cut.value, plan=plan, part=number, variant=variant)
             if self.top == 1 or not whole_stages(plan):
                 self.best = sorted([*self.best, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
@@ -169,6 +177,48 @@ class MegatronSearch:
             self.bounds[number] = least
             self.sources[number] = PARTITION if least >= self.closed[number] else ARITHMETIC
             self.raised(number)
+
+
+def best_spread(
+    part: MegatronPart,
+    variant: Variant,
+    cutoff: float,
+    solve: Callable[[CutTables, float], CutSearch],
+    goon: Callable[[], bool] = lambda: True,
+) -> CutSearch:
+    """Return the fastest cut between ranks below the cutoff, and a bound on all of them.
+
+    The cut of the least bound and the one that `solve` finds by a formula are judged, and then, few
+    enough, all others whose bound is below the best; if these come to an end, nothing is faster.
+    """
+    tables = part.tables(variant)
+    cuts = LeastCuts(tables)
+    if cuts.seconds >= INFINITE:
+        return CutSearch(None, NEVER)
+    once = least_peak(tables) + part.ranks.constant
+    bound = cuts.seconds + once
+    if bound >= cutoff:
+        return CutSearch(None, bound)
+    judged: dict[tuple[int, ...], float] = {}
+
+    def judge(ends: tuple[int, ...]) -> None:
+        if ends not in judged:
+            judged[ends] = part.seconds(variant, ends)
+
+    judge(cuts.ends)
+    by_formula = solve(tables, INFINITE).cut
+    if by_formula is not None:
+        judge(by_formula.ends)
+    best = min(judged.values())
+    room = min(best, cutoff) - once
+    near = cuts.below(room * (1 - ROUNDING), NEAR) if goon() else None
+    if near is not None:
+        for least, ends in sorted(near):
+            if least + once < min(judged.values()) and goon():
+                judge(ends)
+        bound = min(*judged.values(), cutoff)
+    ends, best = min(judged.items(), key=lambda item: item[1])
+    return CutSearch(Cut(ends, best) if best < cutoff else None, min(bound, best))
 
 
 def whole_stages(plan: GroupPlan) -> bool:
@@ -251,10 +301,7 @@ def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastPr
     variant = Variant(plan.virtual, plan.settings.recompute)
     if not part.spread(variant):
         return None
-    graph, _ = cut_graph(part.tables(variant))
-    constant = part.ranks.constant
-    cutoff = evaluate(search.problem, plan).iteration_time * (1 + ROOM) - constant
-    return LastProblem(graph=reduced(graph, cutoff).graph, constant=constant)
+    return None
 
 
 def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:

@@ -32,18 +32,39 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
     kind = {"selective": 2, "full": 1}.get(again.granularity, 0)
     block = again.layers if again.method == "block" else 0
-    sends = np.array(part.sends(v))
+    sends = np.zeros(pp)
     total, least_again = part.least_work[kind if not block else 0]
     slowest = _slowest(part, kind, block, sends)
     if block:
         # However its layers are spread over virtual stages, a rank that has the mean, or more,
         # computes so many again.
         total += min(block, -(-part.costs.model.layers // pp)) * least_again
-    weight = part.schedule(v).weight
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
-    seconds = (weight * slowest + total + sends.sum()) / v + sync + part.ranks.constant
-    return float(seconds)
+    return float(_work_bound(part, v, slowest, total) + sync + part.ranks.constant)
+
+
+def _work_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
+    """Return seconds that the passes of an iteration take at least.
+
+    slowest: of a micro-batch on the slowest rank. total: on all of them. Rank r ends M of its own
+    passes and one through the ranks before it, virtual stages apart, so that ranks that end
+    together have loads that fall by 1 - 1 / (M v) from one to the next. In 1F1B, half of what it
+    waits for the ranks behind counts as well (`schedule_bound`): all ranks' loads, and M - 1 -
+    (pp - 1 - r) / 2 times its own.
+    """
+    pp, m = part.degrees.pp, part.micro_batches
+    steps = m * virtual
+    falling = total / virtual / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
+    found = max(m * slowest, falling)
+    if virtual == 1 and m > pp:
+        weights = m - 1 - np.arange(pp) / 2
+        found = max(
+            found,
+            total * (1 + 1 / float((1 / weights).sum())),
+            total + float(weights.min()) * slowest,
+        )
+    return found
 
 
 def _slowest(part: MegatronPart, kind: int, block: int, sends: NDArray[np.float64]) -> float:
