@@ -106,7 +106,9 @@ class KernelRates:
         time = self.product(m, n, k, count=count, precision=precision, accumulate=accumulate)
         return time / self.constants.grouped
 
-    def batched(self, m: int, n: int, k: int, *, count: int, precision: str = TENSOR_CORES) -> float:
+    def batched(
+        self, m: int, n: int, k: int, *, count: int, precision: str = TENSOR_CORES
+    ) -> float:
         """Return the seconds of one of the two products of attention that is not fused.
 
         count: heads of all sequences.
@@ -137,13 +139,14 @@ class KernelRates:
         """
         constants = self.constants.attention
         blocks = flops / (2 * length * head * BLOCK * self.processors)
-        slower = (length + constants.s0) / length * (1 + constants.w0 / blocks)
+        work = 1 + constants.w0 / blocks
+        if backward:
+            work = (BACKWARD_WORK + constants.w0 / blocks) / constants.backward
+        slower = (length + constants.s0) / length
         if head < HEAD:
             slower *= (1 + constants.h0 / head) / (1 + constants.h0 / HEAD)
-        rate = self._peak(precision) * self.sustained * constants.f0
-        if backward:
-            flops *= BACKWARD_WORK / constants.backward
-        return self.constants.launch + flops * slower / rate
+        rate = self.peak[precision] * self.sustained * constants.f0
+        return self.constants.launch + flops * work * slower / rate
 
     def stream(self, traffic: float) -> float:
         """Return the seconds of one kernel that reads and writes so many bytes."""
@@ -163,15 +166,12 @@ class KernelRates:
         above = min((n for n in curves if n > ranks), default=None)
         if below is None or above is None:
             return None
-        ends = ((below, interpolated(curves[below], size)), (above, interpolated(curves[above], size)))
+        ends = tuple((n, interpolated(curves[n], size)) for n in (below, above))
         return interpolated(ends, ranks)
 
     def _constants(self, precision: str) -> ProductConstants:
         products = self.constants.products
         return products[precision] if precision in products else products[TENSOR_CORES]
-
-    def _peak(self, precision: str) -> float:
-        return self.peak[precision]
 
     @cached_property
     def _tiles(self) -> dict[str, tuple[_Tile, ...]]:
@@ -221,4 +221,5 @@ def interpolated(curve: Curve, size: float) -> float:
     if place == len(curve):
         return time * size / low
     high, later = curve[place]
-    return time * (later / time) ** (math.log(size / low) / math.log(high / low))
+    share = math.log(size / low) / math.log(high / low)
+    return time * math.exp(share * math.log(later / time))
