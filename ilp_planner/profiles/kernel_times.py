@@ -83,14 +83,7 @@ class KernelRates:
         ------
         KeyError: nothing is known of that precision on this GPU.
         """
-        constants = self._constants(precision)
-        width = WIDTHS[precision]
-        out = 2 * PARTIAL if accumulate else max(width, 2.0)
-        traffic = count * (width * k * (m + n) + out * m * n)
-        work = self._tiled(m, n, k, count, precision, constants)
-        if accumulate:
-            work /= ACCUMULATE
-        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+        return self._product((m, n, k, count), precision, accumulate, 1.0)
 
     def grouped(
         self,
@@ -102,9 +95,11 @@ class KernelRates:
         precision: str = TENSOR_CORES,
         accumulate: bool = False,
     ) -> float:
-        """Return the seconds of one grouped product of so many experts with m rows each."""
-        time = self.product(m, n, k, count=count, precision=precision, accumulate=accumulate)
-        return time / self.constants.grouped
+        """Return the seconds of one grouped product of so many experts with m rows each.
+
+        accumulate: the gradients of their weights, m x n each, from k rows.
+        """
+        return self._product((m, n, k, count), precision, accumulate, self.constants.grouped)
 
     def batched(
         self, m: int, n: int, k: int, *, count: int, precision: str = TENSOR_CORES
@@ -113,11 +108,7 @@ class KernelRates:
 
         count: heads of all sequences.
         """
-        constants = self._constants(precision)
-        width = WIDTHS[precision]
-        traffic = count * width * (k * (m + n) + m * n)
-        work = self._tiled(m, n, k, count, precision, constants) / UNFUSED
-        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+        return self._product((m, n, k, count), precision, False, UNFUSED)
 
     def attention(
         self,
@@ -138,15 +129,15 @@ class KernelRates:
         backward: the backward pass instead, 2.5 times the work.
         """
         constants = self.constants.attention
-        blocks = flops / (2 * length * head * BLOCK * self.processors)
-        work = 1 + constants.w0 / blocks
+        delay = constants.w0 * 2 * length * head * BLOCK * self.processors
+        work = flops + delay
         if backward:
-            work = (BACKWARD_WORK + constants.w0 / blocks) / constants.backward
+            work = (BACKWARD_WORK * flops + delay) / constants.backward
         slower = (length + constants.s0) / length
         if head < HEAD:
             slower *= (1 + constants.h0 / head) / (1 + constants.h0 / HEAD)
         rate = self.peak[precision] * self.sustained * constants.f0
-        return self.constants.launch + flops * work * slower / rate
+        return self.constants.launch + work * slower / rate
 
     def stream(self, traffic: float) -> float:
         """Return the seconds of one kernel that reads and writes so many bytes."""
@@ -186,10 +177,25 @@ class KernelRates:
             )
         return found
 
+    def _product(
+        self, shape: tuple[int, int, int, int], precision: str, accumulate: bool, rate: float
+    ) -> float:
+        """Return the seconds of products at a rate, of that of single plain ones."""
+        m, n, k, count = shape
+        constants = self._constants(precision)
+        width = WIDTHS[precision]
+        out = 2 * PARTIAL if accumulate else max(width, 2.0)
+        traffic = count * (width * k * (m + n) + out * m * n)
+        work = self._tiled(shape, precision, constants) / rate
+        if accumulate:
+            work /= ACCUMULATE
+        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+
     def _tiled(
-        self, m: int, n: int, k: int, count: int, precision: str, constants: ProductConstants
+        self, shape: tuple[int, int, int, int], precision: str, constants: ProductConstants
     ) -> float:
         """Return the seconds of products by their best tile and split of k."""
+        m, n, k, count = shape
         q, k0 = constants.q, constants.k0
         partial = PARTIAL * count * m * n / (self.bandwidth * constants.ew)
         best = math.inf

@@ -50,6 +50,7 @@ PRODUCT = {
     "p1": Free(0.95, 0.05, 0.5, 1),
     "p2": Free(0.85, 0.08, 0.5, 1),
 }
+GROUPED = Free(0.8, 0.2, 0.1, 1)
 PASSES = {"launches": Free(6e-6, 3e-6, 0, 50e-6), "traffic": Free(6, 3, 0, 30)}
 ATTENTION = {
     "f0": Free(0.65, 0.1, 0.1, 1),
@@ -159,28 +160,35 @@ def fit_attention(gpu: Gpu, launch: float, rows: pd.DataFrame) -> AttentionConst
     return AttentionConstants(**found)
 
 
-def fit_grouped(one: KernelRates, rows: pd.DataFrame) -> float:
-    """Return the rate of grouped products, of that of single ones: the median of all layers."""
-    shares = [ideal / (time - rest) for ideal, rest, time in expert_parts(one, rows) if time > rest]
-    return float(np.median(shares))
-
-
-def expert_parts(one: KernelRates, rows: pd.DataFrame) -> list[tuple[float, float, float]]:
-    """Return (seconds of the products if they were not grouped, of the rest, measured) of layers of
-    experts: rows are gathered, gated and added up by kernels of their own."""
-    parts = []
-    names = ("rows", "inter", "hidden_size", "num_experts", "num_tokens", "time")
-    for each, inter, hidden, count, tokens, time in zip(
+def expert_times(one: KernelRates, rows: pd.DataFrame) -> list[float]:
+    """Return the seconds of layers of experts, whose rows are gathered, gated and added up by
+    kernels of their own."""
+    names = ("rows", "inter", "hidden_size", "num_experts", "num_tokens")
+    times = []
+    for each, inter, hidden, count, tokens in zip(
         *(rows[name].tolist() for name in names), strict=True
     ):
-        m = max(1, round(each))
-        ideal = one.product(m, 2 * inter, hidden, count=count)
-        ideal += one.product(m, hidden, inter, count=count)
-        routed = each * count
-        rest = one.stream(2 * 2 * routed * hidden) + one.stream(2 * 3 * routed * inter)
-        rest += one.stream(2 * (routed + tokens) * hidden)
-        parts.append((ideal, rest, time))
-    return parts
+        m, routed = max(1, round(each)), each * count
+        time = one.grouped(m, 2 * inter, hidden, count=count)
+        time += one.grouped(m, hidden, inter, count=count)
+        time += one.stream(2 * 2 * routed * hidden) + one.stream(2 * 3 * routed * inter)
+        times.append(time + one.stream(2 * (routed + tokens) * hidden))
+    return times
+
+
+def fit_grouped(one: KernelRates, rows: pd.DataFrame) -> float:
+    """Return the rate of grouped products, of that of single ones."""
+    found = fit(
+        {"grouped": GROUPED},
+        rows.time.tolist(),
+        lambda grouped: expert_times(with_rate(one, grouped), rows),
+    )
+    return found["grouped"]
+
+
+def with_rate(one: KernelRates, grouped: float) -> KernelRates:
+    """Return a GPU with that rate of grouped products."""
+    return replace(one, constants=replace(one.constants, grouped=grouped))
 
 
 def curve(points: Sequence[tuple[float, float]], most: int) -> tuple[tuple[float, float], ...]:

@@ -23,16 +23,18 @@ import pandas as pd
 from ilp_planner.profiles.kernel_times import KernelRates, interpolated
 from ilp_planner.specs import kernel_constants
 from tests.benchmarks import kernel_rows
+from tests.benchmarks.kernel_elsewhere import elsewhere
 from tests.benchmarks.kernel_fit import (
     attention_times,
     curve,
     digits,
-    expert_parts,
+    expert_times,
     fit_attention,
     fit_grouped,
     fit_products,
     product_times,
     rates,
+    with_rate,
 )
 from tests.benchmarks.kernel_rows import DATA, GPUS, HEADS, SHAPE, SINGLE, Gpu
 
@@ -171,11 +173,9 @@ def judged_experts(name: str, one: KernelRates) -> tuple[float, dict[str, Any]]:
     fitted = rows[rows.rows >= MANY].sample(ROWS, random_state=SEED)
     factor = fit_grouped(one, fitted)
     rest = rows.drop(fitted.index)
-    parts = np.array(expert_parts(one, rest))
-    found = parts[:, 0] / factor + parts[:, 1]
+    found = np.array(expert_times(with_rate(one, factor), rest))
     flops = 6 * rest.rows * rest.num_experts * rest.inter * rest.hidden_size
     share = flops / rest.time / gpu.peak["bf16"]
-    factors = parts[:, 0] / (parts[:, 2] - parts[:, 1])
     middle = kernel_rows.medians(rest, EXPERTS)
     return factor, {
         "every row": score(found, rest.time),
@@ -184,7 +184,6 @@ def judged_experts(name: str, one: KernelRates) -> tuple[float, dict[str, Any]]:
         "rows per expert": {
             label: {
                 **score(found[part], rest.time[part]),
-                "factor": round(float(np.median(factors[part])), 3),
                 "share of peak": round(float(share[part].median()), 3),
             }
             for label, part in kernel_rows.ranges(rest.rows)
@@ -211,7 +210,9 @@ def measure() -> None:
     for entry in constants.values():
         complete(entry, constants)
     CONSTANTS.write_text(_compact(constants))
-    RESULTS.write_text(json.dumps(errors, indent=1) + "\n")
+    kernel_constants.measured_constants.cache_clear()
+    record = {"tables": errors, "elsewhere": elsewhere()}
+    RESULTS.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def known() -> dict[str, Any]:

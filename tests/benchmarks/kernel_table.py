@@ -10,14 +10,15 @@ ASKED = {"bf16": "7 %", "attention": "12 %", "messages": "5 %"}
 
 
 def kernel_table(found: dict[str, dict[str, Any]]) -> str:
-    """Return a row per GPU and kind of kernel as Markdown: mean errors."""
+    """Return a row per GPU and kind of kernel as Markdown, and one per kind that others measured:
+    mean errors."""
     heads = (
         "GPU", "kernels", "rows judged", "`ilp-plan`", "against the frameworks' median",
         "one framework's release alone", "frameworks to their median", "one share of the peak",
         "asked",
     )  # fmt: skip
     lines = [line(heads), "|---|---|" + "---:|" * 7]
-    for gpu, kinds in found.items():
+    for gpu, kinds in found["tables"].items():
         for precision, scores in kinds["products"].items():
             lines.append(_row(gpu, f"products, {precision}", scores, ASKED.get(precision)))
         if "attention" in kinds:
@@ -30,6 +31,12 @@ def kernel_table(found: dict[str, dict[str, Any]]) -> str:
             )
         if "experts" in kinds:
             lines.append(_row(gpu, "layers of experts", kinds["experts"], None))
+    heads = ("measured by others", "rows", "`ilp-plan`", "slower by a factor", "that aside")
+    lines += ["", line(heads), "|---|" + "---:|" * 4]
+    for kind, score in found["elsewhere"].items():
+        factor = f"{1 / score['clock']:.2f}"
+        shares = (f"**{score['error']:.1%}**", factor, f"{score['shape']:.1%}")
+        lines.append(line([kind, str(score["rows"]), *shares]))
     return "\n".join(lines)
 
 
