@@ -3,9 +3,10 @@
 from setuptools import find_packages, setup
 
 DATA = ("models", "clusters")
+FILES = {"ilp_planner": ["py.typed"], "ilp_planner.specs": ["*.json"]}
 
 setup(
     packages=[*find_packages(include=["ilp_planner*"]), *(f"ilp_planner.{name}" for name in DATA)],
     package_dir={f"ilp_planner.{name}": name for name in DATA},
-    package_data={"ilp_planner": ["py.typed", "specs/*.json"]} | {f"ilp_planner.{n}": ["*.toml"] for n in DATA},
+    package_data=FILES | {f"ilp_planner.{name}": ["*.toml"] for name in DATA},
 )

@@ -67,11 +67,11 @@ class KernelRates:
 
     def product(
         self,
-        m: int,
-        n: int,
-        k: int,
+        m: float,
+        n: float,
+        k: float,
         *,
-        count: int = 1,
+        count: float = 1,
         precision: str = TENSOR_CORES,
         accumulate: float = 0.0,
     ) -> float:
@@ -84,46 +84,39 @@ class KernelRates:
         ------
         KeyError: nothing is known of that precision on this GPU.
         """
-        constants = self._constants(precision)
-        width = WIDTHS[precision]
-        out = 2 * accumulate or max(width, 2.0)
-        traffic = count * (width * k * (m + n) + out * m * n)
-        work = self._tiled(m, n, k, count, precision, constants)
-        if accumulate:
-            work /= ACCUMULATE
-        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+        return self._product((m, n, k, count), precision, accumulate, 1.0)
 
     def grouped(
         self,
-        m: int,
-        n: int,
-        k: int,
+        m: float,
+        n: float,
+        k: float,
         *,
-        count: int,
+        count: float,
         precision: str = TENSOR_CORES,
         accumulate: float = 0.0,
     ) -> float:
-        """Return the seconds of one grouped product of so many experts with m rows each."""
-        time = self.product(m, n, k, count=count, precision=precision, accumulate=accumulate)
-        return time / self.constants.grouped
+        """Return the seconds of one grouped product of so many experts with m rows each.
 
-    def batched(self, m: int, n: int, k: int, *, count: int, precision: str = TENSOR_CORES) -> float:
+        accumulate: the gradients of their weights, m x n each, from k rows.
+        """
+        return self._product((m, n, k, count), precision, accumulate, self.constants.grouped)
+
+    def batched(
+        self, m: float, n: float, k: float, *, count: float, precision: str = TENSOR_CORES
+    ) -> float:
         """Return the seconds of one of the two products of attention that is not fused.
 
         count: heads of all sequences.
         """
-        constants = self._constants(precision)
-        width = WIDTHS[precision]
-        traffic = count * width * (k * (m + n) + m * n)
-        work = self._tiled(m, n, k, count, precision, constants) / UNFUSED
-        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+        return self._product((m, n, k, count), precision, 0.0, UNFUSED)
 
     def attention(
         self,
         flops: float,
         length: float,
         *,
-        head: int = HEAD,
+        head: float = HEAD,
         backward: bool = False,
         precision: str = TENSOR_CORES,
     ) -> float:
@@ -137,14 +130,15 @@ class KernelRates:
         backward: the backward pass instead, 2.5 times the work.
         """
         constants = self.constants.attention
-        blocks = flops / (2 * length * head * BLOCK * self.processors)
-        slower = (length + constants.s0) / length * (1 + constants.w0 / blocks)
+        delay = constants.w0 * 2 * length * head * BLOCK * self.processors
+        work = flops + delay
+        if backward:
+            work = (BACKWARD_WORK * flops + delay) / constants.backward
+        slower = (length + constants.s0) / length
         if head < HEAD:
             slower *= (1 + constants.h0 / head) / (1 + constants.h0 / HEAD)
-        rate = self._peak(precision) * self.sustained * constants.f0
-        if backward:
-            flops *= BACKWARD_WORK / constants.backward
-        return self.constants.launch + flops * slower / rate
+        rate = self.peak[precision] * self.sustained * constants.f0
+        return self.constants.launch + work * slower / rate
 
     def stream(self, traffic: float) -> float:
         """Return the seconds of one kernel that reads and writes so many bytes."""
@@ -164,15 +158,12 @@ class KernelRates:
         above = min((n for n in curves if n > ranks), default=None)
         if below is None or above is None:
             return None
-        ends = ((below, interpolated(curves[below], size)), (above, interpolated(curves[above], size)))
+        ends = tuple((n, interpolated(curves[n], size)) for n in (below, above))
         return interpolated(ends, ranks)
 
     def _constants(self, precision: str) -> ProductConstants:
         products = self.constants.products
         return products[precision] if precision in products else products[TENSOR_CORES]
-
-    def _peak(self, precision: str) -> float:
-        return self.peak[precision]
 
     @cached_property
     def _tiles(self) -> dict[str, tuple[_Tile, ...]]:
@@ -187,10 +178,25 @@ class KernelRates:
             )
         return found
 
+    def _product(
+        self, shape: tuple[float, float, float, float], precision: str, accumulate: float, rate: float
+    ) -> float:
+        """Return the seconds of products at a rate, of that of single plain ones."""
+        m, n, k, count = shape
+        constants = self._constants(precision)
+        width = WIDTHS[precision]
+        out = 2 * accumulate or max(width, 2.0)
+        traffic = count * (width * k * (m + n) + out * m * n)
+        work = self._tiled(shape, precision, constants) / rate
+        if accumulate:
+            work /= ACCUMULATE
+        return constants.t0 + max(work, traffic / (self.bandwidth * constants.ew))
+
     def _tiled(
-        self, m: int, n: int, k: int, count: int, precision: str, constants: ProductConstants
+        self, shape: tuple[float, float, float, float], precision: str, constants: ProductConstants
     ) -> float:
         """Return the seconds of products by their best tile and split of k."""
+        m, n, k, count = shape
         q, k0 = constants.q, constants.k0
         partial = PARTIAL * count * m * n / (self.bandwidth * constants.ew)
         best = math.inf
@@ -222,4 +228,5 @@ def interpolated(curve: Curve, size: float) -> float:
     if place == len(curve):
         return time * size / low
     high, later = curve[place]
-    return time * (later / time) ** (math.log(size / low) / math.log(high / low))
+    share = math.log(size / low) / math.log(high / low)
+    return time * math.exp(share * math.log(later / time))

@@ -95,7 +95,8 @@ class Measured:
             case Product() as p if p.batched:
                 return rates.batched(p.m, p.n, p.k, count=p.count, precision=precision)
             case Product() as p:
-                spent = rates.product(
+                product = rates.grouped if p.grouped else rates.product
+                spent = product(
                     p.m, p.n, p.k, count=p.count, precision=precision, accumulate=p.summed
                 )
                 return spent / machine.grouped if p.grouped else spent

@@ -85,7 +85,7 @@ def measured_constants() -> Mapping[str, KernelConstants]:
 
 def _constants(entry: dict[str, Any]) -> KernelConstants:
     curves = {
-        name: {int(ranks): tuple((size, time) for size, time in points) for ranks, points in of.items()}
+        name: {int(ranks): tuple(map(tuple, points)) for ranks, points in of.items()}
         for name, of in entry["curves"].items()
     }
     return KernelConstants(

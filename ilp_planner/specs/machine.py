@@ -16,7 +16,7 @@ class Machine:
 
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
     of the memory bandwidth of kernels that are fused as `anatomy.work` counts them. grouped: rate
-    of the grouped products of experts, of that of one product. attention, attention_backward:
+    of the grouped products of experts, of that of the kernels that were measured. attention, attention_backward:
     rates of fused attention, of that of the kernel that was measured. links: share of the rate of
     collectives inside a node alone on the machine. network: share of the network cards' rate.
     tensor_exposed, expert_exposed, data_exposed: share of the messages of tensor, expert and data
@@ -28,7 +28,7 @@ class Machine:
 
     sustained: float = 1.0
     streaming: float = 0.8
-    grouped: float = 0.8
+    grouped: float = 1.0
     attention: float = 1.0
     attention_backward: float = 1.0
     links: float = 0.9

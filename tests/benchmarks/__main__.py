@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.benchmarks import (
     alpa,
     first_solve,
+    kernel_judge,
     memory,
     mixed,
     prediction,
@@ -24,6 +25,7 @@ from tests.benchmarks import (
     slicing_table,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
+from tests.benchmarks.kernel_table import kernel_table
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
 from tests.benchmarks.table import aceso_table, write_readme
@@ -41,6 +43,7 @@ SUITES = (
     "slicing",
     "search",
     "first",
+    "kernels",
     *RUNTIME,
     *MEASURED,
 )
@@ -71,6 +74,9 @@ def main() -> None:
             search.measure(options.only, options.seconds)
         elif suite == "first":
             first_solve.measure()
+        elif suite == "kernels":
+            kernel_judge.measure()
+            write_readme(ROOT / "README.md", "kernels", kernel_table(kernel_judge.known()))
         elif suite in RUNTIME:
             runtime.measure(suite, options.only, options.seconds)
         elif suite in MEASURED:

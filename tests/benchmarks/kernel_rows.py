@@ -10,7 +10,7 @@ by what was measured:
   what is wrong in their other rows cannot be seen;
 * attention whose two rows in one release differ by more than 10 %: one of them was run with 8-bit
   keys and values, and the column that says which was lost;
-* rows to fit on, not to be judged by, that are 20 % off the median of what all releases say of a
+* to fit to, not to be judged by: rows that are 20 % off the median of what frameworks say of their
   shape.
 """
 
@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "kernels"
 SHAPE = ["m", "n", "k"]
@@ -29,7 +32,7 @@ HEADS = ["batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"]
 SMALL, SHORTEST, SHORTEST_ATTENTION = 0.5e-6, 10e-6, 20e-6  # seconds at the peak
 SIDE, SMALL_SIDE = 512, 256
 AGREE, OFF = 1.1, 1.2
-EDGES = (16, 64, 150, 500, 1500, 5000, 50000)  # rows per expert
+EDGES = (64, 150, 500, 1500, 5000)  # rows per expert
 WIDTH = 2  # bytes of an element of a message
 
 
@@ -66,22 +69,19 @@ def table(kind: str, gpu: Gpu) -> pd.DataFrame:
 
 
 def products(gpu: Gpu, precision: str) -> pd.DataFrame:
-    """Return the products of one precision (m, n, k, count, time; usual: to be judged by)."""
+    """Return the products of one precision (m, n, k, time; usual: to be judged by)."""
     if precision == "fp32":
-        rows = pd.concat(
-            pd.read_csv(DATA / "neusight" / f"test_{name}.csv.gz") for name in ("linear", "bmm")
-        )
+        rows = pd.read_csv(DATA / "neusight" / "test_linear.csv.gz")
         rows = rows[gpu.table == rows.Device].rename(columns=str.lower)
-        rows = rows.rename(columns={"b": "count", "opname": "release"})
         rows["time"] = rows.latency * 1e-3
+        rows["release"] = "torch " + rows["torch version"]
     else:
         rows = table("gemm", gpu)
-        rows = rows[rows.gemm_dtype == NAMES[precision]].assign(count=1)
-    ideal = 2.0 * rows.m * rows.n * rows.k * rows["count"] / gpu.peak[precision]
+        rows = rows[rows.gemm_dtype == NAMES[precision]].copy()
+    ideal = 2.0 * rows.m * rows.n * rows.k / gpu.peak[precision]
     side = rows[SHAPE].min(axis=1)
-    whole = rows["count"] == 1
-    rows["usual"] = (ideal >= SHORTEST) & ((side >= SIDE) | ~whole)
-    small = ideal.between(SMALL, SHORTEST) & ((side >= SMALL_SIDE) | ~whole)
+    rows["usual"] = (ideal >= SHORTEST) & (side >= SIDE)
+    small = ideal.between(SMALL, SHORTEST) & (side >= SMALL_SIDE)
     return rows[rows.usual | small].reset_index(drop=True)
 
 
@@ -103,19 +103,25 @@ def has_experts(gpu: Gpu) -> bool:
 
 
 def experts(gpu: Gpu) -> pd.DataFrame:
-    """Return layers of gated experts that one rank holds all of, evenly routed."""
+    """Return layers of gated experts that one rank holds all of, evenly routed.
+
+    Without sglang's: its kernels were not tuned for these shapes, and are three times slower than
+    others' where experts have many rows.
+    """
     rows = table("moe", gpu)
+    rows = rows[rows.framework != "sglang"]
     plain = (rows.topk == 22) | (rows.hidden_size == 2688)  # Nemotron's experts have no gate
     rows = rows[~plain & (rows.moe_ep_size == 1) & (rows.distribution == "balanced")].copy()
     rows["rows"] = rows.num_tokens * rows.topk / rows.num_experts
     rows["inter"] = rows.inter_size // rows.moe_tp_size
-    return rows[rows.rows >= EDGES[0]].reset_index(drop=True)
+    wide = (rows.rows >= EDGES[0]) & (rows.inter >= SIDE)
+    return rows[wide].reset_index(drop=True)
 
 
-def ranges(rows: pd.Series[float]) -> pd.Series[str]:
-    """Return which range of rows per expert each layer is in."""
-    names = [f"{low}-{high}" for low, high in pairwise(EDGES)]
-    return pd.cut(rows, EDGES, right=False, labels=names).astype(str)
+def ranges(rows: pd.Series[float]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield ranges of rows per expert, and which layers are in each."""
+    for low, high in pairwise(EDGES):
+        yield f"{low}-{high}", ((rows >= low) & (rows < high)).to_numpy()
 
 
 def messages(gpu: Gpu) -> pd.DataFrame:
@@ -129,12 +135,14 @@ def messages(gpu: Gpu) -> pd.DataFrame:
 
 
 def medians(rows: pd.DataFrame, keys: list[str]) -> pd.Series[float]:
-    """Return for each row the median of the releases' times of its shape."""
-    each = rows.groupby([*keys, "release"]).time.transform("median")
-    return each.groupby([rows[key] for key in keys]).transform("median")
+    """Return for each row what frameworks say of its shape, each by the median of its rows: the
+    median of that."""
+    shape = [rows[key] for key in keys]
+    framework = rows.release.str.split().str[0]
+    middle = rows.time.groupby([*shape, framework]).median().groupby(level=keys).median()
+    return pd.Series(middle.reindex(pd.MultiIndex.from_arrays(shape)).to_numpy(), rows.index)
 
 
-def clean(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the rows that one may fit to: those near what other releases say of their shape."""
-    off = rows.time / medians(rows, keys)
-    return rows[off.between(1 / OFF, OFF)]
+def near(rows: pd.DataFrame, keys: list[str]) -> pd.Series[bool]:
+    """Tell which rows are near what frameworks say of their shape: those that one may fit to."""
+    return (rows.time / medians(rows, keys)).between(1 / OFF, OFF)
