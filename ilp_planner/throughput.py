@@ -81,9 +81,7 @@ def physical_bound(problem: Problem[Any]) -> float:
     return physical_seconds(spec.architecture, devices, (spec.precision,), problem.global_batch)
 
 
-def throughput(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
-) -> Throughput | None:
+def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Throughput | None:
     """Return what a plan does per second; None where the model's dimensions are not known."""
     spec, seconds, cluster = problem.spec, evaluation.iteration_time, problem.cluster
     if spec is None or not 0 < seconds < float("inf"):

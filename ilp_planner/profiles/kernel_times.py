@@ -179,7 +179,11 @@ class KernelRates:
         return found
 
     def _product(
-        self, shape: tuple[float, float, float, float], precision: str, accumulate: float, rate: float
+        self,
+        shape: tuple[float, float, float, float],
+        precision: str,
+        accumulate: float,
+        rate: float,
     ) -> float:
         """Return the seconds of products at a rate, of that of single plain ones."""
         m, n, k, count = shape

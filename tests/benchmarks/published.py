@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +130,7 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         fused_loss=False,
         grouped_experts=moe and not any("no grouped GEMM" in n for n in row["notes"]),
         fused_permute=moe,
-        dispatcher=("flex" if _flex(row) else "alltoall")
-        if moe
-        else "allgather",
+        dispatcher=("flex" if _flex(row) else "alltoall") if moe else "allgather",
         capacity=1.0 if "dropped" in str(row["moe_tokens"]) else 0.0,
         pad_to_capacity="dropped" in str(row["moe_tokens"]),
         quantised=PRECISION.get(row["precision"].split(" ")[0], ""),

@@ -20,16 +20,15 @@ from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.shares import megatron_tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
-    from ilp_planner.spaces.megatron.times import ElementTime
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import Recompute, Settings, TrainingJob
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,6 @@ class Route(NamedTuple):
             latency = times * ((self.hosts - 1) * latency + (n - self.hosts) * HOP)
         return latency, times * self.ring * (n - 1) / n
 
-
     def _measured(self, collective: str, size: float) -> float | None:
         """Return the seconds of a collective inside a node whose rate was measured."""
         if self.alone is None or self.size == 1:
@@ -229,9 +228,7 @@ class Network:
         hosts = int(np.unique(nodes[groups[0]]).size)
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
-        return Route(
-            size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside
-        )
+        return Route(size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside)
 
     def alone(self, types: Iterable[str]) -> tuple[Collectives, float] | None:
         """Return what collectives inside a node take on the one type that there is, and the share

@@ -30,8 +30,8 @@ from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
-from ilp_planner.profiles.work import memory_rate
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
+from ilp_planner.profiles.work import memory_rate
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
 from ilp_planner.specs.data_sheets import memory_rates

@@ -17,9 +17,8 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.graph import StageGraph
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
-from ilp_planner.search.confirm import ROOM, LastProblem
+from ilp_planner.search.confirm import LastProblem
 from ilp_planner.solvers import registry
-from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,

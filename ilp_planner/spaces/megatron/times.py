@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ilp_planner.anatomy.messages import Messages
-    from ilp_planner.anatomy.modules import Message
     from ilp_planner.anatomy.work import ModuleWork
     from ilp_planner.spaces.megatron.network import Network
     from ilp_planner.specs.cluster import Device
@@ -176,7 +175,9 @@ def _element(
         )
         for way in (FORWARD, BACKWARD)
     )
-    floors = (0.0, 0.0) if job.settings.kernels.graphs else machine.host(experts=_host_share(job, parts))
+    floors = (
+        (0.0, 0.0) if job.settings.kernels.graphs else machine.host(experts=_host_share(job, parts))
+    )
     passes = []
     for way, floor in zip((there, back), floors, strict=True):
         sent = _exposed(job, machine, way)

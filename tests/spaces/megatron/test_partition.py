@@ -33,14 +33,20 @@ def tables(draw):
         fixed = random.integers(0, 4, (kinds, 1, 1))
         return np.triu(sums[:, None, :] - sums[:, :, None]) + fixed
 
+    work = ranges(1).astype(float)
     return CutTables(
         kind=random.integers(0, kinds, ranks),
-        load=ranges(1).astype(float),
+        load=work,
         peak=ranges(0).astype(float),
         row=np.arange(ranks),
         fits=random.random((ranks, length + 1, length + 1)) < draw(st.sampled_from((0.6, 1.0))),
         least=np.array([1] * ranks),
         weight=float(draw(st.sampled_from((0, 1, 3, 20)))),
+        work=work,
+        forward=work * draw(st.sampled_from((0.2, 1 / 3, 0.5))),
+        sends=np.append(random.random(ranks - 1) * draw(st.sampled_from((0.0, 0.5, 4.0))), 0.0),
+        micro_batches=draw(st.integers(1, 9)),
+        virtual=1,
     )
 
 

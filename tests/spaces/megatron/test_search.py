@@ -23,8 +23,8 @@ from ilp_planner.result import Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
-from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.gpt import Gpt
