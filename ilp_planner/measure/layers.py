@@ -27,8 +27,11 @@ from ilp_planner.anatomy.overheads import handles, workspace
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.measure.chain_job import SAFETY, SINGLE, ChainJob, Job
 from ilp_planner.measure.memory import MemoryTrace
+from ilp_planner.measure.modules import parameter_count
 from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, Run, layer_kinds, runs_of
+from ilp_planner.measure.stack import build_part, stack_of
 from ilp_planner.measure.target import Target, median_spread
+from ilp_planner.measure.training import MixedAdam, learnt_bytes
 from ilp_planner.profiles.analytic_decoder import decoder_rows
 
 if TYPE_CHECKING:
@@ -71,8 +74,6 @@ class LayerBench:
     """
 
     def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
-        from ilp_planner.measure.stack import stack_of
-
         chain = [kind for kind in kinds for _ in range(copies if repeats(kind, job) else 1)]
         self.job, self.target = job, target
         self.stack = stack_of(chain, job, target)
@@ -137,8 +138,6 @@ class LayerBench:
 
     def parameters(self, kind: str) -> int:
         """Return what a part of a kind learns."""
-        from ilp_planner.measure.modules import parameter_count
-
         return parameter_count(self.stack.parts[self.chain.index(kind)])
 
     def load_seconds(self, repeats: int) -> list[float]:
@@ -154,9 +153,6 @@ def optimizer_seconds(
     A step of all parts together is measured as well, and shared out: many small steps cost more
     than one.
     """
-    from ilp_planner.measure.stack import build_part
-    from ilp_planner.measure.training import MixedAdam
-
     parts = {k: build_part(k, job, device=target.device, dtype=target.number) for k in kinds}
     alone = {}
     for kind, part in parts.items():
@@ -180,8 +176,6 @@ def _step_seconds(optimizer: Any, target: Target, repeats: int) -> float:
 
 def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[str, dict[str, Any]]:
     """Return the measured columns of every kind."""
-    from ilp_planner.measure.training import learnt_bytes
-
     rows = {}
     for kind, times in bench.times.items():
         forward, backward = statistics.median(times.forward), statistics.median(times.backward)

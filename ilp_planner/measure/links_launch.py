@@ -12,21 +12,28 @@ import tempfile
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
-    from ilp_planner.measure.links import LinkSettings
+    from ilp_planner.measure.links_plan import LinkSettings
 
 RANK_MODULE = "ilp_planner.measure.links_rank"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SHUTDOWN_SECONDS = 5
 AT_ONCE = 2  # seconds, in which the others notice that a rank has died
+# More threads than cores, one set per rank, would be measured too; and what a lost connection looks
+# like to the C++ side is of no help to a user.
+FOR_RANKS = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 LAUNCHER = "torch.distributed.elastic"  # each of its modules has a logger with a level of its own
+
+
+def under_torchrun() -> bool:
+    """Return whether this process is one of several that were started together."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def launch_links(settings: LinkSettings, processes: int) -> None:
@@ -97,9 +104,8 @@ def _quiet() -> Iterator[None]:
     for name in names:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    # More threads than cores, one set per rank, would be measured too.
-    threads = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = threads or "1"
+    unsaid = {name: value for name, value in FOR_RANKS.items() if not os.environ.get(name)}
+    os.environ.update(unsaid)
     try:
         yield
     finally:
@@ -107,5 +113,5 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if threads is None:
-            del os.environ["OMP_NUM_THREADS"]
+        for name in unsaid:
+            del os.environ[name]

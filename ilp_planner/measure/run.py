@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
+from ilp_planner.measure.attention import attention_kernel
 from ilp_planner.measure.chain_job import ChainJob, Job
 from ilp_planner.measure.journal import Journal, begun
 from ilp_planner.measure.sweep import Sweep
@@ -122,8 +123,6 @@ def _kernels(wish: Wish, target: Target, job: Job) -> dict[str, str]:
 
 
 def _attention(target: Target, job: TrainingJob) -> str:
-    from ilp_planner.measure.attention import attention_kernel
-
     kernel = attention_kernel(job, device=target.device, dtype=target.number)
     drops = job.model.dropout and target.kind == "cuda"
     return f"layers: {kernel}{', dropout' if drops else ', no dropout of scores'}"

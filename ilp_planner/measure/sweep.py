@@ -23,6 +23,9 @@ from ilp_planner.measure.layers import (
     sent,
     sizes,
 )
+from ilp_planner.measure.operator import Operator, known_sizes, needed, sent_bytes
+from ilp_planner.measure.operator_bench import OperatorBench
+from ilp_planner.measure.operators import operator_traffic, operators_of, splits_of
 from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ilp_planner.measure.chain_job import Job
-    from ilp_planner.measure.operator import Operator
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them
@@ -174,9 +176,6 @@ class Sweep:
         return found
 
     def _operators(self, job: Job) -> None:
-        from ilp_planner.measure.operator import known_sizes
-        from ilp_planner.measure.operators import operators_of, splits_of
-
         splits = splits_of(job)
         share = self._weight(job, layers=False) / (len(splits) * len(operators_of(job, 0)))
         again: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -196,10 +195,6 @@ class Sweep:
                 self.done += share
 
     def _operator(self, name: str, operator: Operator, job: Job) -> dict[str, Any]:
-        from ilp_planner.measure.operator import needed, sent_bytes
-        from ilp_planner.measure.operator_bench import OperatorBench
-        from ilp_planner.measure.operators import operator_traffic
-
         if self._is_exhausted(name, job):
             return self._not_tried(name, job)
 

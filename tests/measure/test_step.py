@@ -65,7 +65,6 @@ def test_the_peak_is_the_worst_moment():
 def test_the_estimate_of_memory_is_about_what_is_needed(name):
     """More than that, so that a machine is not filled, but not so much more that nothing is
     tried."""
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     model = replace(DECODERS[name], sequence=64, vocab=2000, max_position_embeddings=64)
     job = job_of(model, tp=1, micro_batch=8, dtype="fp32")
     kinds = all_kinds(job)
@@ -89,7 +88,6 @@ def test_memory_of_rows_is_that_of_a_step(name):
 
     Beside what the rows know, a recomputed layer keeps the state of the random numbers: 5 KiB.
     """
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     model = DECODERS[name]
     job = job_of(model, tp=1, micro_batch=2, dtype="fp32")
     bench = LayerBench(all_kinds(job), job, CPU, copies=2)
@@ -111,7 +109,6 @@ def test_memory_of_rows_is_that_of_a_step(name):
 
 
 def test_activations_grow_with_the_samples():
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     found = {}
     for size in (1, 2, 4):
         job = job_of(LLAMA, tp=1, micro_batch=size, dtype="fp32")
@@ -127,7 +124,6 @@ def test_activations_grow_with_the_samples():
 def test_copies_of_a_layer_cost_the_same():
     """The first gets its input from the embedding and the last gives its to the head: neither may
     show."""
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     job = job_of(LLAMA, tp=1, micro_batch=2, dtype="fp32")
     kinds = ("embedding", "layer", "head")
     few, many = (LayerBench(kinds, job, CPU, copies=n).memory() for n in (2, 5))
