@@ -55,11 +55,7 @@ class ChainJob(ABC):
     @abstractmethod
     def kind_of(self, segment: str, first: str) -> str:
         """Return the kind of a segment of the chain; equal kinds are equal parts.
-
-        Parameters
-        ----------
-        segment: its name. first: its first operator.
-        """
+        segment: its name. first: its first operator."""
 
     @abstractmethod
     def build(self, kind: str, *, device: Any, dtype: Any) -> Any:
@@ -184,12 +180,8 @@ class ChainJob(ABC):
         return sum(one.split / self.tp + one.whole for one in held)
 
     def need(self, kinds: Sequence[str], copies: int, *, stepped: bool = False) -> float:
-        """Return about how many bytes parts need that run in one stack.
-
-        Parameters
-        ----------
-        copies: of each kind that repeats. stepped: of the optimiser's step instead of the passes.
-        """
+        """Return about how many bytes parts need that run in one stack. copies: of each kind that
+        repeats. stepped: of the optimiser's step instead of the passes."""
         width = self.settings.width
         held, kept, moment = 0.0, 0.0, 0.0
         for kind in kinds:

@@ -67,11 +67,7 @@ class PartMemory(NamedTuple):
 
 class LayerBench:
     """A stack that is measured pass by pass.
-
-    Parameters
-    ----------
-    kinds: parts to measure. copies: of each kind of layer.
-    """
+    kinds: parts to measure. copies: of each kind of layer."""
 
     def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
         chain = [kind for kind in kinds for _ in range(copies if repeats(kind, job) else 1)]
@@ -275,11 +271,7 @@ def sizes(job: Job) -> dict[str, int]:
 
 def layers_need(kinds: Sequence[str], job: Job, copies: int, *, stepped: bool = False) -> float:
     """Return bytes of parts that run in one stack.
-
-    Parameters
-    ----------
-    copies: of each kind of layer. stepped: of the optimiser's step instead of the passes.
-    """
+    copies: of each kind of layer. stepped: of the optimiser's step instead of the passes."""
     if isinstance(job, ChainJob):
         return job.need(kinds, copies, stepped=stepped)
     rows = decoder_rows(job.model, job.micro_batch, job.tp, job.settings.precision, flash=True)

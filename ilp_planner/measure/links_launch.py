@@ -77,8 +77,6 @@ def cause_of(failures: Mapping[int, Any]) -> str:
     One that died is the reason why the others lost it, unless it died long after them: then it is
     the launcher that ended it, because it did not answer.
 
-    Parameters
-    ----------
     failures: torch's, by rank.
     """
     told = {r: f for r, f in failures.items() if Path(f.error_file).exists()}

@@ -34,13 +34,8 @@ class Operation:
 def make_operation(
     name: str, size: int, ranks: Sequence[int], rank: int, group: Any, device: Any
 ) -> Operation:
-    """Return an operation as one rank of a group does it.
-
-    Parameters
-    ----------
-    size: bytes of the whole tensor.
-    ranks: those of the group. rank: this one, of all.
-    group: the process group.
+    """Return an operation as one rank of a group does it. size: bytes of the whole tensor. ranks:
+    those of the group. rank: this one, of all. group: the process group.
 
     Raises
     ------

@@ -111,8 +111,6 @@ def cases_of(host_of: Sequence[int]) -> tuple[Case, ...]:
     ranks. Groups of a size and stride split the ranks into blocks; those that lie alike on the
     hosts are measured all at the same time, which is how training runs them, and then one alone.
 
-    Parameters
-    ----------
     host_of: which host each rank is on, from 0; the ranks of a host follow each other.
     """
     ranks = len(host_of)

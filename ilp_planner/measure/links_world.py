@@ -97,8 +97,6 @@ class World:
 def join_world(backend: str, timeout: float, name: str = "") -> World:
     """Meet the other ranks, as the environment that torchrun makes says.
 
-    Parameters
-    ----------
     timeout: seconds until a rank that does not answer counts as lost.
     name: what a table calls the devices; their own names where it is empty.
 

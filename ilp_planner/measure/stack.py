@@ -100,8 +100,6 @@ class Stack:
     def run(self, batch: tuple[Any, ...], mark: Callable[[], None] | None = None) -> None:
         """Do the forward and the backward pass of a micro-batch.
 
-        Parameters
-        ----------
         mark: called at the beginning, after each part's forward pass, and after each part's
             backward pass, which are in the opposite order: 2 n + 1 times for n parts.
         """

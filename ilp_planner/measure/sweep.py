@@ -47,8 +47,6 @@ Found = TypeVar("Found")
 class Sweep:
     """One run of measuring.
 
-    Parameters
-    ----------
     known: rows that the table has already. links: collectives that are to be in the times.
     progress: called with the share of the work that is done, and what comes next.
     """

@@ -81,8 +81,6 @@ class Target:
     ) -> Iterator[list[float]]:
         """Yield the seconds between the marks of so many passes, one after the other.
 
-        Parameters
-        ----------
         run: does a pass, and calls what it is given at every mark. chain: passes from one waiting
             to the next; of each chain on a GPU, so many first ones do not count.
         """

@@ -23,8 +23,6 @@ class MixedAdam:
 
     scale: what the loss is to be multiplied by.
 
-    Parameters
-    ----------
     stepped: make the master copy and the moments as well; without, gradients only.
     """
 

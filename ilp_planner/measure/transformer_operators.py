@@ -155,8 +155,6 @@ def attention(
 ) -> dict[str, Operator]:
     """Return the operators of an attention, from the products into it to the residual.
 
-    Parameters
-    ----------
     number: how their names end. masked: tokens see those before them only. memory: tokens that are
         attended to; 0: the side's own.
     """

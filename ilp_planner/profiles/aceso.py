@@ -65,8 +65,6 @@ def read_aceso_profile(
 ) -> Profile:
     """Read what the database holds for one model.
 
-    Parameters
-    ----------
     folder: the database. key: the model's name in it (`gpt_1_3B`).
     devices_per_node: caps the tensor-parallel degree, as Aceso does.
     unused: read also what Aceso profiled and does not use.

@@ -43,11 +43,7 @@ def collective_kinds(
     name: str, group_size: int, sizes: Sequence[float], seconds: Sequence[float]
 ) -> list[RowKind]:
     """Return the kind of each row of one series.
-
-    Parameters
-    ----------
-    sizes: elements of the whole tensor, ascending. seconds: inf where it failed.
-    """
+    sizes: elements of the whole tensor, ascending. seconds: inf where it failed."""
     # The profiler rounds the size down to a multiple of these elements; 0 is an empty loop.
     unit = {"all_reduce": 1, "all_to_all": group_size**2}.get(name, group_size)
     first = RowKind.EMPTY if name == "all_reduce" else RowKind.NOOP

@@ -90,12 +90,7 @@ class DecoderRows:
 def decoder_rows(
     decoder: Decoder, samples: int, degree: int, precision: str, *, flash: bool
 ) -> DecoderRows:
-    """Return what every layer does and holds.
-
-    Parameters
-    ----------
-    flash: fused attention runs on the devices.
-    """
+    """Return what every layer does and holds. flash: fused attention runs on the devices."""
     single = precision == "fp32"
     job = TrainingJob(
         model=decoder,

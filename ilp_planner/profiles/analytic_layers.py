@@ -47,8 +47,6 @@ def analytic_layers(
     Tensor-parallel degrees are those that fit the largest node of a type and divide the model. An
     optimiser step reads and writes the states once, at the device's sustained memory bandwidth.
 
-    Parameters
-    ----------
     samples: of one replica per micro-batch, besides the model's own list.
 
     Raises

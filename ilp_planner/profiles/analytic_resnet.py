@@ -38,12 +38,8 @@ class Images:
 
 
 def resnet_work(resnet: WideResNet, samples: int, degree: int, number: int) -> dict[str, Work]:
-    """Return the work of every operator.
-
-    Parameters
-    ----------
-    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
-    """
+    """Return the work of every operator. samples: micro-batch of the replica. degree:
+    tensor-parallel ranks. number: bytes of a number."""
     images = Images(samples, degree, number)
     base, edge = resnet.in_channels, resnet.image
     outer, inner = images.size(base, edge // 2), images.size(base, edge // 4)

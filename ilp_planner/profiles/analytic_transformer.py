@@ -68,11 +68,7 @@ class Share:
         self, operator: str, left: float, right: float | None, result: float, **sizes: Any
     ) -> Work:
         """Return a product of two operands.
-
-        Parameters
-        ----------
-        left, right, result: bytes; right None: the operator's weights. sizes: the other fields.
-        """
+        left, right, result: bytes; right None: the operator's weights. sizes: the other fields."""
         moved = (left, self.weights(operator) if right is None else right, result)
         flops = self.arithmetic(operator)
         return Work(
@@ -125,8 +121,6 @@ def encoder_layer(side: Side, *, causal: bool) -> dict[str, Work]:
 def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) -> dict[str, Work]:
     """Return the operators from `qkv` to `post-attention-dropout`.
 
-    Parameters
-    ----------
     number: how their names end. causal: the softmax skips the upper triangle. across: tokens that
         keys and values are made of; 0: the side's own.
     """
@@ -327,12 +321,8 @@ def post_process(side: Side, operator: str) -> Work:
 
 
 def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work]:
-    """Return the work of every distinct operator.
-
-    Parameters
-    ----------
-    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
-    """
+    """Return the work of every distinct operator. samples: micro-batch of the replica. degree:
+    tensor-parallel ranks. number: bytes of a number."""
     share = Share(
         samples=samples, degree=degree, number=number, flops=gpt.flops, parameters=gpt.parameters
     )
@@ -346,12 +336,8 @@ def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work
 
 
 def t5_work(t5: T5, samples: int, degree: int, number: int) -> dict[str, Work]:
-    """Return the work of every distinct operator.
-
-    Parameters
-    ----------
-    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
-    """
+    """Return the work of every distinct operator. samples: micro-batch of the replica. degree:
+    tensor-parallel ranks. number: bytes of a number."""
     share = Share(
         samples=samples, degree=degree, number=number, flops=t5.flops, parameters=t5.parameters
     )

@@ -30,9 +30,6 @@ def completed_operators(
     degrees: Sequence[int] = (),
 ) -> Measurements:
     """Return the table with the missing operator rows of one model added.
-
-    Parameters
-    ----------
     samples, degrees: besides those of the table.
 
     Raises

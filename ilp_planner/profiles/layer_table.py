@@ -50,9 +50,6 @@ def layer_profile(
     table: Measurements, wanted: Wanted = ANY, cluster: ClusterSpec | None = None
 ) -> LayerProfile:
     """Return the rows of one model as a layer profile, under the table's names of device types.
-
-    Parameters
-    ----------
     cluster: whose links say what tensor-parallel messages take where the table does not.
 
     Raises
@@ -252,11 +249,7 @@ def _workspace(frame: pandas.DataFrame) -> Floats:
 
 def covering_line(sizes: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Return (fixed, per sample), float64 [L], of lines that are nowhere below the values.
-
-    Parameters
-    ----------
-    sizes: float64 [k], ascending. values: float64 [k, L].
-    """
+    sizes: float64 [k], ascending. values: float64 [k, L]."""
     if sizes.size == 1:
         return np.zeros_like(values[0]), values[0] / sizes[0]
     slope = np.maximum((values[-1] - values[0]) / (sizes[-1] - sizes[0]), 0.0)
@@ -359,9 +352,6 @@ def _some(texts: Sequence[str]) -> str:
 
 def check_layers(profile: LayerProfile, layers: int, model: str) -> None:
     """Refuse a model with another number of layers than the table has.
-
-    Parameters
-    ----------
     layers: of the model, embedding and head included. model: to blame.
 
     Raises

@@ -27,11 +27,7 @@ ALL_REDUCE = "all_reduce"
 
 class MessageTimes:
     """Seconds of all-reduces among tensor-parallel ranks inside a node.
-
-    Parameters
-    ----------
-    cluster: whose links stand in where the table has no all-reduces; None: there are no links.
-    """
+    cluster: whose links stand in where the table has no all-reduces; None: there are no links."""
 
     def __init__(self, table: Measurements, cluster: ClusterSpec | None = None) -> None:
         self.table, self.cluster = table, cluster
@@ -44,8 +40,6 @@ class MessageTimes:
         """Return the seconds of one pass that each row leaves out, float64 [rows], and where they
         come from: of several, the least trustworthy.
 
-        Parameters
-        ----------
         frame: rows of one device type and degree. device: as the table calls it.
 
         Raises

@@ -42,8 +42,6 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
     * boundary: fp16 activations, 2 sequence hidden bytes per sample.
     * optimizer: that of the file with the least micro-batch, over the layers by their parameters.
 
-    Parameters
-    ----------
     hidden, sequence: sizes of the model that was profiled.
     """
     meaning = _parameter_meaning(profile, hidden)

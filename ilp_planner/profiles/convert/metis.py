@@ -44,11 +44,7 @@ def metis_table(
     profile: MetisProfile, *, hidden: int | None = None, sequence: int | None = None
 ) -> Measurements:
     """Return a folder as a native table.
-
-    Parameters
-    ----------
-    hidden, sequence: sizes of the model, which the folder does not say.
-    """
+    hidden, sequence: sizes of the model, which the folder does not say."""
     sizes = {"hidden": hidden, "sequence": sequence}
     rows: list[dict[str, Any]] = []
     for key, row in profile.rows.items():

@@ -106,11 +106,7 @@ def judge_layers(
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Judged, ...]:
     """Judge layers, operators and parts of a step.
-
-    Parameters
-    ----------
-    series: which; all of them. progress: told the share that is done.
-    """
+    series: which; all of them. progress: told the share that is done."""
     chosen = list(predictor.series if series is None else series)
     names = list(columns)
     found: list[Judged] = []

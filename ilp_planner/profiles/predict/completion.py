@@ -52,8 +52,6 @@ def complete(
     that needs no less than one that ran out of memory when measured says `out_of_memory`, and has
     no times.
 
-    Parameters
-    ----------
     predictor: of the same table, to use what it has fitted already.
 
     Raises

@@ -85,8 +85,6 @@ class Trials:
 
         None where it has one value.
 
-        Parameters
-        ----------
         alone: instead, those of the second value from the first, as if no other had been measured.
         """
         key = (dimension, end, alone)
@@ -158,8 +156,6 @@ def expected_error(own: Trials, others: Iterable[Trials], law: Law, point: Float
     Inside the rows' box: of rows between others, or at the edge of them. Outside: of going further
     in each dimension that the point is outside in, as independent errors add up.
 
-    Parameters
-    ----------
     others: of other series of the same kind.
     """
     logs, asked = np.log2(law.points), np.log2(point)

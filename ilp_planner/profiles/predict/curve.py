@@ -114,8 +114,6 @@ def end_error(sizes: ArrayLike, times: ArrayLike, steps: int) -> float | None:
     From so much fewer of the rows the others are predicted; half of them at least are used. That
     leaves messages of another kind the further it goes, so all distances up to it count alike.
 
-    Parameters
-    ----------
     steps: above 0: beyond the upper end; below 0: beyond the lower one.
 
     None with fewer than four rows.

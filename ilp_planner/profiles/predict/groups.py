@@ -76,11 +76,7 @@ def _ring(name: str, g: int) -> float:
 
 def hops(name: str, setting: Setting, *, tree: bool = False) -> tuple[float, float]:
     """Return how often a small message waits for a link within a host, and for one between hosts.
-
-    Parameters
-    ----------
-    tree: an all-reduce up and down trees over the hosts instead of twice around the ring.
-    """
+    tree: an all-reduce up and down trees over the hosts instead of twice around the ring."""
     g, h = setting.group_size, setting.hosts
     if name == ALL_TO_ALL:
         # In each of its steps some device sends to another host.

@@ -57,9 +57,6 @@ class ProductPredictor:
 
     def predict(self, flop: float, *, device: str = "", dtype: str = "") -> Prediction:
         """Return seconds of one product.
-
-        Parameters
-        ----------
         flop: at least 0. device, dtype: of the rows; '' where the table has one.
 
         Raises
@@ -120,12 +117,8 @@ def product_rows(table: Measurements) -> pandas.DataFrame:
 
 
 def product_seconds(sizes: Floats, times: Floats, asked: Floats) -> Floats:
-    """Return seconds of products, float64 [m].
-
-    Parameters
-    ----------
-    sizes: FLOP of the rows, positive, float64 [n]. times: their seconds. asked: FLOP, float64 [m].
-    """
+    """Return seconds of products, float64 [m]. sizes: FLOP of the rows, positive, float64 [n].
+    times: their seconds. asked: FLOP, float64 [m]."""
     curve = curve_of(sizes, times)
     last = curve.sizes[-1]
     found = curve(np.minimum(asked, last))

@@ -65,11 +65,7 @@ class Stretched:
 
 def stretched(known: Known, name: str, target: Setting) -> Stretched | None:
     """Return the curve of a collective in a setting that was not measured; None where nothing was.
-
-    Parameters
-    ----------
-    known: what was measured.
-    """
+    known: what was measured."""
     donors = sorted(
         ((kind, setting) for kind, curves in known.items() for setting in curves),
         key=lambda donor: _distance(name, target, *donor),
@@ -231,11 +227,7 @@ def _latency_ratio(
 
 def held_out(known: Known, name: str, *, hosts: bool) -> Iterator[tuple[Setting, Stretched]]:
     """Yield each setting of a collective, and its curve from the other settings' rows.
-
-    Parameters
-    ----------
-    hosts: settings on several hosts, or on one.
-    """
+    hosts: settings on several hosts, or on one."""
     for setting in known.get(name, {}):
         if (setting.hosts > 1) != hosts:
             continue
