@@ -20,15 +20,13 @@ class Operation:
 
     run: do it once. fill: put values in that tell ranks and places apart, and spoil the result.
     right: whether the result is what these values make. quiet: put zeros in, which stay zeros
-    however often a sum is done in place. messages: how many of the size one run takes after each
-    other.
+    however often a sum is done in place.
     """
 
     run: Callable[[], None]
     fill: Callable[[], None]
     right: Callable[[], bool]
     quiet: Callable[[], None]
-    messages: int = 1
 
 
 def make_operation(
@@ -181,5 +179,4 @@ def _send_recv(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Op
         fill=fill,
         right=lambda: _holds(received, 2 - me),
         quiet=lambda: sent.zero_(),
-        messages=2,
     )

@@ -70,9 +70,7 @@ def job_of(decoder: Decoder, *, tp: int, micro_batch: int, dtype: str) -> Traini
     parts = decoder.tensor_parts
     if decoder.prediction_layers:
         parts = math.gcd(parts, decoder.hidden)  # columns of the product that joins
-    if parts % tp:
-        possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
-        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
+    check_degree(tp, parts)
     return TrainingJob(
         model=decoder,
         micro_batch=micro_batch,
@@ -90,6 +88,13 @@ def job_of(decoder: Decoder, *, tp: int, micro_batch: int, dtype: str) -> Traini
             ),
         ),
     )
+
+
+def check_degree(tp: int, parts: int) -> None:
+    """Refuse a tensor-parallel degree that does not divide a model's parts."""
+    if parts % tp:
+        possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
+        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
 
 
 def runs_of(decoder: Decoder) -> tuple[Run, ...]:

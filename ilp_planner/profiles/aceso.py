@@ -95,9 +95,10 @@ def read_aceso_profile(
                     continue
                 _read_operators(path, m, t, a, rows, failed)
     if not rows:
+        known = known_models(folder)
         raise ProfileError(
             f"{folder}: no operator profile for {key!r}, expected {files}_mbs*_tp*_algo*.csv"
-            f"{_known_models(folder)}"
+            + (f"; it has {', '.join(known)}" if known else "")
         )
     collectives = {}
     for primitive in PRIMITIVES[family]:
@@ -138,11 +139,6 @@ def read_aceso_profile(
 def known_models(folder: Path) -> list[str]:
     """Return the models that a database has operators of, by their keys."""
     return sorted({p.name.split("_mbs")[0] for p in folder.glob("*_mbs*_tp*_algo*.csv")})
-
-
-def _known_models(folder: Path) -> str:
-    names = known_models(folder)
-    return f"; it has {', '.join(names)}" if names else ""
 
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:

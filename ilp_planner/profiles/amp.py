@@ -76,7 +76,6 @@ class AmpProfile:
     source: str
     model: AmpModel
     forward: Mapping[tuple[str, int], Floats]
-    notes: tuple[str, ...] = ()
 
     def degrees(self, device: str) -> tuple[int, ...]:
         """Tensor-parallel degrees that a device type has rows for, ascending."""
@@ -363,7 +362,6 @@ def layer_profile(profile: AmpProfile) -> LayerProfile:
         measured=frozenset(time),
         isolated=True,
         notes=(
-            *profile.notes,
             "AMP profiles one sample only, and no memory: larger micro-batches and all memory are "
             "predictions",
         ),

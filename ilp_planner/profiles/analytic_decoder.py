@@ -18,12 +18,14 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts, stage_memory
 from ilp_planner.anatomy.messages import (
+    Messages,
     embedding_messages,
     layer_messages,
     output_messages,
     prediction_messages,
 )
 from ilp_planner.anatomy.work import (
+    ModuleWork,
     embedding_work,
     layer_work,
     output_work,
@@ -37,9 +39,7 @@ from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, Tra
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ilp_planner.anatomy.messages import Messages
     from ilp_planner.anatomy.modules import Message
-    from ilp_planner.anatomy.work import ModuleWork
     from ilp_planner.numerics import Floats
     from ilp_planner.specs.cluster import Device, Link
     from ilp_planner.specs.decoder import Decoder

@@ -25,7 +25,7 @@ STATISTICS = 8  # bytes per token that a layer norm keeps: mean and deviation in
 TOKEN_ID = 4  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Share:
     """One device's share of a micro-batch.
 
@@ -323,9 +323,7 @@ def post_process(side: Side, operator: str) -> Work:
 def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work]:
     """Return the work of every distinct operator. samples: micro-batch of the replica. degree:
     tensor-parallel ranks. number: bytes of a number."""
-    share = Share(
-        samples=samples, degree=degree, number=number, flops=gpt.flops, parameters=gpt.parameters
-    )
+    share = Share(samples, degree, number, gpt.flops, gpt.parameters)
     side = Side(share=share, name="enc", model=gpt, tokens=gpt.sequence, inner=gpt.hidden)
     return {
         "encoder-embedding": embedding(side, "encoder-embedding"),
@@ -338,9 +336,7 @@ def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work
 def t5_work(t5: T5, samples: int, degree: int, number: int) -> dict[str, Work]:
     """Return the work of every distinct operator. samples: micro-batch of the replica. degree:
     tensor-parallel ranks. number: bytes of a number."""
-    share = Share(
-        samples=samples, degree=degree, number=number, flops=t5.flops, parameters=t5.parameters
-    )
+    share = Share(samples, degree, number, t5.flops, t5.parameters)
     memory = t5.encoder_sequence
     first = Side(share=share, name="enc", model=t5, tokens=memory, inner=t5.inner)
     second = Side(

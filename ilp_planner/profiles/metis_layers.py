@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.metis import MIB, MetisProfile, layer_names
+from ilp_planner.profiles.metis import MetisProfile, layer_names
+from ilp_planner.profiles.table import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

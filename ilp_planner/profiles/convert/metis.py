@@ -18,8 +18,8 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.convert.units import MILLISECONDS, to_milliseconds, to_seconds
 from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
 from ilp_planner.profiles.message_times import MessageTimes
-from ilp_planner.profiles.metis import MIB, MetisProfile, MetisRow, file_name, layer_names, total
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.metis import MetisProfile, MetisRow, file_name, layer_names, total
+from ilp_planner.profiles.table import MIB, Provenance
 from ilp_planner.profiles.table_rows import (
     ANY,
     Wanted,

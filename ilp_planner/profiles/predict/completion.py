@@ -10,7 +10,7 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, join, measurements_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
-from ilp_planner.profiles.predict.layers import LayerPredictor, runs_out_of_memory
+from ilp_planner.profiles.predict.layers import LayerPredictor, lost_before
 from ilp_planner.profiles.predict.region import row_at
 from ilp_planner.profiles.table import TRUST, Prediction
 
@@ -114,7 +114,7 @@ def predicted_row(predictor: LayerPredictor, series: Series, point: Floats) -> d
             row[name] = round(value) if name.endswith("bytes") or name == "parameters" else value
     judged = row_prediction(predictor, series, point)
     row["provenance"] = judged.provenance.value
-    if runs_out_of_memory(series, point):
+    if lost_before(series, point):
         return row | {"status": RowStatus.OUT_OF_MEMORY.value}
     found = {name: float(predictor.values(series, name, point[None, :])[0]) for name in times}
     if series_adds_up(series) and all(name in found for name in ("time_s", *PARTS)):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ilp_planner.numerics import Floats
 
 WORK = ("flop", "traffic_bytes")
-NO_ROWS = np.empty((0, len(DIMENSIONS)))
 NAMED = 8  # series that a message lists
 DIMENSION_NAMES = {
     "tp": "tensor-parallel degree",
@@ -169,7 +168,7 @@ class LayerPredictor:
         """Return a column of a series at a point, float64 [4]."""
         law = self.law(series, column)
         row = row_at(law.points, point)
-        lost = _lost_before(series, point)
+        lost = lost_before(series, point)
         if row is not None:
             return Prediction(
                 value=float(law.values[row]),
@@ -231,20 +230,15 @@ class LayerPredictor:
             yield self.tested(other, column)
 
 
-def _lost_before(series: Series, point: Floats) -> str:
-    """Say that a measured row that needs no more than this one ran out of memory."""
-    found = series.out_of_memory if len(series.out_of_memory) else NO_ROWS
+def lost_before(series: Series, point: Floats) -> str:
+    """Say that a measured row that needs no more than this one ran out of memory; '': none did."""
+    found = series.out_of_memory
     # A smaller degree holds more of the layer: it says nothing of a larger one.
     no_more = (found[:, 1:] <= point[1:]).all(axis=1) & (found[:, 0] >= point[0])
     if not no_more.any():
         return ""
     tp, samples, *_ = found[no_more][0]
     return f"; measured, tp {tp:.0f} with {samples:.0f} samples ran out of memory"
-
-
-def runs_out_of_memory(series: Series, point: Floats) -> bool:
-    """Tell whether a row that needs no more than this one ran out of memory when measured."""
-    return bool(_lost_before(series, point))
 
 
 def _basis(
