@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.measure.chain_job import Job
+    from ilp_planner.measure.job import Job
 
 Shape = tuple[int, ...]
 

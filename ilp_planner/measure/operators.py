@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.measure.chain_job import ChainJob, Job
+from ilp_planner.measure.chain_job import ChainJob
 from ilp_planner.measure.transformer_operators import (
     Side,
     attention,
@@ -20,20 +20,11 @@ from ilp_planner.profiles.analytic import operator_work
 from ilp_planner.specs.gpt import Gpt
 
 if TYPE_CHECKING:
+    from ilp_planner.measure.job import Job
     from ilp_planner.measure.operator import Operator
     from ilp_planner.measure.t5_job import T5Job
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
-
-
-def splits_of(job: Job) -> tuple[int, ...]:
-    """Return which dimensions of the products tensor parallelism can divide."""
-    return job.splits if isinstance(job, ChainJob) else (0, 1)
-
-
-def operators_of(job: Job, split: int) -> dict[str, Operator]:
-    """Return every distinct operator of a rank, by name, in the order of the chain."""
-    return job.operators(split) if isinstance(job, ChainJob) else gpt_operators(job, split)
 
 
 def gpt_operators(job: TrainingJob, split: int) -> dict[str, Operator]:

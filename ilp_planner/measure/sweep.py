@@ -12,20 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.added_messages import MessageAdder
 from ilp_planner.measure.journal import Journal, RowKey, row_key
-from ilp_planner.measure.layers import (
-    LayerBench,
-    all_kinds,
-    known_values,
-    layer_values,
-    layers_need,
-    optimizer_seconds,
-    runs,
-    sent,
-    sizes,
-)
+from ilp_planner.measure.layers import LayerBench, layer_values, optimizer_seconds
 from ilp_planner.measure.operator import Operator, known_sizes, needed, sent_bytes
 from ilp_planner.measure.operator_bench import OperatorBench
-from ilp_planner.measure.operators import operator_traffic, operators_of, splits_of
+from ilp_planner.measure.operators import operator_traffic
 from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
@@ -33,7 +23,7 @@ from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ilp_planner.measure.chain_job import Job
+    from ilp_planner.measure.job import Job
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them
@@ -90,7 +80,7 @@ class Sweep:
     # ---- one shard ------------------------------------------------------------------------------
 
     def _layers(self, job: Job) -> None:
-        kinds = all_kinds(job)
+        kinds = job.kinds
         rows = self._layer_rows(job)
         batch = {"record": Record.STEP, "name": BATCH_GENERATOR, **self._common(job)}
         if all(row_key(row) in self.known for row in (*rows, batch)):
@@ -129,13 +119,13 @@ class Sweep:
         return self._with_steps(kinds, job, found)
 
     def _stack(self, kinds: Sequence[str], job: Job, copies: int) -> dict[str, dict[str, Any]]:
-        self._check_memory(layers_need(kinds, job, copies), ", ".join(kinds))
+        self._check_memory(job.need(kinds, copies), ", ".join(kinds))
         bench = LayerBench(kinds, job, self.target, copies=copies)
         bench.sample(FEWEST if self.wish.repeats is None else self.wish.repeats)
         bench.sample(self._more(bench.pass_seconds()))
         found = layer_values(bench, bench.memory())
         for kind, values in found.items():
-            values |= known_values(kind, job)
+            values |= job.known_values(kind)
         loads = bench.load_seconds(LOADS)
         bench.release()
         found[BATCH_GENERATOR] = {"time_s": sorted(loads)[LOADS // 2], "repeats": LOADS}
@@ -154,13 +144,13 @@ class Sweep:
             if values.get("status", RowStatus.OK) is RowStatus.OK:
                 if kind in self.steps[key]:
                     values["optimizer_s"] = self.steps[key][kind]
-                self._add_messages(values, job, sent(kind, job))
+                self._add_messages(values, job, job.sent(kind))
         return found
 
     def _optimizer(self, kinds: Sequence[str], job: Job) -> dict[str, float]:
         def measure(some: Sequence[str]) -> dict[str, float]:
             self.target.tidy()
-            self._check_memory(layers_need(some, job, 1, stepped=True), "optimiser")
+            self._check_memory(job.need(some, 1, stepped=True), "optimiser")
             return optimizer_seconds(some, job, self.target, OPTIMIZER_REPEATS)
 
         together = self._attempt(partial(measure, kinds))
@@ -174,11 +164,10 @@ class Sweep:
         return found
 
     def _operators(self, job: Job) -> None:
-        splits = splits_of(job)
-        share = self._weight(job, layers=False) / (len(splits) * len(operators_of(job, 0)))
+        share = self._weight(job, layers=False) / (len(job.splits) * len(job.operators(0)))
         again: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for split in splits:
-            for name, operator in operators_of(job, split).items():
+        for split in job.splits:
+            for name, operator in job.operators(split).items():
                 row = {
                     "record": Record.OPERATOR, "name": name, "split": split, **self._common(job)
                 }  # fmt: skip
@@ -281,7 +270,7 @@ class Sweep:
         common = self._common(job)
         return [
             {"record": Record.LAYER, "name": run.kind, "layers": run.layers, **common}
-            for run in runs(job)
+            for run in job.runs
         ]
 
     def _common(self, job: Job) -> dict[str, Any]:
@@ -290,7 +279,7 @@ class Sweep:
             "dtype": self.target.dtype,
             "tp": job.tp,
             "micro_batch": job.micro_batch,
-            **sizes(job),
+            **job.sizes,
         }
 
     def _add_messages(
@@ -336,7 +325,7 @@ class Sweep:
     def _weight(self, job: Job, *, layers: bool = True, operators: bool = True) -> float:
         """Return about how much work a shard is, in FLOP of its passes."""
         passes = 3.0 * (MOST if self.wish.repeats is None else self.wish.repeats)
-        flops = sum(known_values(kind, job)["flop"] for kind in all_kinds(job))
+        flops = sum(job.known_values(kind)["flop"] for kind in job.kinds)
         total = 0.0
         if layers and Record.LAYER in self.wish.records:
             total += passes * flops * self.wish.copies
@@ -353,4 +342,4 @@ def _describe(job: Job) -> str:
 
 def _tokens(job: Job) -> int:
     """Return the tokens of a sample; -1, as in keys of rows, where there are none."""
-    return sizes(job).get("sequence", -1)
+    return job.sizes.get("sequence", -1)

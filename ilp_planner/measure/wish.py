@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
+from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.measure.resnet_job import ResnetJob
-from ilp_planner.measure.shard import check_degree, decoder_of, job_of
+from ilp_planner.measure.shard import check_degree
 from ilp_planner.measure.t5_job import T5Job
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.specs.gpt import Gpt
@@ -16,7 +17,8 @@ from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
-    from ilp_planner.measure.chain_job import ChainJob, Job
+    from ilp_planner.measure.chain_job import ChainJob
+    from ilp_planner.measure.job import Job
     from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.model import ModelSpec
 

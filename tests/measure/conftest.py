@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-WITHOUT_TORCH = ("added_messages", "journal", "links_plan", "shard")
+WITHOUT_TORCH = ("added_messages", "journal", "links_plan")
 
 collect_ignore: list[str] = []
 if find_spec("torch") is None:

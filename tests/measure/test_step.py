@@ -5,16 +5,13 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.measure.decoder_job import job_of
 from ilp_planner.measure.layers import (
     LayerBench,
-    all_kinds,
-    known_values,
     layer_values,
-    layers_need,
     optimizer_seconds,
 )
 from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.shard import job_of
 from ilp_planner.measure.target import Target
 from tests.benchmarks.training_step import StepBench, predict_step
 from tests.measure.small_decoders import DECODERS, LLAMA
@@ -67,12 +64,12 @@ def test_the_estimate_of_memory_is_about_what_is_needed(name):
     tried."""
     model = replace(DECODERS[name], sequence=64, vocab=2000, max_position_embeddings=64)
     job = job_of(model, tp=1, micro_batch=8, dtype="fp32")
-    kinds = all_kinds(job)
+    kinds = job.kinds
     with MemoryTrace(CPU) as trace:
         bench = LayerBench(kinds, job, CPU, copies=2)
         bench.sample(1)
     streams = 128 * 2**20 if model.experts else 0  # workspaces of a GPU's grouped products
-    assert trace.peak < layers_need(kinds, job, 2) < 2.5 * trace.peak + streams
+    assert trace.peak < job.need(kinds, 2) < 2.5 * trace.peak + streams
 
 
 def test_a_missing_kind_is_named():
@@ -90,13 +87,13 @@ def test_memory_of_rows_is_that_of_a_step(name):
     """
     model = DECODERS[name]
     job = job_of(model, tp=1, micro_batch=2, dtype="fp32")
-    bench = LayerBench(all_kinds(job), job, CPU, copies=2)
+    bench = LayerBench(job.kinds, job, CPU, copies=2)
     bench.sample(1)
-    stepped = optimizer_seconds(all_kinds(job), job, CPU, 1)
+    stepped = optimizer_seconds(job.kinds, job, CPU, 1)
     values = layer_values(bench, bench.memory())
     rows = [
-        {"name": kind, "optimizer_s": stepped[kind], **values[kind], **known_values(kind, job)}
-        for kind in all_kinds(job)
+        {"name": kind, "optimizer_s": stepped[kind], **values[kind], **job.known_values(kind)}
+        for kind in job.kinds
     ]
     for recompute in (False, True):
         step = StepBench(job, CPU, micro_batches=2, recompute=recompute)
