@@ -11,17 +11,16 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.measure.job import SAFETY, SINGLE, Job, Ways
+from ilp_planner.measure.job import Held, Job, Ways
 from ilp_planner.measure.shard import HEAD
+from ilp_planner.measure.training import state_bytes
 from ilp_planner.specs.architecture import Architecture, Parameters
 from ilp_planner.specs.chain_layers import Segment, segments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ilp_planner.profiles.work import Exchange, Work
-
-STATES = {2: 18, 4: 16}  # bytes of `MixedAdam` per parameter of so many bytes
 
 
 class ChainJob(Job):
@@ -109,18 +108,12 @@ class ChainJob(Job):
         held = (self.model.parameters.get(name, Parameters()) for name in self.names(kind))
         return sum(one.split / self.tp + one.whole for one in held)
 
-    def need(self, kinds: Sequence[str], copies: int, *, stepped: bool = False) -> float:
-        """Return about how many bytes parts need that run in one stack."""
-        width = self.settings.width
-        held, kept, moment = 0.0, 0.0, 0.0
-        for kind in kinds:
-            count = copies if self.repeats(kind) else 1
-            learnt, names = self.parameters(kind), self.names(kind)
-            if stepped:
-                held += 2 * STATES[width] * learnt
-                continue
-            held += count * learnt * (width + SINGLE)
-            kept += count * sum(map(self.kept, names))
-            most = max(self.works[name].backward_reserved for name in names if self.kept(name))
-            moment = max(moment, most + learnt * width)
-        return held + SAFETY * (kept + moment)
+    def held(self, kind: str) -> Held:
+        """Return about what a part holds."""
+        names, learnt = self.names(kind), self.parameters(kind)
+        return Held(
+            parameters=learnt,
+            states=state_bytes(learnt, self.settings.precision),
+            kept=sum(map(self.kept, names)),
+            moment=max(self.works[name].backward_reserved for name in names if self.kept(name)),
+        )

@@ -19,17 +19,15 @@ from ilp_planner.anatomy.overheads import handles, workspace
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.errors import UsageError
 from ilp_planner.measure.attention import attention_kernel
-from ilp_planner.measure.job import SAFETY, SINGLE, Job, Ways
+from ilp_planner.measure.job import SINGLE, Held, Job, Ways
 from ilp_planner.measure.modules import build
 from ilp_planner.measure.operators import gpt_operators
 from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, check_degree
-from ilp_planner.profiles.analytic_decoder import decoder_rows
+from ilp_planner.profiles.analytic_decoder import DecoderRows, decoder_rows
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ilp_planner.measure.operator import Operator
     from ilp_planner.specs.model import ModelSpec
 
@@ -130,28 +128,23 @@ class DecoderJob(TrainingJob, Job):
                         way += [ALL_REDUCES[message.collective] * message.size] * message.times
         return ways
 
-    def need(self, kinds: Sequence[str], copies: int, *, stepped: bool = False) -> float:
-        """Return about how many bytes parts need that run in one stack."""
-        rows = decoder_rows(
-            self.model, self.micro_batch, self.tp, self.settings.precision, flash=True
+    @cached_property
+    def rows(self) -> DecoderRows:
+        """Return what every layer does and holds."""
+        precision = self.settings.precision
+        return decoder_rows(self.model, self.micro_batch, self.tp, precision, flash=True)
+
+    def held(self, kind: str) -> Held:
+        """Return about what a part holds."""
+        rows, place = self.rows, self.chain.index(kind)
+        # Libraries of a GPU have room of their own, which a CPU's do without.
+        libraries = workspace(rows.job) + handles(rows.job) * (kind == HEAD)
+        return Held(
+            parameters=rows.gradients[place] / SINGLE,
+            states=rows.state[place],
+            kept=rows.activation[place],
+            moment=rows.workspace[place] - libraries,
         )
-        width = self.settings.width
-        held, kept, moment = 0.0, 0.0, 0.0
-        for run in self.runs:
-            if run.kind not in kinds:
-                continue
-            count = 1 if run.kind in (EMBEDDING, HEAD) else copies
-            parameters = rows.gradients[run.first] / SINGLE
-            if stepped:
-                held += 2 * rows.state[run.first]
-                continue
-            held += count * parameters * (width + SINGLE)
-            kept += count * rows.activation[run.first]
-            # Libraries of a GPU have room of their own, which a CPU's do without.
-            libraries = workspace(rows.job) + handles(rows.job) * (run.kind == HEAD)
-            moment = max(moment, rows.workspace[run.first] - libraries + parameters * width)
-            kinds = [kind for kind in kinds if kind != run.kind]
-        return held + SAFETY * (kept + moment)
 
 
 def decoder_of(model: ModelSpec, sequence: int | None = None) -> Decoder:

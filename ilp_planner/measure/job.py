@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ilp_planner.measure.shard import Run
 
@@ -21,6 +21,16 @@ SINGLE = 4  # bytes of an accumulated gradient
 SAFETY = 1.5
 
 Ways = tuple[list[float], list[float]]
+
+
+class Held(NamedTuple):
+    """What a part holds. parameters: numbers learnt. states: bytes of them and of the optimiser.
+    kept, moment: bytes of a micro-batch till its backward pass, and besides at the worst moment."""
+
+    parameters: float
+    states: float
+    kept: float
+    moment: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,9 +81,8 @@ class Job(ABC):
         """Return the bytes of every tensor-parallel all-reduce of either pass."""
 
     @abstractmethod
-    def need(self, kinds: Sequence[str], copies: int, *, stepped: bool = False) -> float:
-        """Return about how many bytes parts need that run in one stack. copies: of each kind that
-        repeats. stepped: of the optimiser's step instead of the passes."""
+    def held(self, kind: str) -> Held:
+        """Return about what a part holds, for an estimate of the memory that it needs."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -118,3 +127,18 @@ class Job(ABC):
         """Return the bytes that a part takes over from the one before, and leaves to the next."""
         known = self.known_values(kind)
         return known["input_bytes"], known["output_bytes"]
+
+    def need(self, kinds: Sequence[str], copies: int, *, stepped: bool = False) -> float:
+        """Return about how many bytes parts need that run in one stack. copies: of each kind that
+        repeats. stepped: of the optimiser's step instead of the passes."""
+        parts = [self.held(kind) for kind in kinds]
+        if stepped:
+            return sum(2 * part.states for part in parts)
+        width = self.settings.width
+        held, kept, moment = 0.0, 0.0, 0.0
+        for kind, part in zip(kinds, parts, strict=True):
+            count = copies if self.repeats(kind) else 1
+            held += count * part.parameters * (width + SINGLE)
+            kept += count * part.kept
+            moment = max(moment, part.moment + part.parameters * width)
+        return held + SAFETY * (kept + moment)
