@@ -19,7 +19,7 @@ from ilp_planner.anatomy.overheads import handles, workspace
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.errors import UsageError
 from ilp_planner.measure.attention import attention_kernel
-from ilp_planner.measure.job import SINGLE, Held, Job, Ways
+from ilp_planner.measure.job import SINGLE, Held, Job, Ways, traffic_of
 from ilp_planner.measure.modules import build
 from ilp_planner.measure.operators import gpt_operators
 from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, check_degree
@@ -97,11 +97,8 @@ class DecoderJob(TrainingJob, Job):
             EXPERTS: lambda: layer_work(self, experts=True),
             HEAD: lambda: output_work(self) + self.model.prediction_layers * prediction_work(self),
         }[kind]()
-        kernels = [kernel for module in work for kernel in module.forward]
         wide = self.micro_batch * self.model.sequence * self.model.hidden * self.settings.width
-        return {
-            "flop": sum(k.flops for k in kernels),
-            "traffic_bytes": sum(k.traffic for k in kernels),
+        return traffic_of(kernel for module in work for kernel in module.forward) | {
             "input_bytes": 0 if kind == EMBEDDING else wide,
             "output_bytes": 0 if kind == HEAD else wide,
         }

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from ilp_planner.measure.shard import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from ilp_planner.anatomy.work import Kernel
     from ilp_planner.measure.operator import Operator
     from ilp_planner.specs.training import Settings
 
@@ -21,6 +22,12 @@ SINGLE = 4  # bytes of an accumulated gradient
 SAFETY = 1.5
 
 Ways = tuple[list[float], list[float]]
+
+
+def traffic_of(kernels: Iterable[Kernel]) -> dict[str, float]:
+    """Return the columns `flop` and `traffic_bytes` of kernels."""
+    every = list(kernels)
+    return {"flop": sum(k.flops for k in every), "traffic_bytes": sum(k.traffic for k in every)}
 
 
 class Held(NamedTuple):

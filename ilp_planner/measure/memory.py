@@ -76,11 +76,6 @@ class MemoryTrace:
         if kind is None:
             self.levels = _levels(max(records, key=len, default=[]))
 
-    @property
-    def peak(self) -> float:
-        """Bytes at most, above those at the beginning."""
-        return max((level.peak for level in self.levels), default=0.0)
-
 
 def _levels(events: Any) -> list[Level]:
     """Return the levels at each mark among the events of the thread that works."""

@@ -77,7 +77,7 @@ class StepBench:
             self._step()
         return StepFigures(
             seconds=statistics.median(self.seconds),
-            peak=self.held + trace.peak,
+            peak=self.held + max(level.peak for level in trace.levels),
             spread=median_spread(self.seconds),
         )
 
