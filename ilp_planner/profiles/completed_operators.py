@@ -45,7 +45,8 @@ def completed_operators(
     kinds = len(frame[["device", "name", "split"]].drop_duplicates())
     if len(have) >= kinds * len(sizes) * len(tps):
         return table
-    from ilp_planner.profiles.predict.completion import Want, complete
+    from ilp_planner.profiles.predict.completion import complete
+    from ilp_planner.profiles.predict.series import Want
 
     several = several_sizes(table, wanted)
     wants = [

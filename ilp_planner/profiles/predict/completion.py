@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, join, measurements_of
+from ilp_planner.profiles.measurements import Measurements, RowStatus, join, measurements_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
 from ilp_planner.profiles.predict.layers import LayerPredictor, lost_before
 from ilp_planner.profiles.predict.region import row_at
@@ -18,29 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.predict.series import Series
+    from ilp_planner.profiles.predict.series import Series, Want
 
 SOURCE = "predicted"
 PARTS = ("forward_s", "backward_s")
 SUM_AGREES = 0.02  # relative: medians of parts do not quite add up to the median of the whole
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
-    """Rows that are asked for; what is None means all that the table has.
-
-    Without record, layers and operators. sequence, hidden: None means those of each row.
-    """
-
-    device: str | None = None
-    tp: int | None = None
-    micro_batch: int | None = None
-    sequence: int | None = None
-    hidden: int | None = None
-    name: str | None = None
-    layers: str | None = None
-    split: int | None = None
-    record: Record | None = None
 
 
 def complete(
@@ -81,10 +62,7 @@ def wanted_points(predictor: LayerPredictor, want: Want) -> Iterator[tuple[Serie
     ------
     ProfileError: none does, or a dimension that the rows lack is asked for.
     """
-    found = predictor.find(
-        want.record, name=want.name, layers=want.layers, device=want.device, split=want.split
-    )
-    for series in found:
+    for series in predictor.find(want):
         for point in _points(predictor, series, want):
             yield series, point
 

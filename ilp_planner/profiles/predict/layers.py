@@ -18,7 +18,7 @@ from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error,
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, Quantity
 from ilp_planner.profiles.predict.law import Law, fit_law
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
-from ilp_planner.profiles.predict.series import Series, find_series
+from ilp_planner.profiles.predict.series import Series, Want, find_series
 from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class LayerPredictor:
         ------
         ProfileError: no such rows, or more than one series; a column that is never predicted.
         """
-        found = self.find(record, name=name, layers=layers, device=device, split=split)
+        want = Want(record=record, name=name, layers=layers, device=device, split=split)
+        found = self.find(want)
         chosen = [s for s in found if s.has(column)] if column in QUANTITIES else found
         if not chosen:
             raise ProfileError(f"{self.table.source}: no rows with {column!r} of {found[0].key}")
@@ -91,21 +92,14 @@ class LayerPredictor:
         point = self.point(chosen[0], tp, micro_batch, sequence, hidden)
         return self.at(chosen[0], column, point)
 
-    def find(
-        self,
-        record: Record | None,
-        *,
-        name: str | None = None,
-        layers: str | None = None,
-        device: str | None = None,
-        split: int | None = None,
-    ) -> list[Series]:
-        """Return the series that fit, one at least; without a record, those of any.
+    def find(self, want: Want) -> list[Series]:
+        """Return the series of this record, device, name, layers and split; one at least.
 
         Raises
         ------
         ProfileError: none does; says what the table has.
         """
+        record, device = want.record, want.device
         every = [s for s in self.series if record is None or s.key.record is record]
         what = "layers or operators" if record is None else f"record {record.value!r}"
         where = f"{self.table.source}: no rows of {what} to predict from"
@@ -115,12 +109,12 @@ class LayerPredictor:
         if not here:
             known = ", ".join(dict.fromkeys(repr(s.key.device) for s in every))
             raise ProfileError(f"{where} on device {device!r}, expected {known}")
-        found = [s for s in here if s.matches(name, layers, split)]
+        found = [s for s in here if s.matches(want)]
         if not found:
             asked = " ".join(
-                f"{key}={value}"
-                for key, value in (("name", name), ("layers", layers), ("split", split))
-                if value is not None
+                f"{key}={getattr(want, key)}"
+                for key in ("name", "layers", "split")
+                if getattr(want, key) is not None
             )
             names = list(dict.fromkeys(str(s.key) for s in here))
             more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""

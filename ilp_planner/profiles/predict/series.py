@@ -33,6 +33,24 @@ RECORDS = (Record.LAYER, Record.OPERATOR, Record.STEP)
 OPTIMIZER = "optimizer"  # the part of a step that no micro-batch changes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """Rows that are asked for; what is None means all that the table has.
+
+    Without record, layers and operators. sequence, hidden: None means those of each row.
+    """
+
+    device: str | None = None
+    tp: int | None = None
+    micro_batch: int | None = None
+    sequence: int | None = None
+    hidden: int | None = None
+    name: str | None = None
+    layers: str | None = None
+    split: int | None = None
+    record: Record | None = None
+
+
 class SeriesKey(NamedTuple):
     """What a series is of. split: -1 where it does not apply. layers: '' where the rows of several
     models are one series. dimensions: those of `features.DIMENSIONS` that its rows say."""
@@ -105,15 +123,13 @@ class Series:
         order = apart[:, [SEQUENCE, HIDDEN]].sum(axis=1) * 1e3 + apart[:, [TP, MICRO_BATCH]].sum(1)
         return self.layers[int(order.argmin())]
 
-    def matches(self, name: str | None, layers: str | None, split: int | None) -> bool:
-        """Tell whether the series is of this name, these layers (a part will do) and split."""
-        if name is not None and name != self.key.name:
+    def matches(self, want: Want) -> bool:
+        """Tell whether the series is of the name, the layers (a part will do) and split wanted."""
+        if want.name not in (None, self.key.name) or want.split not in (None, self.key.split):
             return False
-        if split is not None and self.key.split != split:
-            return False
-        if layers is None:
+        if want.layers is None:
             return True
-        asked = layer_range(layers)
+        asked = layer_range(want.layers)
         return any(
             mine.start <= asked.start and asked.stop <= mine.stop
             for mine in {layer_range(text) for text in self.layers if text}
