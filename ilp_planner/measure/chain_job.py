@@ -28,8 +28,6 @@ class ChainJob(Job):
 
     model: Architecture
 
-    # ---- what a family says ----------------------------------------------------------------------
-
     @cached_property
     @abstractmethod
     def works(self) -> Mapping[str, Work]:
@@ -52,8 +50,6 @@ class ChainJob(Job):
         """Return the bytes that an operator's forward pass reads and writes inside a layer."""
         return sum(kernel.traffic for kernel in self.works[operator].forward)
 
-    # ---- the chain -------------------------------------------------------------------------------
-
     @cached_property
     def parts(self) -> tuple[Segment, ...]:
         """Return the layers that planners cut the chain in."""
@@ -70,8 +66,6 @@ class ChainJob(Job):
         first = next(run.first for run in self.runs if run.kind == kind)
         part = self.parts[first]
         return self.model.operators[part.start : part.stop]
-
-    # ---- figures that need no measuring ----------------------------------------------------------
 
     def known_values(self, kind: str) -> dict[str, Any]:
         """Return arithmetic, traffic, and what crosses a cut."""

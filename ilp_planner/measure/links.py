@@ -185,24 +185,16 @@ def _prepare(
         return None, True
     group = groups[series.case.groups.index(ranks)]
     try:
-        return (
-            make_operation(series.operation, size, ranks, world.rank, group, world.device),
-            True,
-        )
+        made = make_operation(series.operation, size, ranks, world.rank, group, world.device)
+        return made, True
     except RuntimeError as error:
-        short = isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
-        if not short:
-            raise
-        return None, False
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+            return None, False
+        raise
 
 
 def _prove(world: World, operation: Operation | None, what: str) -> None:
-    """Run once on values that tell whether it was done.
-
-    Raises
-    ------
-    MeasureError: it was not.
-    """
+    """Run once on values that tell whether it was done; a MeasureError where it was not."""
     right = True
     if operation is not None:
         operation.fill()

@@ -175,8 +175,5 @@ def _send_recv(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Op
         received.fill_(-1)
 
     return Operation(
-        run=run,
-        fill=fill,
-        right=lambda: _holds(received, 2 - me),
-        quiet=lambda: sent.zero_(),
+        run=run, fill=fill, right=lambda: _holds(received, 2 - me), quiet=lambda: sent.zero_()
     )

@@ -84,7 +84,7 @@ class Sweep:
         rows = self._layer_rows(job)
         batch = {"record": Record.STEP, "name": BATCH_GENERATOR, **self._common(job)}
         if all(row_key(row) in self.known for row in (*rows, batch)):
-            self._skip(len(rows) + 1)
+            self.summary.there += len(rows) + 1
         else:
             self._show(f"{_describe(job)}: layers")
             found = self._layer_parts(kinds, job)
@@ -173,7 +173,7 @@ class Sweep:
                 }  # fmt: skip
                 what = (operator.step or name, operator.inputs, operator.weights)
                 if row_key(row) in self.known:
-                    self._skip(1)
+                    self.summary.there += 1
                 else:
                     if what not in again:  # else the same computation: one measurement for both
                         self._show(f"{_describe(job)}: {name}")
@@ -203,12 +203,7 @@ class Sweep:
     # ---- what can go wrong ----------------------------------------------------------------------
 
     def _attempt(self, measure: Callable[[], Found]) -> Found | Failure:
-        """Return what is measured, or why it is not.
-
-        Raises
-        ------
-        MeasureError: the device is lost.
-        """
+        """Return what is measured, or why it is not; a MeasureError where the device is lost."""
         try:
             return measure()
         except (RuntimeError, MemoryError) as error:
@@ -308,9 +303,6 @@ class Sweep:
             self.summary.failed.append(f"{name}: {row.get('source', '')}")
         else:
             self.summary.measured += 1
-
-    def _skip(self, count: int) -> None:
-        self.summary.there += count
 
     def _more(self, seconds: float) -> int:
         """Return how many passes more are worth their time."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ilp_planner.measure.chain_job import ChainJob
-from ilp_planner.measure.encoder_decoder import attention_kernels, part
+from ilp_planner.measure.encoder_decoder import PARTS, attention_kernels
 from ilp_planner.measure.modules import made
 from ilp_planner.measure.operators import t5_operators
 from ilp_planner.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
@@ -75,7 +75,7 @@ class T5Job(ChainJob):
 
     def build(self, kind: str, *, device: Any, dtype: Any) -> Any:
         """Return a part as a module."""
-        return made(lambda: part(kind, self), device=device, dtype=dtype)
+        return made(lambda: PARTS[kind](self), device=device, dtype=dtype)
 
     def batch(self, dtype: Any) -> tuple[Any, ...]:
         """Return the encoder's tokens, the decoder's, and its labels: int64 [batch, tokens]."""

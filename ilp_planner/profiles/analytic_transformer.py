@@ -64,12 +64,8 @@ class Share:
         """Return the bytes copied where batch and sequence change places; 0 for one sample."""
         return size if self.samples > 1 else 0.0
 
-    def product(
-        self, operator: str, left: float, right: float | None, result: float, **sizes: Any
-    ) -> Work:
-        """Return a product of two operands.
-        left, right, result: bytes; right None: the operator's weights. sizes: the other fields."""
-        moved = (left, self.weights(operator) if right is None else right, result)
+    def product(self, operator: str, moved: tuple[float, float, float], **sizes: Any) -> Work:
+        """Return a product. moved: bytes of both operands and of the result. sizes: all others."""
         flops = self.arithmetic(operator)
         return Work(
             forward=product(flops, *moved), backward=product_backward(flops, *moved), **sizes
@@ -138,9 +134,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
     return {
         name("qkv"): share.product(
             name("qkv"),
-            taken,
-            None,
-            projected,
+            (taken, share.weights(name("qkv")), projected),
             backward_exchanges=(Exchange("all_reduce", taken),),
             input=live + hidden,
             output=live + projected,
@@ -150,9 +144,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
         ),
         name("score"): share.product(
             name("score"),
-            inner,
-            keys,
-            scores,
+            (inner, keys, scores),
             input=live + projected,
             output=live + keys + scores,
             activations=scores,
@@ -177,9 +169,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
         ),
         name("context"): share.product(
             name("context"),
-            scores,
-            keys,
-            inner,
+            (scores, keys, inner),
             input=live + keys + scores,
             output=live + inner,
             activations=inner,
@@ -196,9 +186,7 @@ def _back_to_hidden(side: Side, operator: str, inner: float) -> Work:
     hidden = side.hidden
     return side.share.product(
         operator,
-        inner,
-        None,
-        hidden,
+        (inner, side.share.weights(operator), hidden),
         forward_exchanges=(Exchange("all_reduce", hidden),),
         input=side.live + inner,
         output=side.live + hidden + side.bias,
@@ -215,9 +203,7 @@ def mlp(side: Side) -> dict[str, Work]:
     return {
         f"{side.name}-MLP-GEMM-1": share.product(
             f"{side.name}-MLP-GEMM-1",
-            hidden,
-            None,
-            ffn,
+            (hidden, share.weights(f"{side.name}-MLP-GEMM-1"), ffn),
             backward_exchanges=(Exchange("all_reduce", hidden),),
             input=live + hidden,
             output=live + ffn + bias,

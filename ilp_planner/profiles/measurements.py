@@ -168,13 +168,10 @@ def join(tables: Iterable[Measurements], source: str) -> Measurements:
     import pandas as pd
 
     parts = list(tables)
-    machine: dict[str, str] = {}
-    for part in parts:
-        machine |= part.machine
     return Measurements(
         frame=pd.concat([part.frame for part in parts], ignore_index=True),
         source=source,
-        machine=machine,
+        machine={key: text for part in parts for key, text in part.machine.items()},
         notes=tuple(note for part in parts for note in part.notes),
     )
 

@@ -58,8 +58,7 @@ class Answer:
     """A predicted row.
 
     what: in words. where: its dimensions, in words. time: seconds of it all. row: of the native
-    table. known: it was measured. there: the table has it, maybe as
-    a prediction.
+    table. known: it was measured. there: the table has it, maybe as a prediction.
     """
 
     record: Record

@@ -100,16 +100,17 @@ def _distance(name: str, target: Setting, kind: str, source: Setting) -> tuple[f
 
     alike = 0 if kind == name else 1 if {kind, name} <= {ALL_REDUCE, *HALF_RINGS} else 2
     beside = ratio(source.sharing, target.sharing)
+    links = (source.hosts > 1) != (target.hosts > 1)
     if target.hosts > 1:
         return (
-            (source.hosts > 1) != (target.hosts > 1),
+            links,
             alike,
             ratio(source.per_host, target.per_host),
             beside,
             ratio(source.hosts, target.hosts),
         )
     return (
-        (source.hosts > 1) != (target.hosts > 1),
+        links,
         alike,
         ratio(source.group_size, target.group_size),
         ratio(max(source.stride, 1), max(target.stride, 1)),
