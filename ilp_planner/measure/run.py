@@ -43,8 +43,6 @@ def measure_model(
 ) -> Summary:
     """Measure every shard of a model; `output` has each row as soon as it is measured.
 
-    Parameters
-    ----------
     degrees, micro_batch_sizes, sequences: tensor-parallel, samples of a replica, tokens of a sample
         (none: the model's). device: `cuda` or `cpu`; None: a GPU where there is one. links:
         collectives to be added to the times.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 class Stack:
     """Parts in the order of the chain, and a micro-batch for them.
 
-    Parameters
-    ----------
     kinds: of the parts, in order; without an embedding the first gets hidden states, without a head
         the last one's output gets a gradient.
     stepped: the optimiser's states are there as well.

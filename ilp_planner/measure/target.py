@@ -136,8 +136,6 @@ def open_target(
 ) -> Target:
     """Return the device to measure.
 
-    Parameters
-    ----------
     kind: `cuda` or `cpu`; None: a GPU where there is one. dtype: None: the model's precision, but
         fp32 on a CPU, which computes with nothing else at full speed. name: what the table calls
         the device; None: its own name.

@@ -115,8 +115,6 @@ def _convolution(
 ) -> Work:
     """Return one convolution.
 
-    Parameters
-    ----------
     past: bytes that travel past it. keeps: bytes of the residual that go on beside its output.
     edge: pixels along an edge of its input.
     merges: the gradient of the residual is added to that of its input, three tensors at once.

@@ -47,8 +47,6 @@ def operator_profile(
 ) -> Profile:
     """Return the operators of one model on one device type.
 
-    Parameters
-    ----------
     cluster: whose device type is planned for, and whose links stand in for what the table does not
         say of messages; None: the table has rows of one type only, and says all.
     largest_degree: tensor-parallel degree at most; None: all.

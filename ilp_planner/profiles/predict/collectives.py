@@ -79,8 +79,6 @@ class CollectivePredictor:
     ) -> Prediction:
         """Return the time of one collective, seconds.
 
-        Parameters
-        ----------
         name: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, ...
         size: bytes of the whole tensor.
         group_size, hosts, stride: as in the table.

@@ -84,17 +84,18 @@ def predicted_row(predictor: LayerPredictor, series: Series, point: Floats) -> d
     row |= {
         name: value for name, value in zip(DIMENSIONS, point, strict=True) if name in key.dimensions
     }
+    at = point[None, :]
     columns = [name for name in QUANTITIES if series.has(name)]
     times = [name for name in columns if series.quantity(name) in TIMES]
     for name in columns:
         if name not in times:
-            value = float(predictor.values(series, name, point[None, :])[0])
+            value = float(predictor.law(series, name).at(at)[0])
             row[name] = round(value) if name.endswith("bytes") or name == "parameters" else value
     judged = row_prediction(predictor, series, point)
     row["provenance"] = judged.provenance.value
     if lost_before(series, point):
         return row | {"status": RowStatus.OUT_OF_MEMORY.value}
-    found = {name: float(predictor.values(series, name, point[None, :])[0]) for name in times}
+    found = {name: float(predictor.law(series, name).at(at)[0]) for name in times}
     if series_adds_up(series) and all(name in found for name in ("time_s", *PARTS)):
         share = found["time_s"] / sum(found[name] for name in PARTS)
         found |= {name: found[name] * share for name in PARTS}

@@ -60,8 +60,6 @@ def curve_of(
     twice and four times the first point to; above them it goes on with the slope since a half and a
     quarter of the last one, averaged, and with the siblings', because one noisy row turns a slope.
 
-    Parameters
-    ----------
     sizes: bytes, positive, N >= 1. times: seconds, positive, [N].
     siblings: curves of the same collective in other runs, for the last slope.
     alike: curves that should be the same, of other numbers: where they have rows between two of

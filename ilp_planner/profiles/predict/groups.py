@@ -53,8 +53,6 @@ def volume(name: str, setting: Setting, *, tree: bool = False) -> float:
     On several hosts that is the network of one of them, in one direction: what each of the sharing
     groups sends through it. On one host it is a device's own link.
 
-    Parameters
-    ----------
     tree: an all-reduce by NCCL's two trees over the hosts, each with half of the tensor, instead of
         around the ring. Of two hosts each sends the whole once. Of more, a host inside one tree and
         a leaf of the other sends it twice.

@@ -68,8 +68,6 @@ class LayerPredictor:
     ) -> Prediction:
         """Return one value of one layer kind or operator.
 
-        Parameters
-        ----------
         column: a value column of the native table. name, layers: which; a part of a range will do.
         device: may be left out where the table has one type. sequence, hidden: likewise where its
         rows have one. split: of an operator, which dimension is split.
@@ -182,10 +180,6 @@ class LayerPredictor:
             error=error,
             basis=_basis(law, point, inside, beyond, unseen) + lost,
         )
-
-    def values(self, series: Series, column: str, points: Floats) -> Floats:
-        """Return a column of a series at many points [m, 4], float64 [m], without their errors."""
-        return self.law(series, column).at(points)
 
     def law(self, series: Series, column: str) -> Law:
         """Return the law of a column, fitted when first asked for.
