@@ -11,7 +11,7 @@ from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.measure.job import Held, Job, Ways, traffic_of
+from ilp_planner.measure.job import Held, Job, Ways
 from ilp_planner.measure.shard import HEAD
 from ilp_planner.measure.training import state_bytes
 from ilp_planner.specs.architecture import Architecture, Parameters
@@ -76,10 +76,6 @@ class ChainJob(Job):
             "input_bytes": 0 if kind == self.kinds[0] else self.works[names[0]].input,
             "output_bytes": 0 if kind == HEAD else self.works[names[-1]].output,
         }
-
-    def operator_values(self, operator: str) -> dict[str, Any]:
-        """Return arithmetic and traffic of an operator by itself."""
-        return traffic_of(self.works[operator].forward) | {"flop": self.flop(operator)}
 
     def sent(self, kind: str) -> Ways:
         """Return the bytes of every tensor-parallel all-reduce of either pass."""

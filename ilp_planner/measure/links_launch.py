@@ -85,9 +85,8 @@ def cause_of(failures: Mapping[int, Any]) -> str:
         died = failure.exitcode < 0 and -failure.exitcode not in (signal.SIGTERM, signal.SIGINT)
         if died and rank not in told and failure.timestamp <= first + AT_ONCE:
             name = signal.Signals(-failure.exitcode).name
-            return f"rank {rank} died of {name}" + (
-                " (out of memory?)" if name == "SIGKILL" else ""
-            )
+            guess = " (out of memory?)" if name == "SIGKILL" else ""
+            return f"rank {rank} died of {name}{guess}"
     if told:
         return str(min(told.items(), key=lambda item: (item[1].timestamp, item[0]))[1].message)
     rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode < 0, item[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -96,12 +97,8 @@ class Series:
 
 def default_sizes(largest: int) -> tuple[int, ...]:
     """Return sizes from tiny to the largest, evenly spaced in their logarithm."""
-    sizes = []
-    size = SMALLEST
-    while size < largest:
-        sizes.append(size)
-        size *= FACTOR
-    return (*sizes, largest)
+    powers = (SMALLEST * FACTOR**k for k in itertools.count())
+    return (*itertools.takewhile(lambda size: size < largest, powers), largest)
 
 
 def cases_of(host_of: Sequence[int]) -> tuple[Case, ...]:

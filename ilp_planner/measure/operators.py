@@ -69,7 +69,7 @@ def t5_operators(job: T5Job) -> dict[str, Operator]:
 def operator_traffic(model: ModelSpec, name: str, job: Job) -> dict[str, Any]:
     """Return `flop` and `traffic_bytes` of the forward pass of one rank."""
     if isinstance(job, ChainJob):
-        return job.operator_values(name)
+        return traffic_of(job.works[name].forward) | {"flop": job.flop(name)}
     gpt = model.architecture
     assert isinstance(gpt, Gpt)
     tokens = job.model.sequence

@@ -72,9 +72,8 @@ class ResnetJob(ChainJob):
     def batch(self, dtype: Any) -> tuple[Any, ...]:
         """Return images [batch, 3, edge, edge] and their classes, int64 [batch]."""
         size, edge = self.micro_batch, self.model.image
-        return torch.randn(size, 3, edge, edge).to(dtype), torch.randint(
-            self.model.classes, (size,)
-        )
+        images = torch.randn(size, 3, edge, edge).to(dtype)
+        return images, torch.randint(self.model.classes, (size,))
 
     def shapes(self, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the shape of the feature maps before a part."""

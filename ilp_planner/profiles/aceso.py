@@ -54,9 +54,8 @@ PRIMITIVES = {
 LARGEST_TENSOR_DEGREE = {"gpt_350M": 4, "t5_220M": 4}
 # Aceso reads the files of T5 11B for T5 22B, which repeats the same layers.
 SAME_FILES = {"t5_22B": "t5_11B"}
-FAILED_ROW = (
-    1e7  # every field of an operator that failed to run; a real time can be just above 1e6 us
-)
+# Every field of an operator that failed to run; a real time can be just above 1e6 us.
+FAILED_ROW = 1e7
 BANDWIDTH_UNIT = 1000 * MIB  # "GB/s" in the p2p files: MiB per millisecond
 
 

@@ -49,17 +49,8 @@ def completed_operators(
     from ilp_planner.profiles.predict.series import Want
 
     several = several_sizes(table, wanted)
-    wants = [
-        Want(
-            record=Record.OPERATOR,
-            tp=tp,
-            micro_batch=size,
-            sequence=several.sequence,
-            hidden=several.hidden,
-        )
-        for tp in tps
-        for size in sizes
-    ]
+    each = Want(record=Record.OPERATOR, sequence=several.sequence, hidden=several.hidden)
+    wants = [replace(each, tp=tp, micro_batch=size) for tp in tps for size in sizes]
     try:
         found = complete(table, wants)
     except ProfileError as error:

@@ -73,10 +73,8 @@ def _collectives(profile: Profile) -> Iterator[dict[str, Any]]:
                 "stride": 1,
                 "bytes": size * MIB * whole_tensor(primitive, devices),
             }
-            if seconds >= FAILED_SECONDS:
-                yield {**row, "status": RowStatus.FAILED}
-            else:
-                yield {**row, "time_s": seconds}
+            failed = seconds >= FAILED_SECONDS
+            yield row | ({"status": RowStatus.FAILED} if failed else {"time_s": seconds})
 
 
 def _messages(profile: Profile) -> Iterator[dict[str, Any]]:

@@ -146,8 +146,7 @@ def find_series(table: Measurements) -> tuple[Series, ...]:
     """
     import pandas as pd
 
-    frame = table.frame
-    frame = frame[frame["record"].isin(RECORDS)]
+    frame = table.frame[table.frame["record"].isin(RECORDS)]
     if frame.empty:
         return ()
     frame = frame.assign(
@@ -193,12 +192,11 @@ def _cut_apart(group: pandas.DataFrame) -> pandas.DataFrame:
 
 def _series(group: pandas.DataFrame) -> Series | None:
     done = group[group["status"] == RowStatus.OK]
-    provenance = Provenance.MEASURED
-    rows = done[done["provenance"] == provenance]
-    if rows.empty:
-        provenance = Provenance.ANALYTIC
+    for provenance in (Provenance.MEASURED, Provenance.ANALYTIC):
         rows = done[done["provenance"] == provenance]
-    if rows.empty:
+        if not rows.empty:
+            break
+    else:
         return None
     first = group.iloc[0]
     columns = list(QUANTITIES)
