@@ -12,11 +12,8 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.values import option_size
 from ilp_planner.errors import MeasureError, PlannerError, UsageError
 from ilp_planner.files import check_writable
-from ilp_planner.measure.links import ROWS, LinkSettings
-from ilp_planner.measure.links import measure_links as measure_as_rank
-from ilp_planner.measure.links_launch import launch_links
-from ilp_planner.measure.links_plan import OPERATIONS, default_sizes
-from ilp_planner.measure.links_world import under_torchrun
+from ilp_planner.measure.links_launch import launch_links, under_torchrun
+from ilp_planner.measure.links_plan import OPERATIONS, ROWS, LinkSettings, default_sizes
 from ilp_planner.measure.machine import need_torch
 
 COMMAND = "profile measure-links"
@@ -124,6 +121,8 @@ def measure_links(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         if together:
+            from ilp_planner.measure.links import measure_links as measure_as_rank
+
             measure_as_rank(settings)
         else:
             launch_links(settings, count)

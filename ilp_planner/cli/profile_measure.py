@@ -85,10 +85,9 @@ def measure(
     needed; the messages between ranks are told apart (columns messages, message_bytes) or added
     from --links. A row is in FILE as soon as it is measured.
     """
-    # Imported here: measuring needs numpy, and `ilp-plan profile --help` does not.
+    need_torch(COMMAND)
     from ilp_planner.measure.run import measure_model
 
-    need_torch(COMMAND)
     file = find_spec(model, "models")
     spec = read_model(file)
     collectives = read_measurements(links) if links is not None else None

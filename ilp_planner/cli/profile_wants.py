@@ -12,7 +12,7 @@ from ilp_planner.cli.values import option_size
 from ilp_planner.errors import UsageError
 from ilp_planner.profiles.measurements import Record, layer_range
 from ilp_planner.profiles.predict.answers import AnyWant, CollectiveWant, ProductWant
-from ilp_planner.profiles.predict.completion import Want
+from ilp_planner.profiles.predict.series import Want
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

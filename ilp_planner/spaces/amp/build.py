@@ -41,5 +41,5 @@ def build(files: InputFiles) -> Problem[AmpCosts]:
     costs = AmpCosts(profile=profile, repaired=free)
     degrees = amp_space(costs, cluster, files.global_batch, max_tp=asked.max_tp)
     model = files.model_name or profile.model.name
-    costing = Costing(costs, model, profile.source, (*profile.notes, *degrees.notes))
+    costing = Costing(costs, model, profile.source, degrees.notes)
     return layer_problem(files, AmpSpace(free=free), cluster, costing, costs.degrees())
