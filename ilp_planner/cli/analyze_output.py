@@ -28,18 +28,14 @@ def output_width() -> tuple[int, bool]:
 
 
 def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
-    """Print what was found, or save it.
-
-    Raises
-    ------
-    UsageError: a stage that is not there, or what the analysis tool cannot say.
-    """
+    """Print what was found, or save it; refuse a stage that is not there."""
     output = asked["output"]
     if output is not None:
         named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
         check_writable(output, [Path(name) for name in named if name])
     as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
-    stage, stages = asked["stage"], len(found.stages if isinstance(found, Judged) else found.jobs)
+    every = found.evaluation.stages if isinstance(found, Judged) else found.jobs
+    stage, stages = asked["stage"], len(every)
     if stage is not None and stage >= stages:
         raise UsageError(f"--stage: found {stage}, expected one of 0 to {stages - 1}")
     text = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ilp_planner.cli.evaluate import show
-from ilp_planner.cli.values import references, was_typed
+from ilp_planner.cli.values import option_of, references, was_typed
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import write_saved
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 # Options of `import` that a launch line says itself.
-SAID = {
-    "profile": "--profile",
-    "cost_model": "--cost-model",
-    "global_batch": "--global-batch-size",
-    "micro_batch": "--micro-batch-size",
-    "max_stages": "--max-stages",
-}
+SAID = ("profile", "cost_model", "global_batch", "micro_batch", "max_stages")
 
 
 def import_megatron(
@@ -56,9 +50,11 @@ def import_megatron(
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
-    for name, option in SAID.items():
+    for name in SAID:
         if was_typed(ctx, name):
-            raise UsageError(f"{option}: expected none with megatron: the launch line says it")
+            raise UsageError(
+                f"{option_of(name)}: expected none with megatron: the launch line says it"
+            )
     spec = read_cluster(find_spec(cluster, "clusters"))
     args = read_launch(launch)
     if not args.world_said:

@@ -138,6 +138,19 @@ def solve_limits(
     return limits if starts is None else replace(limits, starts=starts)
 
 
+# Parameters of commands that are called otherwise than their options.
+RENAMED = {
+    "virtual": "--virtual-stages",
+    "micro_batch": "--micro-batch-size",
+    "global_batch": "--global-batch-size",
+}
+
+
+def option_of(parameter: str) -> str:
+    """Return the option of a parameter."""
+    return RENAMED.get(parameter, f"--{parameter.replace('_', '-')}")
+
+
 def was_typed(ctx: typer.Context, name: str) -> bool:
     """Return whether a parameter is not just its default."""
     source = ctx.get_parameter_source(name)
