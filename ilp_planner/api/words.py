@@ -3,6 +3,7 @@ keywords here."""
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from contextlib import contextmanager
@@ -60,6 +61,13 @@ def python_words() -> Iterator[None]:
         if in_python(text) == text:
             raise
         raise type(error)(in_python(text)) from None
+
+
+class Printed:
+    """What a notebook shows as it is printed."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def expect(verb: str, given: object, *kinds: type) -> None:
