@@ -9,6 +9,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.cli.wording import PARAMETER
 from ilp_planner.errors import PlannerError, UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ KEYWORDS = {
 }
 # Parameters of the planner whose keyword has another name.
 RENAMED = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
-# A parameter, alone or with its value.
-PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
 
 def in_python(message: str) -> str:

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.values import option_of
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.decoder import Decoder, as_decoder

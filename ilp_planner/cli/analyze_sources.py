@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.cli.values import option_of, option_size, was_typed
+from ilp_planner.cli.values import option_size, was_typed
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.library import find_spec
 from ilp_planner.units import format_bytes

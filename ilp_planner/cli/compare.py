@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -10,7 +10,7 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.solve import search
-from ilp_planner.cli.values import solve_limits, solver_names, with_bound
+from ilp_planner.cli.values import Solver, names_in, solve_limits, with_bound
 from ilp_planner.errors import PlanError, PlannerError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.comparison import (
@@ -87,7 +87,7 @@ def compare(
     """
     from ilp_planner.formats.saved_problem import problem_of
 
-    names = solver_names(solvers)
+    names = names_in("--solvers", solvers, get_args(Solver))
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
     entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ilp_planner.cli.evaluate import show
-from ilp_planner.cli.values import option_of, references, was_typed
+from ilp_planner.cli.values import references, was_typed
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import write_saved

@@ -1,6 +1,5 @@
 """`ilp-plan profile measure`."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.errors import UsageError
+from ilp_planner.cli.values import whole_numbers
 from ilp_planner.files import check_writable
 from ilp_planner.library import find_spec
 from ilp_planner.measure.machine import need_torch
@@ -20,6 +19,11 @@ from ilp_planner.specs.model_reader import read_model
 
 COMMAND = "profile measure"
 Numbers = list[str] | None
+RECORDS = {
+    None: (Record.LAYER, Record.OPERATOR),
+    "layers": (Record.LAYER,),
+    "operators": (Record.OPERATOR,),
+}  # by --only
 
 
 def measure(
@@ -106,7 +110,7 @@ def measure(
             links=collectives,
             repeats=repeats,
             copies=copies,
-            records=_records(only),
+            records=RECORDS[only],
             resume=resume,
             progress=show,
         )
@@ -125,23 +129,5 @@ def _said_when_interrupted(output: Path) -> Iterator[None]:
 
 
 def _numbers(option: str, values: Numbers) -> tuple[int, ...]:
-    """Return `--tp 1 2,4` ascending and once.
-
-    Raises
-    ------
-    UsageError: not whole numbers of at least 1.
-    """
-    found = set()
-    for text in ",".join(values or ()).split(",") if values else ():
-        if not re.fullmatch(r"[1-9][0-9]{0,6}", text.strip()):
-            raise UsageError(
-                f"{option}: found {text.strip()!r}, expected a whole number of at least 1"
-            )
-        found.add(int(text))
-    return tuple(sorted(found))
-
-
-def _records(only: str | None) -> tuple[Record, ...]:
-    if only is None:
-        return (Record.LAYER, Record.OPERATOR)
-    return (Record.LAYER,) if only == "layers" else (Record.OPERATOR,)
+    """Return `--tp 1 2,4` ascending and once."""
+    return tuple(sorted(whole_numbers(option, values, digits=7)))

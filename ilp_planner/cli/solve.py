@@ -11,9 +11,9 @@ from ilp_planner.cli.values import (
     Solver,
     input_files,
     memory_limit,
-    micro_batch_sizes,
     references,
     solve_limits,
+    whole_numbers,
 )
 from ilp_planner.errors import InfeasibleError, OutputError, ProfileError, UsageError
 from ilp_planner.files import check_writable
@@ -110,7 +110,7 @@ def solve(
         placement=placement or "",
         experiment=experiment or "",
         global_batch=global_batch,
-        micro_batch_sizes=micro_batch_sizes(micro_batch or ()),
+        micro_batch_sizes=whole_numbers(o.MANY, micro_batch),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
         max_tp=max_tp,
