@@ -33,14 +33,7 @@ def import_megatron(
 ) -> None:
     """Save the plan of a launch line, judged, and its model beside it where it is a new one.
 
-    Parameters
-    ----------
     memory: bytes of a device that may be used; None: all.
-
-    Raises
-    ------
-    SpecError: Megatron would not run the line, or it has another model than was named.
-    PlanError: the line is for another number of devices than the cluster has.
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.arguments import job_of_arguments
@@ -81,12 +74,8 @@ def import_megatron(
 
 
 def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) -> tuple[str, str]:
-    """Return the file of a job's model and its name, written beside the plan if there is none.
-
-    Raises
-    ------
-    SpecError: the model that was named is another one.
-    """
+    """Return the file of a job's model and its name, written beside the plan if there is none; a
+    model that was named must be the same."""
     from ilp_planner.formats.model_toml import model_text
     from ilp_planner.specs.decoder import as_decoder
 

@@ -141,24 +141,15 @@ def build(request: Request) -> "Problem[Any]":
 
 
 def named_once(option: str, said: str | None, position: str | None) -> str | None:
-    """Return what an option or an argument without one names.
-
-    Raises
-    ------
-    UsageError: they name two things.
-    """
+    """Return what an option or an argument without one names; both may not name two things."""
     if said is not None and position not in (None, said):
         raise UsageError(f"{option}: found {said} and, without an option, {position}: expected one")
     return said or position
 
 
 def chosen_space(space: str | None, runtime: str | None) -> str:
-    """Return the plan space that two options ask for; empty when neither does.
-
-    Raises
-    ------
-    UsageError: they contradict each other.
-    """
+    """Return the plan space that two options, which may not contradict each other, ask for; empty
+    when neither does."""
     if runtime and space not in (None, runtime):
         raise UsageError(
             f"--space: found {space} with --runtime {runtime}, expected none or {runtime}"
@@ -167,12 +158,7 @@ def chosen_space(space: str | None, runtime: str | None) -> str:
 
 
 def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
-    """Refuse another number of layers than `--num-layers` says.
-
-    Raises
-    ------
-    ProfileError: with the number that would do. UsageError: no layers are planned.
-    """
+    """Refuse another number of layers than `--num-layers` says, and any where none are planned."""
     have, unit = len(problem.costs.chain), problem.space.unit
     if layers is not None and unit != "layer":
         raise UsageError(
