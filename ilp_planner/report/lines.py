@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
-from ilp_planner.report.devices import describe_cluster, describe_types, number_ranges
+from ilp_planner.report.devices import describe_cluster, describe_types
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
 from ilp_planner.result import Status
-from ilp_planner.units import format_bytes
+from ilp_planner.units import format_bytes, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
