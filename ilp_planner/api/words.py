@@ -70,12 +70,7 @@ class Printed:
 
 
 def expect(verb: str, given: object, *kinds: type) -> None:
-    """Refuse an object that a verb cannot work on.
-
-    Raises
-    ------
-    UsageError: names what was given and what is expected.
-    """
+    """Refuse an object that a verb cannot work on: a UsageError with what is expected."""
     if not isinstance(given, kinds):
         names = " or ".join(named(kind.__name__) for kind in kinds)
         raise UsageError(f"{verb}: found {described(given)}, expected {names}")
@@ -92,12 +87,7 @@ def named(kind: str) -> str:
 
 
 def positive(name: str, value: object) -> int:
-    """Return a whole number of at least 1.
-
-    Raises
-    ------
-    UsageError: it is none.
-    """
+    """Return a whole number of at least 1; refuse what is none."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
     return value
@@ -107,13 +97,11 @@ def as_text(lines: Text, tables: list[Table]) -> str:
     """Return tables and then lines, as the command line prints them into a pipe."""
     from rich.console import Console
 
-    from ilp_planner.report.console import PIPE_WIDTH, fitted
+    from ilp_planner.report.console import PIPE_WIDTH, print_tables
 
     console = Console(
         file=io.StringIO(), width=PIPE_WIDTH, markup=False, emoji=False, highlight=False
     )
     with console.capture() as printed:
-        for table in tables:
-            console.print(fitted(table, console.width), soft_wrap=True)
-            console.print()
+        print_tables(console, tables)
     return printed.get() + in_python(lines.plain)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.profiles.measurements import Measurements, Record
     from ilp_planner.profiles.predict.answers import Answer
-    from ilp_planner.profiles.predict.assessment import Judged, Score
+    from ilp_planner.profiles.predict.assessment import Judged
 
 WORST = 20  # rows
 MOST_SERIES = 400  # rows of a table of series
@@ -122,7 +122,8 @@ def _summary(judged: Sequence[Judged]) -> str:
             for protocol in Protocol:
                 found = score(errors_of(mine, protocol, columns))
                 if found.rows:
-                    rows.append((name, what, protocol.value, str(found.rows), *_percents(found)))
+                    off = map(format_percent, (found.mean, found.median, found.high))
+                    rows.append((name, what, protocol.value, str(found.rows), *off))
     return _table(heads, rows, text=3)
 
 
@@ -221,10 +222,6 @@ def _kinds(judged: Sequence[Judged]) -> list[tuple[str, list[Judged]]]:
 
 def _label(j: Judged) -> str:
     return f"{j.label}, {j.device}" if j.device else j.label
-
-
-def _percents(found: Score) -> tuple[str, str, str]:
-    return (format_percent(found.mean), format_percent(found.median), format_percent(found.high))
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text: int) -> str:
