@@ -129,8 +129,6 @@ def of_plan(
 ) -> Analysis | Judged:
     """Analyse a saved plan, or return what its own cost model says where it is no training job.
 
-    Parameters
-    ----------
     spec: the cluster; None: the plan's own. limit: bytes of a device that may be used; None: all.
     changed: take all inputs as they are now.
     """

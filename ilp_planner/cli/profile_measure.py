@@ -1,7 +1,5 @@
 """`ilp-plan profile measure`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -97,35 +95,29 @@ def measure(
     spec = read_model(file)
     collectives = read_measurements(links) if links is not None else None
     check_writable(output, [file, *([links] if links is not None else [])])
-    with share_bar() as show, _said_when_interrupted(output):
-        summary = measure_model(
-            spec,
-            output=output,
-            degrees=_numbers("--tp", tp) or (1,),
-            micro_batch_sizes=_numbers(o.MANY, micro_batch) or spec.micro_batch_sizes,
-            sequences=_numbers("--sequence-length", sequence),
-            device=device,
-            device_name=device_name,
-            dtype=dtype,
-            links=collectives,
-            repeats=repeats,
-            copies=copies,
-            records=RECORDS[only],
-            resume=resume,
-            progress=show,
-        )
-    print_report(sweep_summary(summary, str(output)))
-
-
-@contextmanager
-def _said_when_interrupted(output: Path) -> Iterator[None]:
-    """Tell, when the user stops it, where the rows are."""
     try:
-        yield
+        with share_bar() as show:
+            summary = measure_model(
+                spec,
+                output=output,
+                degrees=_numbers("--tp", tp) or (1,),
+                micro_batch_sizes=_numbers(o.MANY, micro_batch) or spec.micro_batch_sizes,
+                sequences=_numbers("--sequence-length", sequence),
+                device=device,
+                device_name=device_name,
+                dtype=dtype,
+                links=collectives,
+                repeats=repeats,
+                copies=copies,
+                records=RECORDS[only],
+                resume=resume,
+                progress=show,
+            )
     except KeyboardInterrupt:
         if output.is_file():
             typer.echo(f"interrupted: --resume goes on after the rows in {output}", err=True)
         raise
+    print_report(sweep_summary(summary, str(output)))
 
 
 def _numbers(option: str, values: Numbers) -> tuple[int, ...]:

@@ -182,15 +182,10 @@ def save_and_show(
     *,
     as_json: bool,
 ) -> None:
-    """Save the plan, if there is one and somewhere to, and print the result.
+    """Save the plan, if there is one and somewhere to, and print the result, which may have cost
+    hours, in any case.
 
-    Parameters
-    ----------
     known: package -> version, to be saved with the time that the search took; None: neither.
-
-    Raises
-    ------
-    OutputError: it could not be saved; the result, which may have cost hours, is printed first.
     """
     saved_to = None
     try:

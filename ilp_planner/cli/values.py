@@ -83,24 +83,15 @@ def names_in(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def finite_seconds(time_limit: float) -> float:
-    """Return what `--time-limit` says.
-
-    Raises
-    ------
-    UsageError: it is no number.
-    """
+    """Return what `--time-limit` says; refuse what is no number."""
     if not math.isfinite(time_limit):
         raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
     return time_limit
 
 
 def with_bound(solvers: Sequence[str], bound: float) -> list[str]:
-    """Return the solvers, and `auto` for a bound where only heuristics would run and none is known.
-
-    Parameters
-    ----------
-    bound: seconds, that plans prove; 0 for none.
-    """
+    """Return the solvers, and `auto` for a bound where only heuristics would run and plans prove
+    none, so that `bound` is 0 seconds."""
     alone = bool(solvers) and all(map(is_heuristic, solvers)) and bound <= 0
     return [*solvers, "auto"] if alone else list(solvers)
 
@@ -115,15 +106,9 @@ def solve_limits(
     starts: int | None = None,
     solvers: Sequence[str] = (),
 ) -> Limits:
-    """Return the limits that the options ask for.
+    """Return the limits that the options ask for, which may not contradict each other.
 
-    Parameters
-    ----------
     starts: None: as many as usual. solvers: that will run.
-
-    Raises
-    ------
-    UsageError: they contradict each other, or are no such numbers.
     """
     seconds = finite_seconds(time_limit)
     for name, value in (("--gap", gap), ("--require-gap", require_gap)):
