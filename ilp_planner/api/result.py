@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.check import check_plan
-from ilp_planner.api.run import Planned
+from ilp_planner.api.planned import Planned
 from ilp_planner.api.words import as_text, described, python_words
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.result import Result as Outcome
