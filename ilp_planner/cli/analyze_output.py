@@ -18,6 +18,7 @@ from ilp_planner.report.analysis_judged import Judged, judged_object, judged_tex
 if TYPE_CHECKING:
     from ilp_planner.analysis import Analysis
 
+Shown = str | dict[str, Any]  # a text, or an object to be written as JSON
 PIPE_WIDTH = 200  # columns when nobody's terminal limits them
 
 
@@ -28,21 +29,18 @@ def output_width() -> tuple[int, bool]:
 
 
 def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
-    """Print what was found, or save it.
-
-    Raises
-    ------
-    UsageError: a stage that is not there, or what the analysis tool cannot say.
-    """
+    """Print what was found, or save it; refuse a stage that is not there."""
     output = asked["output"]
     if output is not None:
         named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
         check_writable(output, [Path(name) for name in named if name])
     as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
-    stage, stages = asked["stage"], len(found.stages)
+    every = found.evaluation.stages if isinstance(found, Judged) else found.jobs
+    stage, stages = asked["stage"], len(every)
     if stage is not None and stage >= stages:
         raise UsageError(f"--stage: found {stage}, expected one of 0 to {stages - 1}")
-    text = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
+    shown = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
+    text = shown if isinstance(shown, str) else to_json(shown).rstrip("\n")
     if output is None:
         typer.echo(text)
         return
@@ -50,7 +48,7 @@ def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
     typer.echo(f"{output}: analysis of {found.name}", err=True)
 
 
-def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> str:
+def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> Shown:
     """Return the analysis tool's report."""
     from ilp_planner.report.analysis_tool import tool_object, tool_text
 
@@ -59,9 +57,9 @@ def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: boo
             "--compat analysis-tool: found a plan whose stages differ in tp or dp, expected one "
             "that a launch line can say"
         )
-    if as_json:
-        return to_json(tool_object(found.job)).rstrip("\n")
-    return tool_text(found.job, all_groups=asked["all_groups"])
+    return (
+        tool_object(found.job) if as_json else tool_text(found.job, all_groups=asked["all_groups"])
+    )
 
 
 def _tool_note(found: Analysis) -> tuple[str, ...]:
@@ -81,21 +79,17 @@ def _tool_note(found: Analysis) -> tuple[str, ...]:
     )
 
 
-def _own(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> str:
+def _own(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> Shown:
     """Return our report."""
     width, styled = output_width() if asked["output"] is None else (PIPE_WIDTH, False)
     if isinstance(found, Judged):
-        if as_json:
-            return to_json(judged_object(found)).rstrip("\n")
-        return judged_text(found, width=width, styled=styled)
+        return judged_object(found) if as_json else judged_text(found, width=width, styled=styled)
     shown = replace(found, notes=(*found.notes, *_tool_note(found)))
+    chosen = {"all_groups": asked["all_groups"], "stage": asked["stage"]}
     if as_json:
         from ilp_planner.report.analysis_json import analysis_object
 
-        value = analysis_object(shown, all_groups=asked["all_groups"], stage=asked["stage"])
-        return to_json(value).rstrip("\n")
+        return analysis_object(shown, **chosen)
     from ilp_planner.report.analysis import analysis_text
 
-    return analysis_text(
-        shown, all_groups=asked["all_groups"], stage=asked["stage"], width=width, styled=styled
-    )
+    return analysis_text(shown, **chosen, width=width, styled=styled)
