@@ -13,8 +13,9 @@ from ilp_planner.spaces.graph_space import GraphSpace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import GroupSearch
 
 FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
@@ -31,6 +32,15 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
     def options(self) -> Mapping[str, str]:
         """Return how ranks are placed."""
         return {"placement": "free"} if self.free else {}
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and which can."""
+        if not self.free:
+            return ""
+        return (
+            "with `placement=free`, where only the best placement of each choice of degrees is "
+            "known, expected 1, or `placement=default`"
+        )
 
     def parts(self, problem: Problem[AmpCosts]) -> list[AmpPart]:
         """Return the parts of the space."""
@@ -71,12 +81,18 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
             yield "devices: a replica on several nodes"
 
     def search(self, search: GroupSearch[AmpPart]) -> Stop:
-        """Search with the program of this space, or with the solver that was asked for."""
+        """Search with the program of this space, or with the solver that was asked for: but for
+        free placements, as the graphs are of AMP's own order."""
         from ilp_planner.search.group_search import LABELS
         from ilp_planner.spaces.amp.search import run_amp
 
         if search.solver not in LABELS:
-            return super().search(search)
+            if not self.free:
+                return super().search(search)
+            search.notes.append(
+                f"{search.solver}: no stage graph holds free placements, which the space's own "
+                "program searches"
+            )
         run_amp(search, free=self.free)
         return Stop.PROOF if search.gap_reached() else Stop.TIME
 
@@ -88,6 +104,10 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
 
         run_amp(search, free=self.free)
         yield from super().prove(search, records)
+
+    def last_problem(self, search: GroupSearch[AmpPart], plan: Plan[Any]) -> LastProblem | None:
+        """Return the open partitions in AMP's order; None where other orders are open too."""
+        return None if self.free else super().last_problem(search, plan)
 
     def anneal(self, search: GroupSearch[AmpPart]) -> bool:
         """Anneal over degrees and placements."""
