@@ -10,8 +10,8 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.solve import search
-from ilp_planner.cli.values import solve_limits, solver_names, with_bound
-from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.cli.values import solve_limits, solver_names, was_typed, with_bound
+from ilp_planner.errors import PlanError, PlannerError, UsageError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.comparison import (
     HEURISTIC,
@@ -63,8 +63,11 @@ SAME_SPACE = {
     "max_tp": "tensor-parallel degrees",
 }
 
+OF_SOLVERS = ("time_limit", "workers", "seed")
+
 
 def compare(
+    ctx: typer.Context,
     plan_files: Annotated[
         list[Path],
         typer.Argument(
@@ -88,6 +91,10 @@ def compare(
     from ilp_planner.formats.saved_problem import problem_of
 
     names = solver_names(solvers)
+    for name in OF_SOLVERS:
+        if not names and was_typed(ctx, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
     entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]

@@ -93,6 +93,8 @@ def solve(
     Where all devices are equal, operators are planned; whole layers where they differ, and where
     the profile or the cost model is of layers.
     """
+    if reproducible and output is None:
+        raise UsageError("--reproducible: found no --output, expected the file that it is about")
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
