@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.evaluate import Violation
 from ilp_planner.result import Stop
-from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
+from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, mixed_forward
 from ilp_planner.spaces.amp.parts import AmpPart, amp_parts, part_name
 from ilp_planner.spaces.graph_space import GraphSpace
 
@@ -32,6 +33,24 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
     def options(self) -> Mapping[str, str]:
         """Return how ranks are placed."""
         return {"placement": "free"} if self.free else {}
+
+    def check_whole(self, problem: Problem[AmpCosts], plan: Plan[Any]) -> Iterator[Violation]:
+        """Stages are alike, on a tensor degree that is profiled: AMP has no price for others."""
+        broken = tuple(super().check_whole(problem, plan))
+        yield from broken
+        if broken:
+            return
+        shapes = sorted({(stage.tp, stage.dp) for stage in plan.stages})
+        samples = sorted({replica.samples for stage in plan.stages for replica in stage.replicas})
+        if len(shapes) > 1:
+            have = f"(tp, dp) {', '.join(map(str, shapes))}"
+            yield Violation("degrees", "plan", have, "the same in all stages")
+        elif len(samples) > 1:
+            have = f"replicas with {', '.join(map(str, samples))} samples"
+            yield Violation("degrees", "plan", have, "equal shares")
+        elif mixed_forward(problem.costs.profile, problem.cluster, shapes[0][0]) is None:
+            limit = "a row of the profile for every device type"
+            yield Violation("profiled", "plan", f"tp {shapes[0][0]}", limit)
 
     def why_unranked(self) -> str:
         """Return why the best plans cannot be listed in order, and which can."""

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.amp import AmpModel, AmpProfile
 from ilp_planner.program import write_program
@@ -64,6 +66,40 @@ def slow_node_between() -> Problem[Any]:
         max_tp=1,
         space=AmpSpace(free=True),
     )
+
+
+@pytest.mark.parametrize(
+    ("groups", "rule", "have"),
+    [
+        ([[(0, 4)], [(1, 2), (2, 2)]], "degrees", "(tp, dp) (1, 1), (1, 2)"),
+        ([[(0, 1), (1, 3)]], "degrees", "replicas with 1, 3 samples"),
+    ],
+)
+def test_plans_without_a_price_break_a_rule(groups: Any, rule: str, have: str) -> None:
+    problem = slow_node_between()
+    ends = [0, *range(1, len(groups)), 3]
+    stages = tuple(
+        GroupStage(
+            start=ends[s],
+            stop=ends[s + 1],
+            replicas=tuple(Replica(devices=(d,), samples=x) for d, x in replicas),
+        )
+        for s, replicas in enumerate(groups)
+    )
+    plan = Plan(model="three", global_batch=8, micro_batches=2, stages=stages)
+    evaluation = evaluate(problem, plan)
+    assert evaluation.cost is None
+    assert [(v.rule, v.have) for v in evaluation.violations] == [(rule, have)]
+
+
+def test_a_tensor_degree_without_rows_breaks_a_rule() -> None:
+    problem = problem_in("amp")
+    replica = Replica(devices=(0, 1, 2, 3), samples=problem.global_batch)
+    stage = GroupStage(start=0, stop=len(problem.costs.chain), replicas=(replica,))
+    plan = Plan(
+        model=problem.model, global_batch=problem.global_batch, micro_batches=1, stages=(stage,)
+    )
+    assert [v.rule for v in evaluate(problem, plan).violations] == ["profiled"]
 
 
 @pytest.mark.parametrize("solver", OTHERS)
