@@ -46,11 +46,9 @@ def solve(
     SolverError: the evaluator refutes what the search believes.
     """
     limits = limits or Limits()
-    if top > 1 and not problem.space.ranks:
-        raise UsageError(
-            f"top: found {top} in space {problem.space.name}, whose plans are not ranked, expected "
-            "1, or plans of whole layers: `space=planner` has them"
-        )
+    unranked = problem.space.why_unranked()
+    if top > 1 and unranked:
+        raise UsageError(f"top: found {top} {unranked}")
     if registry.is_heuristic(solver):
         from ilp_planner.heuristic import solve_by_heuristic
 

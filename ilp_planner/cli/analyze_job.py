@@ -23,6 +23,9 @@ MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # What selective recomputation can name (`megatron.core.transformer.TransformerConfig`).
 SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+# Options of experts, and of context parallelism, with their defaults.
+OF_EXPERTS = {"etp": 0, "dispatcher": "alltoall", "grouped_experts": False}
+CP_COMM = "p2p"
 STEPS = 4  # options that a repair changes at most
 
 
@@ -85,6 +88,7 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     spec = find_model(asked["model"])
     model = decoder_of(spec, asked["model"], asked["sequence_length"])
     notes: tuple[str, ...] = ()
+    refuse_idle(asked, model, spec.name)
     pp, micro_batch = asked["pp"], asked["micro_batch"]
     dp = asked["dp"] or replicas(asked, devices)
     batch = asked["global_batch"]
@@ -118,6 +122,23 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
             f"tokens; {most} would do"
         )
     return job, spec.name, notes
+
+
+def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
+    """Refuse options of what the job does not have.
+
+    Raises
+    ------
+    UsageError: names the option.
+    """
+    if model.experts is None:
+        for option in OF_EXPERTS:
+            if asked[option] != OF_EXPERTS[option]:
+                raise UsageError(
+                    f"{option_of(option)}: found {name}, which has no experts, expected none"
+                )
+    if asked["cp"] == 1 and asked["cp_comm"] != CP_COMM:
+        raise UsageError(f"--cp-comm: found --cp 1, expected more for {asked['cp_comm']}")
 
 
 def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:

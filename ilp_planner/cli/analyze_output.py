@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, to_json, write_text
 from ilp_planner.report.analysis_judged import Judged, judged_object, judged_text
@@ -34,6 +35,8 @@ def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
     if output is not None:
         named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
         check_writable(output, [Path(name) for name in named if name])
+    if isinstance(found, Judged):
+        refuse_of_jobs(asked)
     as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
     every = found.evaluation.stages if isinstance(found, Judged) else found.jobs
     stage, stages = asked["stage"], len(every)
@@ -48,6 +51,21 @@ def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
     typer.echo(f"{output}: analysis of {found.name}", err=True)
 
 
+def refuse_of_jobs(asked: dict[str, Any]) -> None:
+    """Refuse what says something of training jobs, for a plan that is none.
+
+    Raises
+    ------
+    UsageError: names the option.
+    """
+    for name in ("cluster", "device_memory", "stage", "all_groups"):
+        if asked[name] is not None and asked[name] is not False:
+            raise UsageError(
+                f"{option_of(name)}: found a plan that no training job says, whose figures are "
+                "those of its own cost model and inputs, expected none"
+            )
+
+
 def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> Shown:
     """Return the analysis tool's report."""
     from ilp_planner.report.analysis_tool import tool_object, tool_text
@@ -57,6 +75,8 @@ def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: boo
             "--compat analysis-tool: found a plan whose stages differ in tp or dp, expected one "
             "that a launch line can say"
         )
+    if asked["stage"] is not None:
+        raise UsageError("--stage: found --compat too, whose report has no stages, expected none")
     return (
         tool_object(found.job) if as_json else tool_text(found.job, all_groups=asked["all_groups"])
     )

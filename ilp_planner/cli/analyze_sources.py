@@ -90,6 +90,10 @@ def one_source(ctx: typer.Context) -> str:
             f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
         )
     source = given[0]
+    if source != "plan_file" and was_typed(ctx, "accept_changed"):
+        raise UsageError(
+            f"--accept-changed: expected a PLAN, whose inputs it is about, found {SOURCES[source]}"
+        )
     wrong: tuple[str, ...] = () if source == "model" else OF_JOBS
     if source == "plan_file":
         wrong += OF_LAUNCHES

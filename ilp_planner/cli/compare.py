@@ -9,8 +9,8 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
-from ilp_planner.cli.values import Solver, names_in, solve_limits, with_bound
-from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.cli.values import Solver, names_in, solve_limits, was_typed, with_bound
+from ilp_planner.errors import PlanError, PlannerError, UsageError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.comparison import (
     HEURISTIC,
@@ -61,8 +61,11 @@ SAME_SPACE = {
     "max_tp": "tensor-parallel degrees",
 }
 
+OF_SOLVERS = ("time_limit", "workers", "seed")
+
 
 def compare(
+    ctx: typer.Context,
     plan_files: Annotated[
         list[Path],
         typer.Argument(
@@ -86,6 +89,10 @@ def compare(
     from ilp_planner.formats.saved_problem import problem_of
 
     names = names_in("--solvers", solvers, get_args(Solver))
+    for name in OF_SOLVERS:
+        if not names and was_typed(ctx, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
     entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]

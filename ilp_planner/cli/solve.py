@@ -94,6 +94,8 @@ def solve(
     """
     from ilp_planner.solve import solve as run
 
+    if reproducible and output is None:
+        raise UsageError("--reproducible: found no --output, expected the file that it is about")
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )

@@ -35,14 +35,12 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     name: what the command line and certificates call it. unit: what stages are made of.
     idles: devices may be in no stage. part_key: what certificates call the name of a part.
-    ranks: the best plans can be listed in order.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str] = "layer"
     idles: ClassVar[bool] = False
     part_key: ClassVar[str] = "part"
-    ranks: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<Space {self.name}>"
@@ -56,6 +54,10 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def stage_sizes(self, problem: Problem[AnyCosts]) -> tuple[int, ...]:
         """Return the numbers of devices that one stage may have, ascending."""
         return tuple(range(1, problem.cluster.device_count + 1))
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and which can; empty: they can."""
+        return ""
 
     @abstractmethod
     def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:

@@ -37,13 +37,19 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     name = "operators"
     unit = "operator"
     part_key = "micro_batch"
-    ranks = False
 
     group_sizes: tuple[int, ...] = GROUP_SIZES
 
     def stage_sizes(self, problem: Problem[OperatorTables]) -> tuple[int, ...]:
         """Return the numbers of devices that one stage may have, ascending."""
         return self.group_sizes
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and which can."""
+        return (
+            "in space operators, whose plans are not ranked, expected 1, or plans of whole layers: "
+            "`space=planner` has them"
+        )
 
     def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
         """Return the sizes of micro-batches that are tried."""
