@@ -1,17 +1,12 @@
 """What an exporter gives: the files of a run, what they leave out, and why it can refuse."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.pipeline_layout import LayoutStage, write_layout
-from ilp_planner.specs.training import ORDERS
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import ORDERS, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)

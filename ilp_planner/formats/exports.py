@@ -1,21 +1,16 @@
 """The training systems that plans are written for; one is imported when it is asked for."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, write_text
-from ilp_planner.formats.exported import Expected, file_name
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.exported import Exported
-    from ilp_planner.plan import AnyPlan
-    from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.formats.exported import Expected, Exported, file_name
+from ilp_planner.plan import AnyPlan
+from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.training import TrainingJob
 
 # Name -> module:function, which takes a job, the name of the run and what is known of it.
 EXPORTS = {

@@ -1,14 +1,10 @@
 """What a plan was asked for, as JSON: the inputs by name, hash and, but for profiles, content."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.files import Document
+from ilp_planner.formats.json_fields import Fields
 from ilp_planner.inputs.request import FILES, HELD, Reference, Request
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.json_fields import Fields
 
 REFERENCE_KEYS = ("name", "sha256", "text")
 TEXTS = ("cost_model", "space", "memory_rule", "placement", "experiment")

@@ -7,8 +7,6 @@ same family is loaded first and takes this file over its values
 NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
 """
 
-from __future__ import annotations
-
 import json
 
 from ilp_planner.errors import PlanError

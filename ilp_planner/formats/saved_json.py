@@ -3,10 +3,9 @@
 Times are seconds, sizes bytes; null stands for a number that does not exist (no plan, no bound).
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
@@ -17,9 +16,6 @@ from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = "ilp-planner plan"
 VERSION = 3

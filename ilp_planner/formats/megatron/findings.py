@@ -1,7 +1,5 @@
 """What is wrong with arguments, and where Megatron-LM would notice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple

@@ -1,15 +1,14 @@
 """Which layers each pipeline stage holds, in Megatron-LM's arguments."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout, write_layout
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
-    from ilp_planner.specs.pipeline_layout import PipelineLayout
+from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.specs.pipeline_layout import (
+    PipelineLayout,
+    even_layout,
+    read_layout,
+    split_layout,
+    write_layout,
+)
 
 
 def virtual_of(args: MegatronArguments, layers: int, pp: int) -> int:

@@ -1,8 +1,6 @@
 """What Megatron-LM notices only when it builds its groups and the model, or runs them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import BUILD, Finding, built, needs, run
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
@@ -10,9 +8,6 @@ from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:

@@ -1,19 +1,13 @@
 """Megatron-LM's rules on ranks, batches and what data-parallel ranks share (`validate_args`)."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import Finding, built, found, needs, one_of, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_multiple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # Arguments that were there once; Megatron names the one to use.
 RENAMED = {

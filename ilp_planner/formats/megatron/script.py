@@ -1,12 +1,10 @@
 """The launch of Megatron-LM in a bash script, found without running it."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
@@ -16,9 +14,6 @@ from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS
 from ilp_planner.launch_scripts.evaluation import Command, evaluate_script
 from ilp_planner.launch_scripts.values import first_mark, without_marks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Values of these arguments may be unknown: paths and names that change nothing here.
 HARMLESS_TOPICS = ("data", "checkpoints", "logging", "inference")
