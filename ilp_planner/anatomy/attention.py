@@ -1,9 +1,5 @@
 """Self-attention: multi-head, grouped-query and multi-head latent."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.products import (
     STATISTIC,
@@ -15,9 +11,7 @@ from ilp_planner.anatomy.products import (
 )
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 MASK = 1  # bytes of an element of a dropout mask
 LONGEST_FUSED = 4096  # tokens, of core's fused softmax (`is_kernel_available`)

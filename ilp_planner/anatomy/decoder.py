@@ -4,11 +4,8 @@ Names are those of Megatron core's modules. Sizes are those of one rank of the j
 keeps is for one micro-batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.attention import MASK, attention_modules
 from ilp_planner.anatomy.experts import expert_modules
@@ -17,9 +14,7 @@ from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
 from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_layers, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 IDENTIFIER = 8  # bytes of a token's number
 

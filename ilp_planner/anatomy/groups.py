@@ -6,17 +6,12 @@ the axes tp, cp, dp and pp, the grid of routed experts etp, ep, edp and pp. In t
 Both grids have the same pipeline groups.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 DENSE = ("tp", "cp", "dp", "pp")
 

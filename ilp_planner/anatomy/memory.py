@@ -5,11 +5,9 @@
 asks about all stages at once); a rank is a stage with its place in the pipeline (`rank_memory`).
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.anatomy.overheads import outside
@@ -17,12 +15,8 @@ from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
 from ilp_planner.anatomy.parts import memory_parts as memory_parts
 from ilp_planner.anatomy.states import copies_parameters, gathers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ilp_planner.schedule import Schedule
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.schedule import Schedule
+from ilp_planner.specs.training import TrainingJob
 
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
 UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next

@@ -7,17 +7,12 @@ multi_latent_attention.py, multi_token_prediction.py) and Transformer Engine 2 (
 for which of them exist. Modules are named by their path, `self_attention.linear_qkv`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Message
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder, Experts
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.decoder import Decoder, Experts
+from ilp_planner.specs.training import TrainingJob
 
 Pair = tuple[tuple[Message, ...], tuple[Message, ...]]  # forward, backward
 Messages = dict[str, Pair]

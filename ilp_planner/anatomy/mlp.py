@@ -1,17 +1,11 @@
 """The dense MLP of a layer."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.products import normed_product, product, product_input, with_kept
 from ilp_planner.anatomy.recompute import keep_only, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 
 def mlp_modules(job: TrainingJob) -> tuple[Module, ...]:

@@ -1,9 +1,7 @@
 """A job's memory taken apart: what one layer, one embedding, one output costs a rank."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import (
     embedding_module,
@@ -11,6 +9,7 @@ from ilp_planner.anatomy.decoder import (
     output_module,
     prediction_module,
 )
+from ilp_planner.anatomy.modules import Module
 from ilp_planner.anatomy.moments import (
     attention_backward,
     embedding_moment,
@@ -30,11 +29,6 @@ from ilp_planner.anatomy.overheads import (
 from ilp_planner.anatomy.recompute import checkpoint, remembering
 from ilp_planner.anatomy.states import state_widths, stepped_width
 from ilp_planner.specs.training import HOPPER, TrainingJob
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ilp_planner.anatomy.modules import Module
 
 KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
 

@@ -1,7 +1,5 @@
 """Which parts of which layers a job forgets and computes again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ilp_planner.anatomy.modules import Kept, Module

@@ -11,13 +11,10 @@ All counts are of one rank of the tensor- and context-parallel group. What ranks
 `messages`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.training import Settings, TrainingJob
 
 SINGLE = 4  # bytes of a number in single precision
 FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of its forward pass

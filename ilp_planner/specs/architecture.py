@@ -1,11 +1,7 @@
 """What every model family says about itself: operators, their parameters and arithmetic."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Protocol
 
 
 class Parameters(NamedTuple):

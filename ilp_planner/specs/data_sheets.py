@@ -1,16 +1,10 @@
 """What is known of well-known GPUs, for clusters whose description leaves it out."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from ilp_planner.specs.cluster import ClusterSpec, Device
 from ilp_planner.specs.training import HOPPER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ilp_planner.specs.cluster import ClusterSpec, Device
 
 # bytes/s, NVIDIA's data sheets and architecture papers; of variants, the one in most servers.
 MEMORY_BANDWIDTH = {

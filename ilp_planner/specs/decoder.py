@@ -4,8 +4,6 @@ One description for everything that a rank holds and sends (`anatomy`), for the 
 for what a launch line says. `Gpt` is the special case that Aceso and Metis profile.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

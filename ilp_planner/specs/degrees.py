@@ -1,17 +1,11 @@
 """Whether a model can be divided as asked; where it cannot, the nearest value that would do."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd, isqrt
-from typing import TYPE_CHECKING
 
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import ORDERS, TrainingJob
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ilp_planner.specs.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """GPT: a decoder-only transformer (Brown et al. 2020), with the operators of Megatron-LM."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -6,8 +6,6 @@ E embedding, t a layer, m a multi-token-prediction layer, L loss, | between stag
 Stage k of the text is virtual stage k // pp of pipeline rank k % pp.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from itertools import groupby

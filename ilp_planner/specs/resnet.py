@@ -1,14 +1,10 @@
 """Wide ResNet with bottleneck blocks (Zagoruyko, Komodakis 2016), with the operators of Aceso."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ilp_planner.specs.architecture import Parameters, check_counts, check_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXPANSION = 4  # output channels of a block over its base channels
 

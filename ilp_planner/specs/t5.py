@@ -1,7 +1,5 @@
 """T5: encoder and decoder (Raffel et al. 2020) with the biases and positions of Megatron-LM."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar
