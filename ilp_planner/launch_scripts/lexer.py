@@ -1,7 +1,5 @@
 """Bash text to words, as far as launch scripts need it: quotes and variables stay in the words."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -26,7 +24,7 @@ class Token:
     kind: str
     text: str
     line: int
-    parts: tuple[Token, ...] = ()
+    parts: tuple["Token", ...] = ()
 
 
 class Lexer:

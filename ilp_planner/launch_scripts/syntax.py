@@ -7,13 +7,9 @@ as a command of its own, for nobody runs anything here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.launch_scripts.lexer import DEEPEST, Lexer, Token
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ENDS = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
 SEPARATORS = ("\n", ";", "&")
@@ -148,7 +144,7 @@ class _Parser:
         token = self.here
         if token is None:
             raise self.error(self.rest[-1].line if self.rest else 0, "a command, found the end")
-        compound: dict[str, Callable[[int], Node]] = {
+        compound = {
             "if": self._if,
             "case": self._case,
             "for": self._for,

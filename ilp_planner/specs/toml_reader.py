@@ -1,21 +1,17 @@
 """Reading TOML into typed values; an error names the file, the key, found and expected."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_document
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 Value = TypeVar("Value")
 Scalar = str | int | float | bool
@@ -186,7 +182,7 @@ class Table:
         *,
         where: str | None = None,
         optional: bool = False,
-    ) -> Table:
+    ) -> "Table":
         """Return the table under a key; empty when optional and missing.
 
         Parameters
@@ -199,7 +195,7 @@ class Table:
             raise self.error(f"{key} must be a table [{key}], found {_shown(value)}")
         return Table(value, file=self.file, where=name, keys=keys)
 
-    def tables(self, key: str, keys: Sequence[str]) -> tuple[Table, ...]:
+    def tables(self, key: str, keys: Sequence[str]) -> tuple["Table", ...]:
         """Return the tables of `[[key]]`, at least one.
 
         Errors name each by its `name`, else by its number from 1.
