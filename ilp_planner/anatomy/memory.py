@@ -49,7 +49,6 @@ class RankMemory:
     PyTorch's tensors, by name; assumptions.
     """
 
-    pp_rank: int
     parameters: int
     expert_parameters: int
     in_flight: int
@@ -321,7 +320,6 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         s.prediction_layers for s in stages
     )
     return RankMemory(
-        pp_rank=pp_rank,
         parameters=int(stage.parameters),
         expert_parameters=routed,
         in_flight=in_flight,

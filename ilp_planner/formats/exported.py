@@ -20,10 +20,6 @@ class Exported:
     files: dict[str, str]
     notes: tuple[str, ...] = ()
 
-    def names(self, name: str) -> dict[str, str]:
-        """Return the texts by file name."""
-        return {file_name(name, suffix): text for suffix, text in self.files.items()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:

@@ -28,8 +28,6 @@ class Architecture(Protocol):
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
         takes twice that.
-    tied_parameters: parameters that are in the table more than once, because the operators that
-        share them (word embeddings) may be on different stages.
     tensor_parts: tensor-parallel degrees must divide this.
     """
 
@@ -42,8 +40,6 @@ class Architecture(Protocol):
     def parameters(self) -> Mapping[str, Parameters]: ...  # noqa: D102
     @property
     def flops(self) -> Mapping[str, int]: ...  # noqa: D102
-    @property
-    def tied_parameters(self) -> int: ...  # noqa: D102
     @property
     def tensor_parts(self) -> int: ...  # noqa: D102
 

@@ -243,11 +243,6 @@ class Decoder:
         return split, whole + self.experts.count * (self.hidden + self.bias)
 
     @property
-    def tied_parameters(self) -> int:
-        """Return the word embedding where the output shares it."""
-        return self.vocab * self.hidden if self.tied else 0
-
-    @property
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample; scores of the causal half are counted in
         full, as in Narayanan et al. 2021 (arXiv 2104.04473, appendix)."""

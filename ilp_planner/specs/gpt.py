@@ -76,11 +76,6 @@ class Gpt:
         }
 
     @property
-    def tied_parameters(self) -> int:
-        """Return the word embedding, which the last operator shares with the first."""
-        return self.vocab * self.hidden
-
-    @property
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ilp_planner.specs.architecture import Architecture, Parameters, check_counts
+from ilp_planner.specs.architecture import Architecture, check_counts
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
@@ -61,10 +61,3 @@ class ModelSpec:
     def operators(self) -> tuple[str, ...]:
         """Return the names of the operators along the chain; equal names are equal operators."""
         return self.architecture.operators
-
-    @property
-    def parameter_count(self) -> int:
-        """Return the number of parameters, tied ones once."""
-        table = self.architecture.parameters
-        repeated = sum(table.get(name, Parameters()).total for name in self.operators)
-        return repeated - self.architecture.tied_parameters

@@ -173,11 +173,6 @@ class WideResNet:
         return found
 
     @property
-    def tied_parameters(self) -> int:
-        """Return 0: nothing is shared."""
-        return 0
-
-    @property
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample."""
         found = {name: conv.flops for name, conv in self.convolutions.items()}

@@ -91,11 +91,6 @@ class T5:
         }
 
     @property
-    def tied_parameters(self) -> int:
-        """Return the decoder's embedding and the output's words: both are the encoder's."""
-        return (2 * self.vocab + self.max_position_embeddings) * self.hidden
-
-    @property
     def flops(self) -> dict[str, int]:
         """Return forward FLOPs per operator and sample."""
         s, d, h, inner = self.encoder_sequence, self.decoder_sequence, self.hidden, self.inner
