@@ -9,7 +9,7 @@ from ilp_planner.anatomy.products import (
     product_input,
     with_kept,
 )
-from ilp_planner.anatomy.recompute import keep_only, recomputes
+from ilp_planner.anatomy.recompute import forget, keep_input, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -220,9 +220,7 @@ def _widen(job: TrainingJob, letter: str, rows: int, columns: int) -> tuple[Modu
     if not job.model.qk_norm:
         return (with_kept(up, product_input(job, shape)),)
     why = "compressed, before its norm"
-    modules = normed_product(job, up, shape, norm=f"{letter}_layernorm", why=why)
+    first, *others = normed_product(job, up, shape, norm=f"{letter}_layernorm", why=why)
     if recomputes(job, UP):
-        return tuple(keep_only(module, ("input",)) for module in modules[:1]) + tuple(
-            keep_only(module, ()) for module in modules[1:]
-        )
-    return modules
+        return keep_input(first), *map(forget, others)
+    return first, *others

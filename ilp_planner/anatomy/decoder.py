@@ -12,7 +12,13 @@ from ilp_planner.anatomy.experts import expert_modules
 from ilp_planner.anatomy.mlp import mlp_modules
 from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
-from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_layers, recomputes
+from ilp_planner.anatomy.recompute import (
+    checkpoint,
+    forget,
+    loader_mask,
+    recomputed_layers,
+    recomputes,
+)
 from ilp_planner.anatomy.shard import part, shard_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -102,11 +108,6 @@ def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:
 
 def _drop(module: Module, name: str) -> Module:
     return replace(module, kept=tuple(kept for kept in module.kept if kept.name != name))
-
-
-def forget(module: Module, *kept: Kept) -> Module:
-    """Return the module with its weights, keeping only these activations."""
-    return replace(module, kept=kept, children=tuple(forget(child) for child in module.children))
 
 
 def output_module(job: TrainingJob) -> Module:

@@ -5,7 +5,7 @@ import math
 from ilp_planner.anatomy.mlp import activation_kept, fuses, mlp_products
 from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.products import norm_module, product, product_input
-from ilp_planner.anatomy.recompute import keep_only, recomputes
+from ilp_planner.anatomy.recompute import forget, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -26,11 +26,11 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
     if experts.shared_ffn:
         shared = Module(name="shared_experts", children=mlp_products(job, experts.shared_ffn))
         if recomputes(job, "shared_experts"):
-            shared = keep_only(shared, ())
+            shared = forget(shared)
         children.append(shared)
     inner = Module(name="mlp", children=tuple(children))
     if recomputes(job, "moe"):
-        inner = keep_only(inner, ())
+        inner = forget(inner)
     return norm, inner
 
 

@@ -156,7 +156,7 @@ class Lexer:
                 self.at += 2
             elif here in "'\"`":
                 self._quoted(here)
-            elif here == "$" and self.text[self.at + 1 : self.at + 2] in ("{", "("):
+            elif self.text.startswith(("${", "$("), self.at):
                 self._bracketed(line)
             else:
                 self.at += 1
@@ -178,9 +178,7 @@ class Lexer:
                 self.line += 1
             if here == "\\" and quote != "'":
                 self.at += 1
-            elif (
-                here == "$" and quote == '"' and self.text[self.at + 1 : self.at + 2] in ("{", "(")
-            ):
+            elif quote == '"' and self.text.startswith(("${", "$("), self.at):
                 self._bracketed(line)
                 continue
             self.at += 1
