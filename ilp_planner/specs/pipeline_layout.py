@@ -66,6 +66,13 @@ def even_layout(
     return split_layout([each] * stages, prediction_layers=prediction_layers)
 
 
+def is_even(layout: PipelineLayout, prediction_layers: int) -> bool:
+    """Tell whether a layout is Megatron's own split with so many prediction layers."""
+    stages = len(layout.stages)
+    even = balanced_layout(layout.layers, stages, prediction_layers=prediction_layers)
+    return layout.layers % stages == 0 and layout == even
+
+
 def split_layout(layers: list[int], *, prediction_layers: int = 0) -> PipelineLayout:
     """Return the layout with so many layers in each stage, embedding first and loss last."""
     last = len(layers) - 1

@@ -60,7 +60,11 @@ def read_arguments(
         values=values,
         program=launch.program,
         source=source,
-        environment=_merged(environment, launch.environment),
+        environment=(
+            None
+            if environment is None and not launch.environment
+            else {**(environment or {}), **launch.environment}
+        ),
     )
     said = world or launch.world
     ranks = said or smallest_world(args)
@@ -143,11 +147,3 @@ def data_parallel_of(args: MegatronArguments) -> int:
     """Return the replicas; expert parallelism does not count."""
     model = math.prod(map(args.whole, (TP, PP, CP)))
     return max(1, args.world // max(1, model))
-
-
-def _merged(
-    environment: Mapping[str, str] | None, before: Mapping[str, str]
-) -> Mapping[str, str] | None:
-    if environment is None and not before:
-        return None
-    return {**(environment or {}), **before}

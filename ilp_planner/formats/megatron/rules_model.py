@@ -112,10 +112,7 @@ def check_heads(a: MegatronArguments) -> Iterator[Finding]:
             f"--tensor-model-parallel-size {nearest_divisor(tp, groups, heads, _room(a))}",
         )
     elif heads % groups:
-        yield built("--num-query-groups", groups).expected(
-            f"a divisor of --num-attention-heads ({heads})",
-            f"--num-query-groups {nearest_divisor(groups, heads)}",
-        )
+        yield built("--num-query-groups", groups).divisor(heads, "--num-attention-heads")
 
 
 def _room(a: MegatronArguments) -> int:

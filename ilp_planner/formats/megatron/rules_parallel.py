@@ -36,10 +36,7 @@ def check_world(a: MegatronArguments) -> Iterator[Finding]:
     """Ranks make whole replicas; weight shards are whole multiples of tp."""
     tp, shards = a.whole(TP), a.whole("tensor_parallel_num_weight_shards")
     if shards and (shards < tp or shards % tp):
-        yield found("--tensor-parallel-num-weight-shards", shards).expected(
-            f"a multiple of --tensor-model-parallel-size ({tp})",
-            f"--tensor-parallel-num-weight-shards {nearest_multiple(shards, tp)}",
-        )
+        yield found("--tensor-parallel-num-weight-shards", shards).multiple(tp, flag_of(TP))
         return
     size = model_size(a)
     if a.world % size:
@@ -298,10 +295,7 @@ def check_experts(a: MegatronArguments) -> Iterator[Finding]:
             "--expert-model-parallel-size", f"{ep} without --num-experts (num_experts)"
         ).expected("experts", "--expert-model-parallel-size 1")
     elif ep > 1 and experts % ep:
-        yield found("--num-experts", experts).expected(
-            f"a multiple of --expert-model-parallel-size ({ep})",
-            f"--num-experts {nearest_multiple(experts, ep)}",
-        )
+        yield found("--num-experts", experts).multiple(ep, flag_of(EP))
     if a.on("fake_process_group") and a["moe_token_dispatcher_type"] == "flex":
         yield found("--fake-process-group", "--moe-token-dispatcher-type flex").expected(
             "alltoall or allgather", "--moe-token-dispatcher-type alltoall"

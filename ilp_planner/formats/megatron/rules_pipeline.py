@@ -111,10 +111,7 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
             yield config(key, count).expected("larger than 0")
             return
         if count % virtual:
-            yield config(key, count).expected(
-                f"a multiple of {flag_of(VIRTUAL)} ({virtual})",
-                f"{flag_of(key)} {nearest_multiple(count, virtual)}",
-            )
+            yield config(key, count).multiple(virtual, flag_of(VIRTUAL))
             return
         layers -= count
         middle -= 1
