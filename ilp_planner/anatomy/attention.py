@@ -105,10 +105,8 @@ def _head_norms(job: TrainingJob, leading: tuple[int, int]) -> tuple[Module, ...
 def _core(
     job: TrainingJob, *, shapes: tuple[tuple[int, ...], ...], copied: bool, output: tuple[int, ...]
 ) -> Module:
-    """Return the product of scores and values.
-
-    shapes: of queries, keys and values here. copied: they are tensors of their own.
-    """
+    """Return the product of scores and values. shapes: of queries, keys and values here. copied:
+    they are tensors of their own."""
     model, kernels, sizes = job.model, job.settings.kernels, shard_of(job)
     w = sizes.width
     kept = [

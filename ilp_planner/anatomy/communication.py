@@ -205,10 +205,8 @@ def _row(
     link: str = "",
     received: bool = False,
 ) -> Traffic:
-    """Return one kind of message of a stage.
-
-    times: per micro-batch and per iteration. link: of the pairs of two stages.
-    """
+    """Return one kind of message of a stage. times: per micro-batch and per iteration. link: of
+    the pairs of two stages."""
     return Traffic(
         family=FAMILY[group],
         what=what,

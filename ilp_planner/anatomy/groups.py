@@ -161,10 +161,8 @@ def stage_link(job: TrainingJob, one: int, other: int) -> str:
 
 
 def _link(job: TrainingJob, group: RankGroup, shifts: tuple[Axis, ...]) -> str:
-    """Return where the messages of a group and of all its shifts travel.
-
-    Only the place of a group's first rank in its node matters, of which there are few.
-    """
+    """Return where the messages of a group and of all its shifts travel: only the place of a
+    group's first rank in its node matters, of which there are few."""
     if group.size < 2:
         return NOBODY
     node, span = job.devices_per_node, group.last - group.first

@@ -204,10 +204,8 @@ def _moments(
     own: Count,
     before: Count,
 ) -> list[tuple[Count, Count, Count]]:
-    """Return (activations, logits, temporary) at each of `MOMENTS` but the start.
-
-    own: kept of one micro-batch. before: of all that are held.
-    """
+    """Return (activations, logits, temporary) at each of `MOMENTS` but the start. own: kept of one
+    micro-batch. before: of all that are held."""
     kinds = parts.parts
 
     def most(present: Mapping[str, Count]) -> Count:

@@ -150,10 +150,8 @@ def _tp(job: TrainingJob, collective: str, shape: tuple[int, ...]) -> Message:
 
 
 def _column(job: TrainingJob, hidden: int) -> Pair:
-    """Return what a product with divided columns sends: its input's gradient is summed.
-
-    With sequence parallelism the input is gathered, and again for the weight's gradient.
-    """
+    """Return what a product with divided columns sends: its input's gradient is summed; with
+    sequence parallelism the input is gathered, and again for the weight's gradient."""
     whole = tokens_shape(job, hidden)
     if not job.settings.sequence_parallel:
         return (), (_tp(job, "all_reduce", whole),)
@@ -354,10 +352,8 @@ def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
 
 
 def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
-    """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts.
-
-    The number of such ranks is that of a uniform choice of top_k out of all experts.
-    """
+    """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts,
+    as many as a uniform choice of top_k out of all experts has."""
     ep, etp = job.settings.ep, job.expert_tp
     elsewhere = experts.count - experts.count // ep
     none_there = math.comb(elsewhere, experts.top_k) / math.comb(experts.count, experts.top_k)

@@ -92,12 +92,7 @@ def write_runtime(
 
 
 def _stem(output: Path, exported: Exported) -> tuple[str, str]:
-    """Return the name that the files share, and the end of the one that was asked for, if any.
-
-    Raises
-    ------
-    UsageError: the file's end is none of theirs.
-    """
+    """Return the name that the files share, and the end of the one that was asked for, if any."""
     for suffix in exported.files:
         if output.name.endswith(suffix) and output.name != suffix:
             return output.name.removesuffix(suffix), suffix

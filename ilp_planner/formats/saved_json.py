@@ -26,18 +26,9 @@ LAST_OF_TWO_KINDS = 2
 KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", "run")
 LAYERS = "groups"
 RESULT_KEYS = (
-    "status",
-    "stopped_by",
-    "objective_s",
-    "bound_s",
-    "gap",
-    "bound_source",
-    "solver",
-    "seed",
-    "notes",
-    "among",
-    "confirmed_by",
-)
+    "status", "stopped_by", "objective_s", "bound_s", "gap", "bound_source", "solver", "seed",
+    "notes", "among", "confirmed_by",
+)  # fmt: skip
 RUN_KEYS = ("wall_s", "versions")
 # Since the first version, as are `among` and `confirmed_by`: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")

@@ -49,11 +49,8 @@ def _read_architecture(root: Table, family: str) -> Architecture:
 
 
 def _read_fields(table: Table, kind: type[Any]) -> dict[str, Any]:
-    """Return the values that a table has for the fields of a dataclass.
-
-    Fields without a default must be there. The kind of a value is that of its field: a table for a
-    dataclass, a list for a tuple.
-    """
+    """Return the values that a table has for the fields of a dataclass, each of its field's type;
+    those without a default must be there."""
     values: dict[str, Any] = {}
     for f in fields(kind):
         if f.default is not MISSING and f.name not in table.values:

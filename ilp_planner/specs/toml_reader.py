@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
@@ -163,16 +163,16 @@ class Table:
 
     def scalars(self, key: str) -> dict[str, Scalar]:
         """Return a table of texts, numbers and booleans as it is; empty when missing."""
-        value = self._get(key, {})
-        if not isinstance(value, dict) or not all(isinstance(v, Scalar) for v in value.values()):
-            raise self.error(f"{key} must be a table of texts and numbers, found {_shown(value)}")
-        return dict(value)
+        return self._record(key, "texts and numbers", lambda v: isinstance(v, Scalar))
 
     def texts(self, key: str) -> dict[str, str]:
         """Return a table of texts; empty when missing."""
+        return self._record(key, "texts", lambda v: isinstance(v, str) and v != "")
+
+    def _record(self, key: str, of: str, fits: Callable[[object], bool]) -> dict[str, Any]:
         value = self._get(key, {})
-        if not isinstance(value, dict) or not all(isinstance(v, str) and v for v in value.values()):
-            raise self.error(f"{key} must be a table of texts, found {_shown(value)}")
+        if not isinstance(value, dict) or not all(map(fits, value.values())):
+            raise self.error(f"{key} must be a table of {of}, found {_shown(value)}")
         return dict(value)
 
     def table(

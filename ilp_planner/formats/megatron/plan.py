@@ -298,12 +298,7 @@ def _of_operators(
 
 
 def _recompute(plan: OperatorPlan, model: ModelSpec) -> Recompute:
-    """Return the recomputation of a plan cut between layers.
-
-    Raises
-    ------
-    _Limit: it is none of Megatron's.
-    """
+    """Return the recomputation of a plan cut between layers, where Megatron has it."""
     patterns = [_stage_recompute(stage, model) for stage in plan.stages]
     kinds = {kind for flags in patterns for kind in flags}
     if kinds <= {"none"}:

@@ -124,12 +124,7 @@ def _split_text(script: str, complaint: str) -> str:
 
 
 def _find_launches(commands: Sequence[Command], path: Path) -> list[Command]:
-    """Return the commands that look as if they train, in order; at least one.
-
-    Raises
-    ------
-    SpecError: there is none.
-    """
+    """Return the commands that look as if they train, in order; at least one."""
     found = []
     for command in commands:
         programs = [w for w in command.words if PurePosixPath(without_marks(w)).suffix == ".py"]
@@ -148,12 +143,7 @@ def _find_launches(commands: Sequence[Command], path: Path) -> list[Command]:
 
 
 def _known(word: str, at: int, words: Sequence[str], path: Path) -> str:
-    """Return a word of the launch, where what is unknown in it does not matter.
-
-    Raises
-    ------
-    SpecError: it does matter; names the variable and the line.
-    """
+    """Return a word of the launch, where what is unknown in it does not matter."""
     found = first_mark(word)
     if found is None:
         return word
