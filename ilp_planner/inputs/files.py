@@ -284,14 +284,14 @@ def model_in(document: Document) -> ModelSpec:
     return read_model(document)
 
 
-def find_model(name: str, folders: tuple[Path, ...] = ()) -> ModelSpec:
+def find_model(name: str) -> ModelSpec:
     """Return the model of a name or path.
 
     Raises
     ------
     SpecError: not there, or malformed.
     """
-    return model_in(read_document(find_specs(name, "models", folders)[0], SpecError))
+    return model_in(read_document(find_specs(name, "models")[0], SpecError))
 
 
 def choose(

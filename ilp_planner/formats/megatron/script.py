@@ -76,9 +76,7 @@ def read_script(
     return replace(args, remarks=remarks)
 
 
-def read_launch(
-    launch: str, world: int | None = None, *, environment: Mapping[str, str] | None = None
-) -> MegatronArguments:
+def read_launch(launch: str, *, environment: Mapping[str, str] | None = None) -> MegatronArguments:
     """Return what a launch trains: a script, an exported JSON file, or the arguments themselves.
 
     Raises
@@ -86,11 +84,11 @@ def read_launch(
     SpecError: it is none of them.
     """
     if launch.lstrip().startswith("-") or " -" in launch:
-        return read_arguments(launch, world)
+        return read_arguments(launch)
     path = Path(launch)
     refuse_other_kind(path, FileKind.LAUNCH, SpecError)
     if path.suffix != ".json":
-        return read_script(path, world, environment=environment)
+        return read_script(path, environment=environment)
     found = read_json(path, SpecError)
     argv = found.get("argv") if isinstance(found, dict) else None
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
@@ -100,7 +98,7 @@ def read_launch(
     )
     args = read_arguments(
         argv,
-        world or (ranks if isinstance(ranks, int) and ranks > 0 else None),
+        ranks if isinstance(ranks, int) and ranks > 0 else None,
         environment=variables if isinstance(variables, dict) else None,
         source=str(path),
     )
