@@ -1,18 +1,13 @@
 """What a saved file says that cannot be true, whatever its inputs are."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
+from ilp_planner.formats.saved_plan import Claim, Verdict
 from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.result import Status, relative_gap
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from ilp_planner.formats.saved_plan import Claim, Verdict
 
 
 def claim_remarks(claim: Claim) -> Iterator[str]:

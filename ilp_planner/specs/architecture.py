@@ -1,11 +1,7 @@
 """What every model family says about itself: operators, their parameters and arithmetic."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Protocol
 
 
 class Parameters(NamedTuple):
@@ -32,8 +28,6 @@ class Architecture(Protocol):
     parameters, flops: per operator name. flops is the forward pass of one sample, matrix products
         and convolutions only, a multiplication with its addition counting 2; the backward pass
         takes twice that.
-    tied_parameters: parameters that are in the table more than once, because the operators that
-        share them (word embeddings) may be on different stages.
     tensor_parts: tensor-parallel degrees must divide this.
     """
 
@@ -46,8 +40,6 @@ class Architecture(Protocol):
     def parameters(self) -> Mapping[str, Parameters]: ...  # noqa: D102
     @property
     def flops(self) -> Mapping[str, int]: ...  # noqa: D102
-    @property
-    def tied_parameters(self) -> int: ...  # noqa: D102
     @property
     def tensor_parts(self) -> int: ...  # noqa: D102
 
