@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
-
-    from ilp_planner.profiles.layers import LayerProfile
 
 
 @dataclass(frozen=True, kw_only=True)

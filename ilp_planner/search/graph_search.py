@@ -13,17 +13,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
+from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.errors import PlannerError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.climb import boxable, climb
-from ilp_planner.search.group_search import LABELS
+from ilp_planner.search.group_search import LABELS, GroupSearch, PartState
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
-    from ilp_planner.bounds.resource_prices import Interval
-    from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph
 
 WIDTHS = (300, 3_000, 10_000, 30_000, 2**62)  # labels per node, until nothing is left open

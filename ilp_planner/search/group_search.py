@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ilp_planner.bounds.resource_prices import PricedGraph
+from ilp_planner.bounds.resource_prices import Interval, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.search.climb import FIRST_REACH
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.resource_prices import Interval
     from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem

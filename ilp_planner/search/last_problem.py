@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.search.confirm import ROOM, LastProblem
-from ilp_planner.search.group_search import PartState
+from ilp_planner.search.group_search import GroupSearch, PartState
 from ilp_planner.solvers.arc_reduction import reduced
 
 if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import GroupSearch
     from ilp_planner.search.parts import OpenGraph
 
 

@@ -14,7 +14,7 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Progress
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Progress
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
 

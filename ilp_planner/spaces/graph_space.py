@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import NEVER
-from ilp_planner.plan import is_of_groups
-from ilp_planner.problem import AnyCosts
-from ilp_planner.result import Stop
+from ilp_planner.plan import GroupPlan, Plan, is_of_groups
+from ilp_planner.problem import AnyCosts, Problem
+from ilp_planner.result import Ranked, Stop
 from ilp_planner.search.group_search import AnyGraphPart, GroupSearch, PartSearch
 from ilp_planner.spaces.base import Space
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.deadline import Deadline
-    from ilp_planner.plan import GroupPlan, Plan
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Ranked
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.parts import Part
     from ilp_planner.solvers.base import Limits, Progress

@@ -25,7 +25,7 @@ from ilp_planner.spaces.amp.costs import (
     sending_slowness,
     slowness,
 )
-from ilp_planner.spaces.amp.partition import best_cut, fixed_routes
+from ilp_planner.spaces.amp.partition import Routes, best_cut, fixed_routes
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.amp.costs import AmpCosts, AmpTables
-    from ilp_planner.spaces.amp.partition import Routes
     from ilp_planner.specs.cluster import ClusterSpec
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.search.parts import FixedGraph
+from ilp_planner.search.parts import FixedGraph, OpenGraph
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, configuration_graph, default_routes
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.parts import OpenGraph
     from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
     from ilp_planner.specs.cluster import ClusterSpec
 

@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.deadline import Deadline
-from ilp_planner.spaces.amp.costs import slowness
+from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, AmpTables, slowness
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, rank_key, rank_plans
-from ilp_planner.spaces.amp.partition import best_cut, fixed_routes
-from ilp_planner.spaces.amp.routes import Hosts, pipelines, placements
+from ilp_planner.spaces.amp.partition import Routes, best_cut, fixed_routes
+from ilp_planner.spaces.amp.routes import Counts, Hosts, Placements, pipelines, placements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, AmpTables
-    from ilp_planner.spaces.amp.partition import Routes
-    from ilp_planner.spaces.amp.routes import Counts, Placements
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_STEPS = 60_000  # of one placement's routes: about a second of search

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.kernels import kernel
-from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.groups.sending import price_sending
+from ilp_planner.schedule import OneForwardOneBackward, Schedule
+from ilp_planner.spaces.groups.sending import Sending, price_sending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.groups import GroupOption, GroupTables, OptionTables
     from ilp_planner.problem import Problem
-    from ilp_planner.schedule import Schedule
-    from ilp_planner.spaces.groups.sending import Sending
     from ilp_planner.specs.cluster import ClusterSpec
 
 

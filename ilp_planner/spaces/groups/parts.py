@@ -15,7 +15,7 @@ import numpy as np
 
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.groups.candidates import build_catalogue
+from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
 from ilp_planner.spaces.groups.graphs import explicit_graph, level_begins, leveled_graph
 from ilp_planner.spaces.groups.options import mixed_options, most_mixed, single_type_options
 from ilp_planner.spaces.groups.place import GroupChoice, place
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph, Placed
-    from ilp_planner.spaces.groups.candidates import Candidates, Catalogue
 
 
 class PlannerPart:

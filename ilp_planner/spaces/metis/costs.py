@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.costs.groups import OptionTables
+from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
 from ilp_planner.errors import PlanError, ProfileError
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import layer_names, total
-from ilp_planner.profiles.shares import term_shares
+from ilp_planner.profiles.shares import Share, term_shares
 from ilp_planner.profiles.table import Origin, Provenance
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.shares import Share
     from ilp_planner.specs.cluster import ClusterSpec
 
 MIB = 2**20

@@ -21,14 +21,13 @@ import numpy as np
 from ilp_planner.graph import StageGraph
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.metis.costs import rank_types
+from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisGroup
     from ilp_planner.specs.cluster import ClusterSpec
 

@@ -15,14 +15,13 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError, UsageError
 from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.metis import total
+from ilp_planner.profiles.metis import MetisProfile, MetisRow, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.profiles.metis import MetisProfile, MetisRow
     from ilp_planner.specs.metis_cluster import MetisCluster
 
 MB_PER_GB_MS = 1024 * 1024  # bytes that Metis moves in a millisecond for each GB/s

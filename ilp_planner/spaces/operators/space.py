@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.costs.operators import OperatorTables
 from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation
-from ilp_planner.plan import is_of_operators
+from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.base import Space
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.base import PlanCost
     from ilp_planner.deadline import Deadline
-    from ilp_planner.plan import OperatorPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
