@@ -13,7 +13,7 @@ from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.bounds.group_labels import search_chain
 from ilp_planner.bounds.group_potentials import prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.parts import GroupPart
 from tests.brute import cheapest, random_problem
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: in
     best, _ = cheapest(problem)
     bounds = []
     for batches in problem.micro_batches:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         for cutoff in (np.inf, best * 1.2):
             boxes = searched(part.chain(cutoff), cutoff)
             assert boxes.bound <= max(best, cutoff)
@@ -101,7 +101,7 @@ def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
     """Searched to the end, boxes give the cheapest chain, which the best links do not exceed."""
     problem = random_problem(seed, links="pairs", sizes=sizes, devices=6)
     for batches in problem.micro_batches[:3]:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         chain = part.chain(np.inf)
         best, _ = every_chain(chain)
         boxes = searched(chain, np.inf)
@@ -121,7 +121,7 @@ def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
 def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
     """Priced sums: never above a way that fits, and the cheapest way goes through an arc."""
     problem = random_problem(seed, sizes=(2,), devices=6)
-    part = PlannerPart(problem, problem.micro_batches[-1])
+    part = GroupPart(problem, problem.micro_batches[-1])
     chain = part.chain(np.inf)
     if not chain.arcs:
         return
@@ -149,7 +149,7 @@ def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
 @given(seed=SEEDS, width=st.integers(1, 4))
 def test_narrow_searches_keep_a_bound(seed: int, width: int) -> None:
     problem = random_problem(seed, links="pairs", sizes=(2,), devices=6)
-    part = PlannerPart(problem, problem.micro_batches[-1])
+    part = GroupPart(problem, problem.micro_batches[-1])
     chain = part.chain(np.inf)
     best, _ = every_chain(chain)
     if np.isinf(best):
@@ -174,7 +174,7 @@ def problem_of(seed: int) -> Problem:
 def test_a_lower_cutoff_says_no(seed: int) -> None:
     problem = problem_of(seed)
     for batches in problem.micro_batches[:2]:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         boxes = searched(part.chain(np.inf), np.inf)
         if boxes.bound >= 1e29:
             continue

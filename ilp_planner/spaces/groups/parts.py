@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.parts import OpenGraph, Placed
 
 
-class PlannerPart:
+class GroupPart:
     """All plans with one number of micro-batches (`SpacePart`).
 
     alone: only plans whose groups are of one device type each.

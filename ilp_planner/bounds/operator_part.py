@@ -34,7 +34,7 @@ NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, 
 WITHOUT_STAGES = ("device groups", "work", "stage bounds")
 
 
-class Part:
+class OperatorPart:
     """Plans with one micro-batch size.
 
     bound: seconds; no plan of this part takes less. source: the argument that proved it.
