@@ -22,7 +22,7 @@ from tests.tiny import StageCatalogue, problems
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.pipeline import OpenGraph
+    from ilp_planner.bounds.pipeline import OpenStages
     from ilp_planner.problem import Problem
 
 FEW = settings(max_examples=20)
@@ -133,7 +133,7 @@ class Listed:
         )
 
 
-def arcs(graph: OpenGraph) -> set[tuple[int, int, int, int, bool, bool]]:
+def arcs(graph: OpenStages) -> set[tuple[int, int, int, int, bool, bool]]:
     """Return the stages of a graph, as the enumeration of pipelines names them."""
     found = set()
     for arc, (start, stop) in enumerate(zip(graph.graph.start, graph.graph.stop, strict=True)):
