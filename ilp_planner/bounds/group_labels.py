@@ -109,7 +109,7 @@ def search_chain(
         effort=float(effort),
     )
     path, value, bound, exact, spent = _search(
-        chain.layers, chain.candidates, chain.sending, s, rivals, before, aim
+        chain.layers, chain.stages, chain.sending, s, rivals, before, aim
     )
     return ChainSearch(
         path=tuple(path.tolist()),

@@ -44,8 +44,8 @@ def prefixes(
     chain: GroupChain, price: NDArray[np.float64], slowest: float, levels: int
 ) -> Potentials:
     """Return least priced sums of stages that take at most `slowest` seconds."""
-    priced = chain.total + chain.use @ price
-    groups = (chain.candidates, chain.sending, chain.states)
+    priced = chain.stages.total + chain.stages.use @ price
+    groups = (chain.stages, chain.sending, chain.states)
     table = _prefixes(chain.layers, levels, *groups, priced, slowest)
     least, path, sending = _cheapest(chain.layers, *groups, priced, slowest, table)
     none = least >= INFINITE
@@ -56,14 +56,14 @@ def prefixes(
         priced=priced,
         least=INFINITE if none else float(least - price @ np.array(chain.capacity, np.float64)),
         path=path,
-        total=INFINITE if none else float(chain.total[path].sum() + sending),
+        total=INFINITE if none else float(chain.stages.total[path].sum() + sending),
     )
 
 
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
     """Return the least priced sum of a way through each candidate, less what devices cost."""
     least = _through(
-        chain.layers, chain.candidates, chain.sending, chain.states, known.priced, known.slowest,
+        chain.layers, chain.stages, chain.sending, chain.states, known.priced, known.slowest,
         known.table,
     )  # fmt: skip
     found: NDArray[np.float64] = least - known.price @ np.array(chain.capacity, np.float64)
