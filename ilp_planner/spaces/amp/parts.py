@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.search.parts import FixedGraph, OpenGraph
+from ilp_planner.search.parts import FixedGraph
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, configuration_graph, default_routes
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AmpPart(FixedGraph):
-    """One choice of degrees under AMP's placement (`SpacePart`)."""
+    """One choice of degrees under AMP's placement."""
 
     def __init__(
         self,
@@ -49,10 +49,6 @@ class AmpPart(FixedGraph):
         first = plan.stages[0]
         found = (first.tp, len(first.replicas), len(plan.stages), first.replicas[0].samples)
         return found == (tp, dp, pp, samples) and devices == tuple(range(tp * dp * pp))
-
-    def sketch(self) -> OpenGraph | None:
-        """Return nothing: the space is searched as a whole first (`amp.space.rank_plans`)."""
-        return None
 
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path."""

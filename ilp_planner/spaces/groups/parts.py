@@ -15,6 +15,7 @@ import numpy as np
 
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.schedule import OneForwardOneBackward
+from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
 from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
 from ilp_planner.spaces.groups.graphs import explicit_graph, level_begins, leveled_graph
 from ilp_planner.spaces.groups.options import mixed_options, most_mixed, single_type_options
@@ -32,11 +33,10 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.search.group_search import GroupSearch, PartState
-    from ilp_planner.search.parts import OpenGraph, Placed
 
 
-class GroupPart:
-    """All plans with one number of micro-batches (`SpacePart`).
+class GroupPart(SpacePart):
+    """All plans with one number of micro-batches.
 
     alone: only plans whose groups are of one device type each.
     """

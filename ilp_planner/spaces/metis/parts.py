@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MetisPart(FixedGraph):
-    """One order of device types and number of micro-batches of Metis's space (`SpacePart`)."""
+    """One order of device types and number of micro-batches of Metis's space."""
 
     def __init__(self, whole: MetisGraph) -> None:
         self.whole = whole
