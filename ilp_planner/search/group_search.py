@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 EFFORT = 1e8  # comparisons of labels in a second
 OUTLINE_SPLITS = 8
@@ -61,18 +60,10 @@ class PartState(Generic[AnyPart]):
 class PartSearch(SearchState, Generic[AnyPart]):
     """State of one solve of a space in parts."""
 
-    def __init__(
-        self,
-        problem: Problem[Any],
-        parts: Sequence[AnyPart],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
-        if solver not in LABELS:
-            registry.get(solver)
-        super().__init__(problem, limits, solver, progress, deadline)
+    def __init__(self, problem: Problem[Any], parts: Sequence[AnyPart], task: Task) -> None:
+        if task.solver not in LABELS:
+            registry.get(task.solver)
+        super().__init__(problem, task)
         self.states = [PartState(part=part) for part in parts]
 
     def proved_parts(self) -> Sequence[PartState[AnyPart]]:

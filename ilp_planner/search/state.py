@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 CERTIFICATE_VERSION = 1
 
@@ -50,20 +50,11 @@ class SearchState(ABC):
 
     rounding = PROVED
 
-    def __init__(
-        self,
-        problem: Problem[Any],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem[Any], task: Task) -> None:
         self.problem = problem
-        self.limits = limits
-        self.exactly = dataclasses.replace(limits, gap=0.0)  # of what must be solved on the way
-        self.deadline = deadline or Deadline(limits.seconds)
-        self.solver = solver
-        self.progress = progress
+        self.limits, self.solver, self.progress, deadline = task
+        self.exactly = dataclasses.replace(task.limits, gap=0.0)  # what is solved on the way
+        self.deadline = deadline or Deadline(task.limits.seconds)
         self.plan: Plan[Any] | None = None
         self.evaluation: Evaluation | None = None
         self.objective = math.inf

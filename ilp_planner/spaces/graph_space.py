@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
-    from ilp_planner.deadline import Deadline
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.parts import Part
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 AnyPartSearch = TypeVar("AnyPartSearch", bound=PartSearch[Any])
 
@@ -107,16 +106,9 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
     def parts(self, problem: Problem[AnyCosts]) -> list[AnyGraphPart]:
         """Return the parts of the space."""
 
-    def begin(
-        self,
-        problem: Problem[AnyCosts],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GroupSearch[AnyGraphPart]:
+    def begin(self, problem: Problem[AnyCosts], task: Task) -> GroupSearch[AnyGraphPart]:
         """Return the state of a search that begins."""
-        return GroupSearch(problem, self.parts(problem), limits, solver, progress, deadline)
+        return GroupSearch(problem, self.parts(problem), task)
 
     def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""

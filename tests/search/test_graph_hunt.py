@@ -16,7 +16,7 @@ from ilp_planner.result import Status, Stop
 from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.search.graph_hunt import GraphHunt, path_of_choices
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.registry import HEURISTICS
 from ilp_planner.spaces.amp.costs import AmpCosts
@@ -97,7 +97,7 @@ def test_groups_of_one_type_are_looked_at_first() -> None:
 def test_micro_batches_without_a_plan_of_one_type_are_looked_at_too() -> None:
     """There, devices of several types may be the only way."""
     problem = room_problem()
-    search = problem.space.begin(problem, FEW, "gradient")
+    search = problem.space.begin(problem, Task(FEW, "gradient"))
     hunt = GraphHunt(search, search.states)
     hunt.look_where({0: 1.0})
     assert len(search.states) > 1

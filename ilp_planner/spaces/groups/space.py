@@ -17,10 +17,9 @@ from ilp_planner.spaces.groups.place import node_devices
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,18 +71,11 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             elif shares != [sorted(own) for own in samples]:
                 yield f"stage {s}: samples shared otherwise than the cost model does"
 
-    def begin(
-        self,
-        problem: Problem[GroupTables],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GroupSearch[GroupPart]:
+    def begin(self, problem: Problem[GroupTables], task: Task) -> GroupSearch[GroupPart]:
         """Return the state of a search that begins; it notes where the parts do not hold every
         group of devices."""
         parts = self.parts(problem)
-        search = GroupSearch(problem, parts, limits, solver, progress, deadline)
+        search = GroupSearch(problem, parts, task)
         few = [str(part.micro_batches) for part in parts if not part.complete]
         if few:
             search.notes.append(

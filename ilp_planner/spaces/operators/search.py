@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.operator_part import OperatorPart
     from ilp_planner.costs.operators import OperatorTables
-    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import GraphSolution, Task
 
 FIRST_SLACK = 0.02
 """How far above the bound plans are looked for first; doubled when there are none."""
@@ -45,16 +44,10 @@ class OperatorSearch(SearchState):
 
     problem: Problem[OperatorTables]
 
-    def __init__(
-        self,
-        problem: Problem[OperatorTables],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
-        super().__init__(problem, limits, solver, progress, deadline)
-        self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
+    def __init__(self, problem: Problem[OperatorTables], task: Task) -> None:
+        super().__init__(problem, task)
+        auto = self.solver == "auto"
+        self.backend = ChainDP(MOST_LABELS) if auto else registry.get(self.solver)
         self.first = self.backend
         self.parts: list[OperatorPart] = []
         self.reason = ""
