@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Potentials:
+class Potentials(NamedTuple):
     """Least priced sums of the stages before a state: `table`, float64 [layers, S, levels].
 
     Entry n - 1 is for n stages after; the last two are for levels - 1 of them and more.
@@ -52,7 +50,7 @@ def prefixes(
     return Potentials(
         table=table,
         price=price,
-        slowest=slowest,
+        slowest=float(slowest),
         priced=priced,
         least=INFINITE if none else float(least - price @ np.array(chain.capacity, np.float64)),
         path=path,

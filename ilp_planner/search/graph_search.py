@@ -18,7 +18,7 @@ from ilp_planner.errors import PlannerError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.climb import boxable, climb
-from ilp_planner.search.group_search import LABELS, GroupSearch, PartState
+from ilp_planner.search.group_search import LABELS, GroupSearch, PartState, narrowed
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
@@ -68,12 +68,10 @@ def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
         cutoff = search.objective - part.constant
         if not opened.graph.arcs:
             return
-        priced = PricedGraph(opened.graph)
-        intervals = priced.sweep(cutoff, SKETCH_SPLITS, search.goon)
+        opened, intervals = narrowed(opened, cutoff, search.goon, SKETCH_SPLITS)
         if not intervals:
             return
         state.promise = intervals[0].bound + part.constant
-        opened = opened.only(priced.open_arcs(intervals, cutoff))
         if find(search, state, opened, intervals, cutoff, width) or not search.goon():
             return
     state.boxed = boxable(search, state)
@@ -200,9 +198,7 @@ def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
     opened = part.unplaced(cutoff)
     if opened is None or not opened.graph.arcs:
         return
-    priced = PricedGraph(opened.graph)
-    intervals = priced.sweep(cutoff, SPLITS, search.goon)
-    opened = opened.only(priced.open_arcs(intervals, cutoff))
+    opened, intervals = narrowed(opened, cutoff, search.goon)
     found = search_resource_paths(
         opened.graph,
         opened.context,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ilp_planner.bounds.resource_prices import Interval, PricedGraph
+from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.search.climb import FIRST_REACH
-from ilp_planner.search.parts import Part, SpacePart
+from ilp_planner.search.parts import OpenGraph, Part, SpacePart
 from ilp_planner.search.state import SearchState
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,6 +93,16 @@ class PartSearch(SearchState, Generic[AnyPart]):
         """
         bound = max(self.bound, 0.0 if state is None else state.bound)
         self.keep(plan, evaluate(self.problem, plan), bound)
+
+
+def narrowed(
+    opened: OpenGraph, cutoff: float, goon: Callable[[], bool], splits: int = SPLITS
+) -> tuple[OpenGraph, list[Interval]]:
+    """Return the graph of the arcs that prices on devices leave open below the cutoff, and the
+    intervals that the slowest one may be in."""
+    priced = PricedGraph(opened.graph)
+    intervals = priced.sweep(cutoff, splits, goon)
+    return opened.only(priced.open_arcs(intervals, cutoff)), intervals
 
 
 AnyGraphPart = TypeVar("AnyGraphPart", bound=SpacePart)

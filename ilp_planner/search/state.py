@@ -28,13 +28,8 @@ class Proved(Protocol):
     """A part of the space. bound: seconds that none of its plans undercuts; source: what proves
     it."""
 
-    @property
-    def bound(self) -> float:
-        """Seconds."""
-
-    @property
-    def source(self) -> str:
-        """What proves it."""
+    bound: float
+    source: str
 
     def record(self) -> dict[str, Any]:
         """Return what a certificate keeps."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.search.parts import FixedGraph
-from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, configuration_graph, default_routes
+from ilp_planner.spaces.amp.degrees import AmpPlan, configuration_graph, default_routes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -69,21 +69,3 @@ def part_name(degrees: AmpDegrees) -> str:
     """Return what certificates call a choice of degrees."""
     tp, dp, pp, samples = degrees
     return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
-
-
-def amp_parts(
-    costs: AmpCosts,
-    cluster: ClusterSpec,
-    global_batch: int,
-    model: str,
-    *,
-    max_tp: int | None = None,
-) -> list[AmpPart]:
-    """Return a part for every choice of degrees.
-
-    Raises
-    ------
-    InfeasibleError: there is none.
-    """
-    space = amp_space(costs, cluster, global_batch, max_tp=max_tp)
-    return [AmpPart(costs, cluster, degrees, global_batch, model) for degrees in space.degrees]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -140,6 +141,7 @@ class _Search:
         self.most_steps, self.workers = most_steps, workers
         self.slow = slowness(cluster)
         self.placed = 0
+        self.plan = partial(placed_plan, costs, cluster, global_batch)
         self._known: dict[tuple[int, int, int], tuple[Hosts, Placements | None, bool]] = {}
 
     def tables(self, degrees: AmpDegrees) -> AmpTables:
@@ -183,18 +185,6 @@ class _Search:
             some = None if every else placements(hosts, pp, dp, self.most_steps, whole=True)
             self._known[tp, dp, pp] = hosts, every or some, every is not None
         return self._known[tp, dp, pp]
-
-    def plan(
-        self,
-        degrees: AmpDegrees,
-        hosts: Hosts,
-        partition: tuple[int, ...],
-        counts: Sequence[Counts],
-    ) -> AmpPlan:
-        """Return the plan on the nodes' own devices, with its true cost and no bound."""
-        return placed_plan(
-            self.costs, self.cluster, self.global_batch, degrees, hosts, partition, counts
-        )
 
     def _by_turns(self, degrees: AmpDegrees, hosts: Hosts, deadline: Deadline) -> AmpPlan:
         """Return a good plan: the best placement of a partition, the best partition of that

@@ -147,20 +147,16 @@ class GroupPart(SpacePart):
         if self.seats is None or opened.context is None:
             return opened
         option = self.catalogue.stages.option[opened.choice]
-        return replace(opened, seated=opened.context._replace(**self._seated(option)))
-
-    def _seated(self, option: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """Return what the labels need to seat groups, by arc."""
-        assert self.seats is not None
         rows, single, after, near = self._seat_tables
-        return {
-            "demand": rows[option],
-            "single": single[option],
-            "after": after,
-            "near": near,
-            "rest": self.seats.rest,
-            "apart": self.catalogue.sending.apart,
-        }
+        context = opened.context._replace(
+            demand=rows[option],
+            single=single[option],
+            after=after,
+            near=near,
+            rest=self.seats.rest,
+            apart=self.catalogue.sending.apart,
+        )
+        return replace(opened, seated=context)
 
     @cached_property
     def _seat_tables(self) -> tuple[NDArray[Any], ...]:
