@@ -14,18 +14,16 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
-    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Progress
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
 
@@ -120,14 +118,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     # ---- how it is searched ---------------------------------------------------------------------
 
     @abstractmethod
-    def begin(
-        self,
-        problem: Problem[AnyCosts],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> AnySearch:
+    def begin(self, problem: Problem[AnyCosts], task: Task) -> AnySearch:
         """Return the state of a search that begins."""
 
     @abstractmethod
@@ -157,7 +148,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     ) -> LastProblem | None:
         """Return what a proof leaves open of the part that holds its plan, up to the plan; None as
         in `last_problem`."""
-        return self.last_problem(self.begin(problem, Limits(seconds=math.inf), "dp"), plan)
+        return self.last_problem(self.begin(problem, Task(Limits(seconds=math.inf), "dp")), plan)
 
     # ---- why there is nothing -------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.evaluate import Violation
 from ilp_planner.result import Stop
 from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, mixed_forward
-from ilp_planner.spaces.amp.parts import AmpPart, amp_parts, part_name
+from ilp_planner.spaces.amp.degrees import amp_space
+from ilp_planner.spaces.amp.parts import AmpPart, part_name
 from ilp_planner.spaces.graph_space import GraphSpace
 
 if TYPE_CHECKING:
@@ -63,14 +64,12 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
 
     def parts(self, problem: Problem[AmpCosts]) -> list[AmpPart]:
         """Return the parts of the space."""
-        parts = amp_parts(
-            problem.costs,
-            problem.cluster,
-            problem.global_batch,
-            problem.model,
-            max_tp=problem.max_tp,
-        )
-        return [part for part in parts if part.micro_batches in problem.micro_batches]
+        costs, cluster, batch = problem.costs, problem.cluster, problem.global_batch
+        return [
+            AmpPart(costs, cluster, degrees, batch, problem.model)
+            for degrees in amp_space(costs, cluster, batch, max_tp=problem.max_tp).degrees
+            if degrees.micro_batches(batch) in problem.micro_batches
+        ]
 
     def describe(self, problem: Problem[AmpCosts]) -> str:
         """Return which plans the proofs are about."""
