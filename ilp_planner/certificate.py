@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.numerics import NEVER, ROUNDING
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,7 +111,7 @@ def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> Cer
         if missing:
             raise PlanError(f"certificate: {missing[0]!r} is missing from 'parts'")
         claimed = [records[str(name)] for name in names]
-        search = space.begin(problem, Limits(seconds=math.inf), "dp")
+        search = space.begin(problem, Task(Limits(seconds=math.inf), "dp"))
         bounds = space.prove(search, claimed)
         checks = (part_check(*of_part) for of_part in zip(names, claimed, bounds, strict=True))
         return CertificateCheck(parts=tuple(checks) or (NOTHING,))

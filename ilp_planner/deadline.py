@@ -13,17 +13,13 @@ class OutOfTimeError(Exception):
     """The time limit has passed."""
 
 
-def _always() -> bool:
-    return True
-
-
 class Deadline:
     """A time limit that begins when it is made.
 
     seconds: wall clock, inf for no limit. wanted: says no as soon as whoever asked has enough.
     """
 
-    def __init__(self, seconds: float, wanted: Callable[[], bool] = _always) -> None:
+    def __init__(self, seconds: float, wanted: Callable[[], bool] = lambda: True) -> None:
         self.seconds, self.wanted = seconds, wanted
         self.started = time.monotonic()
 

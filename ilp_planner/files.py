@@ -268,16 +268,8 @@ def _spread(value: Any, indent: int, depth: int) -> str:
 
 
 def sha256_of(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> str:
-    """Return the SHA-256 of a file's content, or of the names and contents of a folder's files.
-
-    Parameters
-    ----------
-    wanted: which files of a folder count, by name.
-
-    Raises
-    ------
-    OSError: it cannot be read.
-    """
+    """Return the SHA-256 of a file's content, or of the names and contents of the files of a folder
+    whose names are `wanted`; an OSError where it cannot be read."""
     digest = hashlib.sha256()
     if not path.is_dir():
         digest.update(path.read_bytes())

@@ -15,7 +15,7 @@ devices (`use`), a path may not use more of any type than there are (`capacity`)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -129,12 +129,8 @@ class StageGraph:
 
     def only(self, arcs: NDArray[np.int64], time: NDArray[np.float64] | None = None) -> StageGraph:
         """Return the graph of some of the arcs, in the given order; with other times if given."""
-        return StageGraph(
-            nodes=self.nodes,
-            sources=self.sources,
-            sink=self.sink,
-            operators=self.operators,
-            weight=self.weight,
+        return replace(
+            self,
             tail=self.tail[arcs],
             head=self.head[arcs],
             start=self.start[arcs],
@@ -143,7 +139,6 @@ class StageGraph:
             extra=self.extra[arcs],
             peaks=self.peaks[:, arcs],
             use=self.use[arcs],
-            capacity=self.capacity,
         )
 
     def path_time(self, path: Sequence[int]) -> float:

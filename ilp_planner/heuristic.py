@@ -15,12 +15,12 @@ from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import SolverError, UsageError, interruptible
 from ilp_planner.numerics import CLAIM_ROUNDING, PROVED
 from ilp_planner.result import Result, Status, Stop, relative_gap
+from ilp_planner.solvers.base import Limits, Progress, Task
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.search.state import SearchState
-    from ilp_planner.solvers.base import Limits, Progress
 
 PORTFOLIO = "auto"
 SHARE = 0.5  # of the time, at most, for the plan
@@ -69,7 +69,7 @@ def find_plan(
     deadline: Deadline | None = None,
 ) -> Result:
     """Return a heuristic's plan alone; its bound is what was met on the way."""
-    search: SearchState = problem.space.begin(problem, limits, solver, progress, deadline)
+    search: SearchState = problem.space.begin(problem, Task(limits, solver, progress, deadline))
     try:
         with interruptible():
             stop = problem.space.hunt(search)

@@ -121,10 +121,11 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Any:
 
 
 def _forgiving(access: Callable[..., Any]) -> Callable[..., Any]:
-    """Let compiled code that cannot be read or written, as on a full disk, be as good as none."""
+    """Let compiled code that cannot be read or written, as on a full disk, be as good as none; or
+    that was compiled for a class that has moved since."""
 
     def accessed(*arguments: Any) -> Any:
-        with suppress(OSError, EOFError, UnpicklingError):
+        with suppress(OSError, EOFError, UnpicklingError, AttributeError, ImportError):
             return access(*arguments)
         return None
 

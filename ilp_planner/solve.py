@@ -8,14 +8,13 @@ from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.result import Stop
 from ilp_planner.solvers import registry
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Progress, Task
 
 if TYPE_CHECKING:
     from ilp_planner.deadline import Deadline
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Result
     from ilp_planner.search.state import SearchState
-    from ilp_planner.solvers.base import Progress
 
 
 def solve(
@@ -46,16 +45,14 @@ def solve(
     SolverError: the evaluator refutes what the search believes.
     """
     limits = limits or Limits()
-    if top > 1 and not problem.space.ranks:
-        raise UsageError(
-            f"top: found {top} in space {problem.space.name}, whose plans are not ranked, expected "
-            "1, or plans of whole layers: `space=planner` has them"
-        )
+    unranked = problem.space.why_unranked()
+    if top > 1 and unranked:
+        raise UsageError(f"top: found {top} {unranked}")
     if registry.is_heuristic(solver):
         from ilp_planner.heuristic import solve_by_heuristic
 
         return solve_by_heuristic(problem, limits, solver, progress, top, solve)
-    search: SearchState = problem.space.begin(problem, limits, solver, progress, deadline)
+    search: SearchState = problem.space.begin(problem, Task(limits, solver, progress, deadline))
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():

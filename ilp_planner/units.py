@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 SIZE_UNITS = {
@@ -65,32 +66,17 @@ def parse_size(text: str | float, *, what: str = "size") -> int:
 
 
 def parse_rate(text: str | float, *, what: str = "rate") -> float:
-    """Return bytes per second from `300 GB/s` or `100 Gbit/s`.
-
-    Raises
-    ------
-    ValueError: not a positive, finite number with a unit.
-    """
+    """Return bytes per second from `300 GB/s` or `100 Gbit/s`; refuse what `parse_size` does."""
     return float(_parse(text, RATE_UNITS, what, ("300 GB/s", "300 Gbit/s")))
 
 
 def parse_flops(text: str | float, *, what: str = "rate") -> float:
-    """Return FLOP per second from `125 TFLOP/s`.
-
-    Raises
-    ------
-    ValueError: not a positive, finite number with a unit.
-    """
+    """Return FLOP per second from `125 TFLOP/s`; refuse what `parse_size` does."""
     return float(_parse(text, FLOPS_UNITS, what, ("125 TFLOP/s",)))
 
 
 def parse_duration(text: str | float, *, what: str = "duration") -> float:
-    """Return seconds from `5 us`.
-
-    Raises
-    ------
-    ValueError: not a positive, finite number with a unit.
-    """
+    """Return seconds from `5 us`; refuse what `parse_size` does."""
     return float(_parse(text, DURATION_UNITS, what, ("5 us",)))
 
 
@@ -127,6 +113,15 @@ def format_percent(fraction: float) -> str:
     if 0 < abs(percent) < 0.005:
         return "<0.01 %" if percent > 0 else ">-0.01 %"
     return f"{percent:.2f} %"
+
+
+def number_ranges(numbers: Iterable[int], between: str = ", ") -> str:
+    """Return `0-3, 7` for 0, 1, 2, 3, 7."""
+    parts = []
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        parts.append(str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}")
+    return between.join(parts)
 
 
 def _parse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import MetisProfile, MetisRow
 from ilp_planner.profiles.metis_files import read_metis_profile
-from ilp_planner.spaces.metis.costs import MetisCosts
+from ilp_planner.spaces.metis.costs import MetisCosts, rank_types, terms_ms, total_ms
 from ilp_planner.spaces.metis.formulas import MetisFormulas
 from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode
 
@@ -26,6 +27,39 @@ MODEL_FILE = "DeviceType.A100_tp1_bs1.json"
 needs_data = pytest.mark.skipif(
     not SAMPLES.is_dir(), reason="the published profiles are not in ../shared/data/metis"
 )
+
+
+def metis_cost_ms(
+    formulas: MetisFormulas,
+    *,
+    global_batch: int,
+    node_sequence: Sequence[str],
+    device_groups: Sequence[int],
+    strategies: Sequence[tuple[int, int]],
+    batches: int,
+    layer_partition: Sequence[int],
+) -> float:
+    """Price a plan in Metis's own words, in milliseconds.
+
+    Stages may be empty and layers lost, as in the plans that Metis prints.
+
+    Parameters
+    ----------
+    node_sequence: device types; ranks are laid out type by type. device_groups: ranks of each
+    stage.
+    strategies: (dp, tp) of each stage. batches: number of micro-batches. layer_partition: the first
+    layer of each stage, and the one after the last.
+    """
+    ranks = rank_types(formulas, node_sequence)
+    groups, first = [], 0
+    for size, (dp, tp) in zip(device_groups, strategies, strict=False):
+        types, batch = ranks[first : first + size], global_batch // batches
+        rest = batch % dp if len(set(types)) == 1 else 0  # which Metis drops
+        group = formulas.group(types, tp, batch - rest)
+        assert group is not None, f"tp {tp} is not profiled"
+        groups.append(group)
+        first += size
+    return total_ms(terms_ms(formulas, groups, list(pairwise(layer_partition)), batches))
 
 
 def write_metis_cluster(cluster: MetisCluster, hostfile: Path, clusterfile: Path) -> None:

@@ -146,6 +146,23 @@ def test_a_folder_that_is_full_or_gone_is_as_good_as_none(module: Path, read_onl
     assert kernel(3) == 7
 
 
+def test_code_for_a_class_that_has_moved_is_as_good_as_none(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update may move what a kernel takes, and leave the kernel's own file as it is."""
+    shapes = ModuleType("shapes")
+    monkeypatch.setitem(sys.modules, "shapes", shapes)
+    definition = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int\n"
+    module.write_text(SOURCE + "\n@kernel\ndef total(pair):\n    return pair.a + pair.b\n")
+    exec(definition, vars(shapes))
+    assert load(module).total(shapes.Pair(1, 2)) == 3
+    moved = ModuleType("figures")
+    monkeypatch.setitem(sys.modules, "figures", moved)
+    exec(definition, vars(moved))
+    del shapes.Pair
+    assert load(module).total(moved.Pair(3, 4)) == 7
+
+
 def test_it_is_said_before_something_is_compiled_and_only_then(
     module: Path, read_only: Path
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.memory import explain_infeasible
-from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.evaluate import evaluate
 from ilp_planner.problem import Problem
@@ -96,7 +96,9 @@ def test_a_problem_without_a_plan_is_proved_infeasible_with_a_reason(problem: Pr
 
 
 def why_infeasible(problem: Problem) -> str:
-    return explain_infeasible(problem, [Part(problem, m) for m in problem.micro_batch_sizes])
+    return explain_infeasible(
+        problem, [OperatorPart(problem, m) for m in problem.micro_batch_sizes]
+    )
 
 
 @settings(SLOW, max_examples=30)

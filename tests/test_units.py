@@ -12,6 +12,7 @@ from ilp_planner.units import (
     format_bytes,
     format_percent,
     format_seconds,
+    number_ranges,
     parse_duration,
     parse_flops,
     parse_rate,
@@ -170,3 +171,11 @@ def test_seconds_survive_a_round_trip(seconds):
 )
 def test_formats(shown, expected):
     assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([7], "7"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 2], "0-2, 7"), ([0, 2, 4], "0, 2, 4"), ([], "")],
+)
+def test_number_ranges(numbers: list[int], text: str) -> None:
+    assert number_ranges(numbers) == text

@@ -89,7 +89,6 @@ class TinyArchitecture:
     micro_batch_sizes: tuple[int, ...] = (1,)
     parameters: ClassVar[dict[str, object]] = {}
     flops: ClassVar[dict[str, int]] = {}
-    tied_parameters: ClassVar[int] = 0
     tensor_parts: ClassVar[int] = 1
 
 

@@ -196,18 +196,6 @@ def single_gpu(job: TrainingJob) -> TrainingJob:
 
 def group_kinds(job: TrainingJob) -> Iterator[GroupKind]:
     """Yield the kinds of groups that have more than one member."""
-    yield from _grid_kinds(job)
-    if job.pp > 1 and shares_embedding(job):
-        yield GroupKind(
-            kind=EMBEDDING,
-            purpose="gradients of the word embedding, of first and last stage",
-            size=2,
-            count=job.world // job.pp,
-            link=stage_link(job, 0, job.pp - 1),
-        )
-
-
-def _grid_kinds(job: TrainingJob) -> Iterator[GroupKind]:
     for kind, purpose in PURPOSES.items():
         if kind == "dp-cp" and job.settings.cp == 1:
             continue
@@ -224,3 +212,11 @@ def _grid_kinds(job: TrainingJob) -> Iterator[GroupKind]:
                 count=group_count(job, kind),
                 link=kind_link(job, kind),
             )
+    if job.pp > 1 and shares_embedding(job):
+        yield GroupKind(
+            kind=EMBEDDING,
+            purpose="gradients of the word embedding, of first and last stage",
+            size=2,
+            count=job.world // job.pp,
+            link=stage_link(job, 0, job.pp - 1),
+        )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.errors import PlanError
-from ilp_planner.spaces.megatron import job
+from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import HOPPER, Settings, TrainingJob
 
@@ -17,13 +16,11 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan, GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 AROUND = 2  # what a chain of layers has besides the transformer's: embedding and head
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedGroup:
+class PlacedGroup(NamedTuple):
     """Groups of one kind in one stage, as devices of the cluster."""
 
     kind: str
@@ -42,7 +39,13 @@ def stage_jobs(
     ------
     PlanError: the plan is of a chain with another number of layers.
     """
-    layout = layout_of(plan, model)
+    last = model.layers + AROUND
+    if plan.stages[-1].stop != last:
+        raise PlanError(
+            f"plan.stages: found {plan.stages[-1].stop} layers, expected {last}: embedding, "
+            f"{model.layers} transformer layers and head"
+        )
+    layout = layout_of((0, *(stage.stop for stage in plan.stages)), model)
     settings = plan.settings or Settings(precision=precision)
     found = []
     for rank in range(plan.ranks):
@@ -64,22 +67,6 @@ def stage_jobs(
             )
         )
     return tuple(found)
-
-
-def layout_of(plan: GroupPlan, model: Decoder) -> PipelineLayout:
-    """Return the cuts of a plan as a pipeline layout.
-
-    Raises
-    ------
-    PlanError: the plan is of a chain with another number of layers.
-    """
-    last = model.layers + AROUND
-    if plan.stages[-1].stop != last:
-        raise PlanError(
-            f"plan.stages: found {plan.stages[-1].stop} layers, expected {last}: embedding, "
-            f"{model.layers} transformer layers and head"
-        )
-    return job.layout_of((0, *(stage.stop for stage in plan.stages)), model)
 
 
 def placed_groups(plan: GroupPlan, cp: int = 1) -> Iterator[PlacedGroup]:

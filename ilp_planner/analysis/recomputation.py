@@ -43,7 +43,10 @@ def savings(jobs: Sequence[TrainingJob]) -> Iterator[Saving]:
     if own not in options.values():
         options[describe_recompute(own)] = own
     for name, recompute in options.items():
-        changed = {job: with_recompute(job, recompute) for job in dict.fromkeys(jobs)}
+        changed = {
+            job: replace(job, settings=replace(job.settings, recompute=recompute))
+            for job in dict.fromkeys(jobs)
+        }
         others = [changed[job] for job in jobs]
         yield Saving(
             name=name,
@@ -58,11 +61,6 @@ def rank_memories(jobs: Sequence[TrainingJob]) -> Iterator[RankMemory]:
     parts = {job: memory_parts(job) for job in dict.fromkeys(jobs)}
     for pp_rank, job in enumerate(jobs):
         yield stage_of_rank(parts[job], pp_rank)
-
-
-def with_recompute(job: TrainingJob, recompute: Recompute) -> TrainingJob:
-    """Return the job with another way to recompute."""
-    return replace(job, settings=replace(job.settings, recompute=recompute))
 
 
 def describe_recompute(recompute: Recompute) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.analysis.stages import messages_of
+from ilp_planner.units import number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,12 +23,8 @@ MEANT = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleRow:
-    """A module in a tree. depth: 0 at the top. path: names from the top, joined by dots.
-
-    parameters, activations (bytes): of all repeats with everything inside.
-    """
+class ModuleRow(NamedTuple):
+    """A module in a tree. depth: 0 at the top. path: names from the top, joined by dots."""
 
     depth: int
     path: str
@@ -39,20 +35,13 @@ def module_rows(modules: Iterable[Module], depth: int = 0, lead: str = "") -> It
     """Yield modules and what is in them, depth first."""
     for module in modules:
         path = f"{lead}.{module.name}" if lead else module.name
-        yield ModuleRow(depth=depth, path=path, module=module)
+        yield ModuleRow(depth, path, module)
         yield from module_rows(module.children, depth + 1, path)
 
 
 def stage_name(pp_ranks: Iterable[int]) -> str:
     """Return `0`, `1-6` or `1,3,5`."""
-    ranks = sorted(pp_ranks)
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return number_ranges(pp_ranks, ",")
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -94,15 +83,14 @@ def module_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _modules(stage: str, modules: Iterable[Module], width: int) -> Iterator[dict[str, Any]]:
-    for row in module_rows(modules):
-        module = row.module
+    for depth, path, module in module_rows(modules):
         found: dict[str, list[Message]] = {"forward": [], "backward": []}
         for direction, message in messages_of(module):
             found[direction].append(message)
         yield {
             "stage": stage,
-            "module": row.path,
-            "depth": row.depth,
+            "module": path,
+            "depth": depth,
             "repeat": module.repeat,
             "shapes": "; ".join(weight_texts(module.weights)),
             "parameters": module.parameters,
@@ -149,14 +137,11 @@ def memory_rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
 def memory_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
     """Yield a row per pipeline stage: what one of its GPUs holds."""
     for row in memory_rows(analysis):
-        needed, limit = row.pop("needed"), analysis.limit_of(row["stage"])
-        row.pop("limit")
-        terms, outside, peak = row.pop("terms"), row.pop("outside"), row.pop("peak")
+        needed, limit = row.pop("needed"), row.pop("limit")
+        sizes = row.pop("terms") | {"peak": row.pop("peak")} | row.pop("outside")
         yield {
             **row,
-            **{f"{name.replace(' ', '_').lower()}_bytes": size for name, size in terms.items()},
-            "peak_bytes": peak,
-            **{f"{name.replace(' ', '_').lower()}_bytes": size for name, size in outside.items()},
+            **{f"{name.replace(' ', '_').lower()}_bytes": size for name, size in sizes.items()},
             "needed_bytes": needed,
             "limit_bytes": limit,
             "left_bytes": None if limit is None else limit - needed,
@@ -165,8 +150,7 @@ def memory_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 def traffic_table(analysis: Analysis) -> Iterator[dict[str, Any]]:
     """Yield a row per kind of message."""
-    for row in analysis.traffic:
-        yield traffic_object(row)
+    yield from map(traffic_object, analysis.traffic)
 
 
 def traffic_object(row: Traffic) -> dict[str, Any]:

@@ -1,9 +1,5 @@
 """Self-attention: multi-head, grouped-query and multi-head latent."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.products import (
     STATISTIC,
@@ -13,11 +9,9 @@ from ilp_planner.anatomy.products import (
     product_input,
     with_kept,
 )
-from ilp_planner.anatomy.recompute import keep_only, recomputes
+from ilp_planner.anatomy.recompute import forget, keep_input, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 MASK = 1  # bytes of an element of a dropout mask
 LONGEST_FUSED = 4096  # tokens, of core's fused softmax (`is_kernel_available`)
@@ -111,10 +105,8 @@ def _head_norms(job: TrainingJob, leading: tuple[int, int]) -> tuple[Module, ...
 def _core(
     job: TrainingJob, *, shapes: tuple[tuple[int, ...], ...], copied: bool, output: tuple[int, ...]
 ) -> Module:
-    """Return the product of scores and values.
-
-    shapes: of queries, keys and values here. copied: they are tensors of their own.
-    """
+    """Return the product of scores and values. shapes: of queries, keys and values here. copied:
+    they are tensors of their own."""
     model, kernels, sizes = job.model, job.settings.kernels, shard_of(job)
     w = sizes.width
     kept = [
@@ -226,9 +218,7 @@ def _widen(job: TrainingJob, letter: str, rows: int, columns: int) -> tuple[Modu
     if not job.model.qk_norm:
         return (with_kept(up, product_input(job, shape)),)
     why = "compressed, before its norm"
-    modules = normed_product(job, up, shape, norm=f"{letter}_layernorm", why=why)
+    first, *others = normed_product(job, up, shape, norm=f"{letter}_layernorm", why=why)
     if recomputes(job, UP):
-        return tuple(keep_only(module, ("input",)) for module in modules[:1]) + tuple(
-            keep_only(module, ()) for module in modules[1:]
-        )
-    return modules
+        return keep_input(first), *map(forget, others)
+    return first, *others

@@ -6,16 +6,15 @@ are sharded, for every micro-batch. Left out are messages of a few bytes: the gr
 loss that is logged, checks for overflow.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import boundary_link, group_size, kind_link, stage_link
 from ilp_planner.anatomy.messages import (
+    Messages,
     embedding_messages,
     layer_messages,
     output_messages,
@@ -24,14 +23,9 @@ from ilp_planner.anatomy.messages import (
     tokens_shape,
     unsplit_parameters,
 )
+from ilp_planner.anatomy.modules import Message
 from ilp_planner.anatomy.recompute import recomputed_layers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.anatomy.messages import Messages
-    from ilp_planner.anatomy.modules import Message
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 FAMILIES = ("tensor", "context", "expert", "pipeline", "data")
 EMBEDDING = "embedding"  # the kind of group of first and last stage
@@ -211,10 +205,8 @@ def _row(
     link: str = "",
     received: bool = False,
 ) -> Traffic:
-    """Return one kind of message of a stage.
-
-    times: per micro-batch and per iteration. link: of the pairs of two stages.
-    """
+    """Return one kind of message of a stage. times: per micro-batch and per iteration. link: of
+    the pairs of two stages."""
     return Traffic(
         family=FAMILY[group],
         what=what,

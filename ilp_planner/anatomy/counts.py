@@ -4,12 +4,8 @@ One stage is a matter of plain numbers, which needs no numpy: importing it takes
 whole analysis of a job.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Any
 
 Count = Any  # a number, or a numpy array with one per stage
 

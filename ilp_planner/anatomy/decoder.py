@@ -4,22 +4,23 @@ Names are those of Megatron core's modules. Sizes are those of one rank of the j
 keeps is for one micro-batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.attention import MASK, attention_modules
 from ilp_planner.anatomy.experts import expert_modules
 from ilp_planner.anatomy.mlp import mlp_modules
 from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
-from ilp_planner.anatomy.recompute import checkpoint, loader_mask, recomputed_layers, recomputes
+from ilp_planner.anatomy.recompute import (
+    checkpoint,
+    forget,
+    loader_mask,
+    recomputed_layers,
+    recomputes,
+)
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 IDENTIFIER = 8  # bytes of a token's number
 
@@ -107,11 +108,6 @@ def _without_output(children: tuple[Module, ...]) -> tuple[Module, ...]:
 
 def _drop(module: Module, name: str) -> Module:
     return replace(module, kept=tuple(kept for kept in module.kept if kept.name != name))
-
-
-def forget(module: Module, *kept: Kept) -> Module:
-    """Return the module with its weights, keeping only these activations."""
-    return replace(module, kept=kept, children=tuple(forget(child) for child in module.children))
 
 
 def output_module(job: TrainingJob) -> Module:

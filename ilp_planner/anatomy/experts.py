@@ -1,18 +1,13 @@
 """A layer's mixture of experts: router, routed experts, shared expert."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.mlp import activation_kept, fuses, mlp_products
 from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.products import norm_module, product, product_input
-from ilp_planner.anatomy.recompute import keep_only, recomputes
+from ilp_planner.anatomy.recompute import forget, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 ROUTING = 4  # bytes: probabilities are computed in fp32 (`topk_routing_with_score_function`)
 INDEX = 4  # bytes of a row's number
@@ -31,11 +26,11 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
     if experts.shared_ffn:
         shared = Module(name="shared_experts", children=mlp_products(job, experts.shared_ffn))
         if recomputes(job, "shared_experts"):
-            shared = keep_only(shared, ())
+            shared = forget(shared)
         children.append(shared)
     inner = Module(name="mlp", children=tuple(children))
     if recomputes(job, "moe"):
-        inner = keep_only(inner, ())
+        inner = forget(inner)
     return norm, inner
 
 

@@ -6,17 +6,12 @@ the axes tp, cp, dp and pp, the grid of routed experts etp, ep, edp and pp. In t
 Both grids have the same pipeline groups.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 DENSE = ("tp", "cp", "dp", "pp")
 
@@ -113,20 +108,6 @@ def group_count(job: TrainingJob, kind: str) -> int:
     return math.prod(axis.size for axis in spanned(job, kind)[1])
 
 
-def group_of(job: TrainingJob, kind: str, rank: int) -> RankGroup:
-    """Return the group of this kind that a rank is in.
-
-    Raises
-    ------
-    ValueError: no such kind or rank.
-    """
-    if not 0 <= rank < job.world:
-        raise ValueError(f"rank must be at least 0 and below {job.world}, got {rank}")
-    members, _ = spanned(job, kind)
-    first = rank - sum(rank // axis.stride % axis.size * axis.stride for axis in members)
-    return RankGroup(first, members)
-
-
 def groups(job: TrainingJob, kind: str) -> Iterator[RankGroup]:
     """Yield all groups of this kind, lowest ranks first."""
     members, others = spanned(job, kind)
@@ -148,12 +129,6 @@ def embedding_groups(job: TrainingJob) -> Iterator[RankGroup]:
     pair = Axis(name="embedding", size=2, stride=axis.stride * (job.pp - 1))
     for rank in stage_ranks(job, 0).ranks:
         yield RankGroup(rank, (pair,))
-
-
-def pp_rank_of(job: TrainingJob, rank: int) -> int:
-    """Return the pipeline rank of a rank."""
-    axis = grid(job)["pp"]
-    return rank // axis.stride % axis.size
 
 
 def rank_name(job: TrainingJob, rank: int) -> str:
@@ -186,10 +161,8 @@ def stage_link(job: TrainingJob, one: int, other: int) -> str:
 
 
 def _link(job: TrainingJob, group: RankGroup, shifts: tuple[Axis, ...]) -> str:
-    """Return where the messages of a group and of all its shifts travel.
-
-    Only the place of a group's first rank in its node matters, of which there are few.
-    """
+    """Return where the messages of a group and of all its shifts travel: only the place of a
+    group's first rank in its node matters, of which there are few."""
     if group.size < 2:
         return NOBODY
     node, span = job.devices_per_node, group.last - group.first

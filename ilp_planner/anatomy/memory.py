@@ -5,11 +5,9 @@
 asks about all stages at once); a rank is a stage with its place in the pipeline (`rank_memory`).
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.anatomy.overheads import outside
@@ -17,12 +15,8 @@ from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
 from ilp_planner.anatomy.parts import memory_parts as memory_parts
 from ilp_planner.anatomy.states import copies_parameters, gathers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ilp_planner.schedule import Schedule
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.schedule import Schedule
+from ilp_planner.specs.training import TrainingJob
 
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
 UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next
@@ -55,7 +49,6 @@ class RankMemory:
     PyTorch's tensors, by name; assumptions.
     """
 
-    pp_rank: int
     parameters: int
     expert_parameters: int
     in_flight: int
@@ -211,10 +204,8 @@ def _moments(
     own: Count,
     before: Count,
 ) -> list[tuple[Count, Count, Count]]:
-    """Return (activations, logits, temporary) at each of `MOMENTS` but the start.
-
-    own: kept of one micro-batch. before: of all that are held.
-    """
+    """Return (activations, logits, temporary) at each of `MOMENTS` but the start. own: kept of one
+    micro-batch. before: of all that are held."""
     kinds = parts.parts
 
     def most(present: Mapping[str, Count]) -> Count:
@@ -327,7 +318,6 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         s.prediction_layers for s in stages
     )
     return RankMemory(
-        pp_rank=pp_rank,
         parameters=int(stage.parameters),
         expert_parameters=routed,
         in_flight=in_flight,

@@ -7,18 +7,13 @@ multi_latent_attention.py, multi_token_prediction.py) and Transformer Engine 2 (
 for which of them exist. Modules are named by their path, `self_attention.linear_qkv`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Message
 from ilp_planner.anatomy.recompute import recomputed_parts
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder, Experts
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.decoder import Decoder, Experts
+from ilp_planner.specs.training import TrainingJob
 
 Pair = tuple[tuple[Message, ...], tuple[Message, ...]]  # forward, backward
 Messages = dict[str, Pair]
@@ -140,10 +135,8 @@ def _tp(job: TrainingJob, collective: str, shape: tuple[int, ...]) -> Message:
 
 
 def _column(job: TrainingJob, hidden: int) -> Pair:
-    """Return what a product with divided columns sends: its input's gradient is summed.
-
-    With sequence parallelism the input is gathered, and again for the weight's gradient.
-    """
+    """Return what a product with divided columns sends: its input's gradient is summed; with
+    sequence parallelism the input is gathered, and again for the weight's gradient."""
     whole = tokens_shape(job, hidden)
     if not job.settings.sequence_parallel:
         return (), (_tp(job, "all_reduce", whole),)
@@ -319,46 +312,34 @@ def routed_rows(job: TrainingJob, experts: Experts) -> int:
 def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
     """Return the dispatcher `alltoall`; every expert is assumed to get equally many tokens."""
     rows = routed_rows(job, experts)
-    ep, etp = job.settings.ep, job.expert_tp
-    out: list[Message] = []
-    back: list[Message] = []
-    combine: list[Message] = []
-    combine_back: list[Message] = []
-    if not (job.settings.kernels.capacity and job.settings.kernels.pad_to_capacity):
-        counts = (etp * ep, experts.count)
-        out.append(_grouped(job, "etp-ep", "all_gather", counts, COUNT_WIDTH))
-    if ep > 1:
-        tokens = _grouped(job, "ep", "all_to_all", (rows, job.model.hidden))
-        weights = _grouped(job, "ep", "all_to_all", (rows,))
-        out += [tokens, weights]
-        back += [weights, tokens]
-        combine.append(tokens)
-        combine_back.append(tokens)
-    if etp > 1:
-        every = rows * etp
-        out += [
-            _grouped(job, "etp", "all_gather", (every, job.model.hidden)),
-            _grouped(job, "etp", "all_gather", (every,)),
-        ]
-        back = [
-            _grouped(job, "etp", "reduce_scatter", (every,)),
-            _grouped(job, "etp", "reduce_scatter", (every, job.model.hidden)),
-            *back,
-        ]
-        combine = [_grouped(job, "etp", "reduce_scatter", (every, job.model.hidden)), *combine]
-        combine_back.append(_grouped(job, "etp", "all_gather", (every, job.model.hidden)))
+    ep, etp, kernels = job.settings.ep, job.expert_tp, job.settings.kernels
+
+    def both(group: str, collective: str, ways: int, count: int) -> list[Message]:
+        """Return the messages of tokens and of their weights, where there are several ranks."""
+        shapes = (count, job.model.hidden), (count,)
+        return [_grouped(job, group, collective, shape) for shape in shapes if ways > 1]
+
+    counts: list[Message] = []
+    if not (kernels.capacity and kernels.pad_to_capacity):
+        shape = (etp * ep, experts.count)
+        counts.append(_grouped(job, "etp-ep", "all_gather", shape, COUNT_WIDTH))
+    exchanged = both("ep", "all_to_all", ep, rows)
+    gathered = both("etp", "all_gather", etp, rows * etp)
+    scattered = both("etp", "reduce_scatter", etp, rows * etp)
+    back = (*reversed(scattered), *reversed(exchanged))
     return {
-        "mlp.dispatch": (tuple(out), tuple(back)),
-        "mlp.combine": (tuple(combine), tuple(combine_back)),
+        "mlp.dispatch": ((*counts, *exchanged, *gathered), back),
+        "mlp.combine": (
+            (*scattered[:1], *exchanged[:1]),
+            (*exchanged[:1], *gathered[:1]),
+        ),
     }
 
 
 def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
     """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts,
-    and between nodes once to every node that has some (DeepSeek-AI, DeepEP, README).
-
-    The number of such ranks and nodes is that of a uniform choice of top_k out of all experts.
-    """
+    and between nodes once to every node that has some (DeepSeek-AI, DeepEP, README); as many as a
+    uniform choice of top_k out of all experts has."""
     ep, etp = job.settings.ep, job.expert_tp
     rows = round(local_tokens(job) * ep * _needed(experts, ep)) * etp
     nodes = min(ep, -(-ep * etp // job.devices_per_node))

@@ -1,17 +1,11 @@
 """The dense MLP of a layer."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.modules import Kept, Module
 from ilp_planner.anatomy.products import normed_product, product, product_input, with_kept
-from ilp_planner.anatomy.recompute import keep_only, recomputes
+from ilp_planner.anatomy.recompute import forget, keep_input, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 
 def mlp_modules(job: TrainingJob) -> tuple[Module, ...]:
@@ -20,18 +14,10 @@ def mlp_modules(job: TrainingJob) -> tuple[Module, ...]:
     first, activation, second = mlp_products(job, model.ffn)
     why = "attention's output added to the layer's input; the residual as well"
     *before, first = normed_product(job, first, sizes.narrow, norm="pre_mlp_layernorm", why=why)
-    inner = Module(name="mlp", children=(first, activation, second))
     if recomputes(job, "mlp"):
         # With the norm merged into the product, the norm is forgotten as well.
-        inner = Module(
-            name="mlp",
-            children=(
-                keep_only(first, ("input",)),
-                keep_only(activation, ()),
-                keep_only(second, ()),
-            ),
-        )
-    return (*before, inner)
+        first, activation, second = keep_input(first), forget(activation), forget(second)
+    return (*before, Module(name="mlp", children=(first, activation, second)))
 
 
 def mlp_products(job: TrainingJob, width: int) -> tuple[Module, Module, Module]:

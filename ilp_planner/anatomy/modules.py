@@ -1,8 +1,6 @@
 """What one rank's share of a model is made of: a tree of modules with parameters, kept activations
 and tensor-parallel messages."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -75,7 +73,7 @@ class Module:
     kept: tuple[Kept, ...] = ()
     forward: tuple[Message, ...] = ()
     backward: tuple[Message, ...] = ()
-    children: tuple[Module, ...] = ()
+    children: tuple["Module", ...] = ()
     repeat: int = 1
 
     @property
@@ -96,6 +94,6 @@ class Module:
         own = sum(tensor.size for tensor in self.kept)
         return self.repeat * (own + sum(child.activations for child in self.children))
 
-    def times(self, repeat: int) -> Module:
+    def times(self, repeat: int) -> "Module":
         """Return so many of them."""
         return replace(self, repeat=repeat)

@@ -4,11 +4,8 @@ A peak falls on one of a few moments. Each function here follows the tensors of 
 order in which they are made and forgotten.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.decoder import in_place_loss
@@ -16,9 +13,7 @@ from ilp_planner.anatomy.experts import keeps_output, routed_tokens
 from ilp_planner.anatomy.mlp import fuses
 from ilp_planner.anatomy.recompute import loader_mask
 from ilp_planner.anatomy.shard import part, sequence_parallel, shard_of
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
 IDENTIFIER = 8  # bytes of a token's number

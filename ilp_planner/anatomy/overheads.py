@@ -1,16 +1,12 @@
 """Memory that is neither a model's states nor its activations."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.anatomy.attention import legacy
+from ilp_planner.anatomy.modules import Module
 from ilp_planner.anatomy.moments import flow, scores_buffer
 from ilp_planner.anatomy.shard import shard_of
 from ilp_planner.specs.training import HOPPER, TrainingJob
-
-if TYPE_CHECKING:
-    from ilp_planner.anatomy.modules import Module
 
 MIB = 2**20
 

@@ -1,9 +1,7 @@
 """A job's memory taken apart: what one layer, one embedding, one output costs a rank."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import (
     embedding_module,
@@ -11,6 +9,7 @@ from ilp_planner.anatomy.decoder import (
     output_module,
     prediction_module,
 )
+from ilp_planner.anatomy.modules import Module
 from ilp_planner.anatomy.moments import (
     attention_backward,
     embedding_moment,
@@ -31,11 +30,6 @@ from ilp_planner.anatomy.recompute import checkpoint, remembering
 from ilp_planner.anatomy.states import state_widths, stepped_width
 from ilp_planner.specs.training import HOPPER, TrainingJob
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ilp_planner.anatomy.modules import Module
-
 KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
 
 
@@ -47,7 +41,7 @@ class Part:
     optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. moment:
     bytes above what is kept, for a moment. again: bytes above its checkpoint when it is computed
     again as a whole; chunk: and of every further layer of the same chunk. stepped: bytes that the
-    optimizer's step needs for a moment. whole: bytes of weights and of gradients, not sharded.
+    optimizer's step needs for a moment.
     """
 
     parameters: int = 0
@@ -60,12 +54,6 @@ class Part:
     again: float = 0.0
     chunk: float = 0.0
     stepped: float = 0.0
-    whole: float = 0.0
-
-    @property
-    def states(self) -> float:
-        """Bytes of parameters, gradients and optimizer."""
-        return self.weights + self.gradients + self.optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +148,6 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     others = module.parameters - routed
     dense_width, expert_width = (state_widths(job, expert=flag) for flag in (False, True))
     moment, again, chunk = _moments(job, kind, module)
-    settings = job.settings
     return Part(
         parameters=module.parameters,
         expert_parameters=routed,
@@ -173,7 +160,6 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         chunk=chunk,
         stepped=others * stepped_width(job, expert=False)
         + routed * stepped_width(job, expert=True),
-        whole=module.parameters * (settings.width + settings.optimizer.gradient),
     )
 
 

@@ -1,14 +1,9 @@
 """Norms and matrix products: their weights, and what they keep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 STATISTIC = 4  # bytes: means and inverse deviations are kept in fp32 whatever the precision
 

@@ -1,7 +1,5 @@
 """Which parts of which layers a job forgets and computes again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ilp_planner.anatomy.modules import Kept, Module
@@ -82,10 +80,11 @@ def remembering(job: TrainingJob) -> TrainingJob:
     return replace(job, settings=replace(job.settings, recompute=Recompute()))
 
 
-def keep_only(module: Module, names: tuple[str, ...]) -> Module:
-    """Return the module with its weights, keeping these of its own tensors and none below."""
-    return replace(
-        module,
-        kept=tuple(kept for kept in module.kept if kept.name in names),
-        children=tuple(keep_only(child, ()) for child in module.children),
-    )
+def forget(module: Module, *kept: Kept) -> Module:
+    """Return the module with its weights, keeping only these activations."""
+    return replace(module, kept=kept, children=tuple(map(forget, module.children)))
+
+
+def keep_input(module: Module) -> Module:
+    """Return the module with its weights, keeping its own input only."""
+    return forget(module, *(kept for kept in module.kept if kept.name == "input"))

@@ -1,12 +1,8 @@
 """The sizes that one rank of a training job sees: tokens, heads and columns of its shard."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """What a parameter costs besides itself: gradient, master copy, moments, and who holds them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ilp_planner.specs.training import SHARDINGS, TrainingJob

@@ -11,13 +11,10 @@ All counts are of one rank of the tensor- and context-parallel group. What ranks
 `messages`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.training import Settings, TrainingJob
 
 SINGLE = 4  # bytes of a number in single precision
 EXACT = ("router", "output_layer", "join")  # products that stay in the training precision
@@ -25,17 +22,17 @@ FLASH_BACKWARD = 2.5  # products of flash attention's backward pass to those of 
 
 
 class Product(NamedTuple):
-    """Shape of a matrix product: `count` times m x k by k x n, on this rank.
+    """Shape of a matrix product: `copies` times m x k by k x n, on this rank.
 
-    summed: bytes per number of the accumulated gradient that it is added to; 0: none. grouped: the products of experts,
-    in one kernel. batched: each of `count` has operands of its own, as scores of heads have.
-    quantised: in the job's 8- or 4-bit precision, where it has one.
+    summed: bytes per number of the accumulated gradient that it is added to; 0: none. grouped: the
+    products of experts, in one kernel. batched: each of `count` has operands of its own, as scores
+    of heads have. quantised: in the job's 8- or 4-bit precision, where it has one.
     """
 
     m: float
     n: float
     k: float
-    count: float = 1.0
+    copies: float = 1.0
     summed: float = 0.0
     grouped: bool = False
     batched: bool = False
@@ -79,7 +76,7 @@ class ModuleWork:
 def layer_work(job: TrainingJob, *, experts: bool) -> tuple[ModuleWork, ...]:
     """Return the modules of one transformer layer."""
     share = _Share(job)
-    inner = share.experts() if experts else share.mlp("mlp", job.model.ffn)
+    inner = share.experts() if experts else share.mlp("mlp", share.tokens, job.model.ffn / share.tp)
     latent = job.model.latent is not None
     return (
         share.norm("input_norm"),
@@ -305,14 +302,10 @@ class _Share:
             name="core_attention", forward=tuple(forward), backward=tuple(backward), core=True
         )
 
-    def mlp(self, name: str, ffn: int) -> tuple[ModuleWork, ...]:
-        """Return two products with an activation between them."""
-        inner = ffn / self.tp
-        return self._mlp(name, self.tokens, inner)
-
-    def _mlp(
+    def mlp(
         self, name: str, tokens: float, inner: float, copies: float = 1.0
     ) -> tuple[ModuleWork, ...]:
+        """Return two products with an activation between them. inner: width here."""
         hidden, wide = self.model.hidden, 2 if self.model.gated else 1
         first = tokens * inner * wide * self.width
         second = tokens * inner * self.width
@@ -337,10 +330,11 @@ class _Share:
             seen *= self.kernels.capacity
         moved = 2 * own * e.top_k * self.model.hidden * self.width
         permutations = 2 if self.kernels.fused_permute else 4
-        routed = self._mlp("experts", seen, e.ffn / job.expert_tp, held)
+        routed = self.mlp("experts", seen, e.ffn / job.expert_tp, held)
         if not self.kernels.grouped_experts:
             routed = tuple(_one_by_one(module, int(held)) for module in routed)
-        shared = self.mlp("shared_experts", e.shared_ffn) if e.shared_ffn else ()
+        wide = e.shared_ffn / self.tp
+        shared = self.mlp("shared_experts", self.tokens, wide) if wide else ()
         return (
             self.linear("router", own, self.model.hidden, e.count),
             self.streaming("permute", permutations / 2 * moved, permutations / 2 * moved),
@@ -365,5 +359,5 @@ def _part(kernel: Kernel, count: int) -> Kernel:
     """Return one of so many equal parts of a grouped kernel, alone."""
     shape = kernel.shape
     if isinstance(shape, Product):
-        shape = shape._replace(count=1.0, grouped=False)
+        shape = shape._replace(copies=1.0, grouped=False)
     return Kernel(kernel.flops / count, kernel.traffic / count, shape)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.api.words import as_text, in_python, python_words
+from ilp_planner.api.words import Printed, as_text, in_python, python_words
 
 if TYPE_CHECKING:
     from ilp_planner.certificate import CertificateCheck
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Check:
+class Check(Printed):
     """A plan and its proof, judged again."""
 
     judgement: Judgement
@@ -64,9 +63,6 @@ class Check:
         from ilp_planner.report.tables import summary
 
         return as_text(summary(judgement_lines(self.judgement)), judgement_tables(self.judgement))
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def check_plan(problem: Problem[Any], saved: SavedPlan, *, certificate: bool = True) -> Check:

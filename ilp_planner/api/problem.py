@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.words import described, named, positive, python_words
+from ilp_planner.cli.values import option_size
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
 
+NAMES = (str, os.PathLike)
 # Which objects stand for an input, by the names of their types.
 KINDS = {
     "model": ("ModelSpec",),
@@ -94,22 +96,13 @@ def problem(
             sequence=_positive("sequence_length", sequence_length),
             vocabulary=_positive("vocab_size", vocab_size),
         )
-        objects = {k: v for k, v in given.items() if v is not None and not _is_name(v)}
+        objects = {k: v for k, v in given.items() if v is not None and not isinstance(v, NAMES)}
         return build_problem(InputFiles(request, objects=objects))
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str | os.PathLike)
-
-
 def _named(kind: str, value: Any) -> str:
-    """Return the name or path of an input; what stands for an object that has neither.
-
-    Raises
-    ------
-    UsageError: it is none of those.
-    """
-    if _is_name(value):
+    """Return the name or path of an input; what stands for an object that has neither."""
+    if isinstance(value, NAMES):
         return value if isinstance(value, str) else str(Path(value))
     kinds = KINDS.get(kind, ())
     if type(value).__name__ in kinds:
@@ -119,21 +112,15 @@ def _named(kind: str, value: Any) -> str:
 
 
 def _bytes(limit: str | float | None) -> float | None:
-    from ilp_planner.units import parse_size
-
     if limit is None:
         return None
+    if isinstance(limit, str):
+        return float(option_size("memory_limit", limit))
     if isinstance(limit, int | float) and not isinstance(limit, bool):
         return float(limit)
-    if not isinstance(limit, str):
-        raise UsageError(
-            f"memory_limit: found {described(limit)}, expected bytes, or a size with its unit: "
-            "'28 GB'"
-        )
-    try:
-        return float(parse_size(limit, what="memory_limit"))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    raise UsageError(
+        f"memory_limit: found {described(limit)}, expected bytes, or a size with its unit: '28 GB'"
+    )
 
 
 def _sizes(sizes: Sequence[int]) -> tuple[int, ...]:

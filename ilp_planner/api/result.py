@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.api.check import Check, check_plan
-from ilp_planner.api.run import analyze_plan, export_plan
+from ilp_planner.api.check import check_plan
+from ilp_planner.api.planned import Planned
 from ilp_planner.api.words import as_text, described, python_words
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.result import Result as Outcome
 
 if TYPE_CHECKING:
-    from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
     from ilp_planner.plan import AnyPlan
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Result(Outcome):
+class Result(Planned, Outcome):
     """What is known at the end of a search, and the problem that it was for.
 
     The figures are those of `ilp_planner.result.Result`; `plan` and `evaluation` are None where no
@@ -39,9 +37,6 @@ class Result(Outcome):
 
         lines = summary(result_lines(self.problem, self))
         return as_text(lines, result_tables(self.problem, self))
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def found(self) -> AnyPlan:
@@ -75,28 +70,18 @@ class Result(Outcome):
             )
         write_saved(Path(file), saved_result(self.problem, self, versions()))
 
-    def check(self) -> Check:
-        """Judge the plan again, and derive every bound of its certificate again."""
+    def _kept(self) -> SavedPlan:
         from ilp_planner.formats.saved_plan import SavedPlan, claim_of
         from ilp_planner.inputs.request import Request
 
         request = self.problem.request or Request(files={})
-        saved = SavedPlan(
+        return SavedPlan(
             plan=self.found, inputs=request, claim=claim_of(self), certificate=self.certificate
         )
-        return check_plan(self.problem, saved)
-
-    def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Write the plan for a training system; return the files. See `export_plan`."""
-        return export_plan(self.problem, self.found, runtime, Path(file), self.certificate)
-
-    def analyze(self, **said: Any) -> Analysis:
-        """Return what every rank of the plan holds and sends. See `analyze_plan`."""
-        return analyze_plan(self.problem, self.found, source="result", **said)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Saved:
+class Saved(Planned):
     """A plan that was read from a file, with the problem that it was solved for."""
 
     file: Path
@@ -126,26 +111,12 @@ class Saved:
     def __str__(self) -> str:
         return str(check_plan(self.problem, self.content, certificate=False))
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+    def _kept(self) -> SavedPlan:
+        return self.content
 
-    def check(self) -> Check:
-        """Judge the plan again, and derive every bound of its certificate again."""
-        return check_plan(self.problem, self.content)
-
-    def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Write the plan for a training system; return the files. See `export_plan`."""
-        return export_plan(self.problem, self.plan, runtime, Path(file), self.content.certificate)
-
-    def analyze(self, **said: Any) -> Analysis:
-        """Return what every rank of the plan holds and sends. See `analyze_plan`."""
-        return analyze_plan(self.problem, self.plan, source=str(self.file), **said)
-
-
-def with_problem(outcome: Outcome, problem: Problem[Any]) -> Result:
-    """Return an outcome that knows its problem."""
-    values = {field.name: getattr(outcome, field.name) for field in fields(outcome)}
-    return Result(**values, problem=problem)
+    @property
+    def _source(self) -> str:
+        return str(self.file)
 
 
 def load(file: str | os.PathLike[str], *, accept_changed: bool = False) -> Saved:

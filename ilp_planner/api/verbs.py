@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.api.result import Result, Saved, load, with_problem
+from ilp_planner.api.result import Result, Saved, load
 from ilp_planner.api.words import expect, positive, python_words
 from ilp_planner.errors import UsageError
 from ilp_planner.problem import Problem
@@ -62,7 +62,7 @@ def solve(
         known = replace(known, seconds=seconds)
     with python_words(), _shown(progress) as told:
         outcome = search(problem, limits=known, solver=solver, progress=told, top=top)
-    return with_problem(outcome, problem)
+    return Result(**vars(outcome), problem=problem)
 
 
 def evaluate(problem: Problem[Any], plan: AnyPlan) -> Evaluation:

@@ -3,11 +3,13 @@ keywords here."""
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.cli.wording import PARAMETER
 from ilp_planner.errors import PlannerError, UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ KEYWORDS = {
 }
 # Parameters of the planner whose keyword has another name.
 RENAMED = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
-# A parameter, alone or with its value.
-PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
 
 def in_python(message: str) -> str:
@@ -62,13 +62,15 @@ def python_words() -> Iterator[None]:
         raise type(error)(in_python(text)) from None
 
 
-def expect(verb: str, given: object, *kinds: type) -> None:
-    """Refuse an object that a verb cannot work on.
+class Printed:
+    """What a notebook shows as it is printed."""
 
-    Raises
-    ------
-    UsageError: names what was given and what is expected.
-    """
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def expect(verb: str, given: object, *kinds: type) -> None:
+    """Refuse an object that a verb cannot work on: a UsageError with what is expected."""
     if not isinstance(given, kinds):
         names = " or ".join(named(kind.__name__) for kind in kinds)
         raise UsageError(f"{verb}: found {described(given)}, expected {names}")
@@ -85,12 +87,7 @@ def named(kind: str) -> str:
 
 
 def positive(name: str, value: object) -> int:
-    """Return a whole number of at least 1.
-
-    Raises
-    ------
-    UsageError: it is none.
-    """
+    """Return a whole number of at least 1; refuse what is none."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name}: found {described(value)}, expected a whole number of at least 1")
     return value
@@ -100,13 +97,11 @@ def as_text(lines: Text, tables: list[Table]) -> str:
     """Return tables and then lines, as the command line prints them into a pipe."""
     from rich.console import Console
 
-    from ilp_planner.report.console import PIPE_WIDTH, fitted
+    from ilp_planner.report.console import PIPE_WIDTH, print_tables
 
     console = Console(
         file=io.StringIO(), width=PIPE_WIDTH, markup=False, emoji=False, highlight=False
     )
     with console.capture() as printed:
-        for table in tables:
-            console.print(fitted(table, console.width), soft_wrap=True)
-            console.print()
+        print_tables(console, tables)
     return printed.get() + in_python(lines.plain)

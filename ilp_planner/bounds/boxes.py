@@ -101,13 +101,14 @@ class BoxSearch:
         self.heap: list[tuple[float, int, Box]] = []
         self.number = count()
         self.closed = np.inf  # seconds: the least bound of boxes that are not looked at again
-        kinds = chain.peaks.shape[1]
+        stages, sending = chain.stages, chain.sending
         if chain.arcs:
+            most = sending.time.max(axis=1, initial=0.0)  # that sending adds to a row's time
             self._open(
                 0.0,
-                float((chain.time + chain.send_most[chain.row]).max()),
-                np.zeros(kinds),
-                chain.peaks.max(axis=0),
+                float((stages.time + most[stages.row]).max()),
+                np.zeros(stages.peaks.shape[1]),
+                stages.peaks.max(axis=0),
                 np.arange(chain.arcs),
                 np.zeros(self.capacity.size),
                 0.0,
@@ -161,21 +162,21 @@ class BoxSearch:
         least: float,
     ) -> None:
         """Bound a box by prices; keep it if it may hold anything below the cutoff."""
-        chain = self.chain
+        stages, total = self.chain.stages, self.chain.arcs
         if self.weight > 0 and self.cutoff < INFINITE:
             high = min(high, (self.cutoff - float(peak_low.sum())) / self.weight)
-        usable = (chain.time[arcs] <= high) & (chain.peaks[arcs] <= peak_high).all(axis=1)
+        usable = (stages.time[arcs] <= high) & (stages.peaks[arcs] <= peak_high).all(axis=1)
         arcs = arcs[usable]
-        own = chain.only(arcs)
+        own = self.chain.only(arcs)
         ends = self.weight * low + float(peak_low.sum())
         known = self._prices(own, high, price, self.cutoff - ends)
         bound = max(ends + known.least, least)
         if bound >= min(self.cutoff, INFINITE):
             return
-        cost = through(own, known) + self.weight * np.maximum(own.time, low)
-        cost += np.maximum(own.peaks, peak_low).sum(axis=1)
+        cost = through(own, known) + self.weight * np.maximum(own.stages.time, low)
+        cost += np.maximum(own.stages.peaks, peak_low).sum(axis=1)
         arcs = arcs[cost < self.cutoff]
-        box = Box(low, high, peak_low, peak_high, Choice(arcs, chain.arcs), known.price, bound)
+        box = Box(low, high, peak_low, peak_high, Choice(arcs, total), known.price, bound)
         self._push(box)
 
     def _push(self, box: Box) -> None:
@@ -190,7 +191,7 @@ class BoxSearch:
             known = prefixes(own, price, high, self.levels)
             if not best or known.least > best[0].least:
                 best[:] = [known]
-            use = own.use[known.path].sum(axis=0) if known.path.size else None
+            use = own.stages.use[known.path].sum(axis=0) if known.path.size else None
             return known.least, known.total, use
 
         best_prices(priced, self.capacity, enough, start)

@@ -15,13 +15,12 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.labels import Search, grow, least_reserved, look_ahead
 from ilp_planner.bounds.prices import Ends, search_price
-from ilp_planner.bounds.sweep import Ceilings, Memory, Operators
+from ilp_planner.bounds.sweep import Chain, Memory, Operators
 from ilp_planner.kernels import compile_beside, compiled_beside
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.sweep import Chain
 
 MEMORY_ROUNDING = 5e-10  # relative: what rounding to the grid may add up to
 BEAM = 200
@@ -44,6 +43,13 @@ class StageOptimum:
     choices: NDArray[np.int64]
     flags: NDArray[np.bool_]
     exact: bool
+
+
+class Ceilings(NamedTuple):
+    """A class of stages, by the bytes that one recomputed pair keeps, at most and at least."""
+
+    pair_most: float = np.inf
+    pair_least: float = 0.0
 
 
 class Job(NamedTuple):

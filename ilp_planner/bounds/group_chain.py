@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,9 +13,17 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.group_states import States
 
 
-class Candidates(NamedTuple):
-    """Stage candidates as compiled searches take them: those that stop at layer v are first[v] ..
-    first[v + 1]; the other fields are those of `GroupChain`."""
+class ChainStages(NamedTuple):
+    """Stage candidates, ordered by (stop, row): those that stop at layer v are first[v] .. first[v
+    + 1].
+
+    start: their first layer. time, total: float64 [arcs], seconds of a micro-batch, and of a
+    micro-batch and all extras, both with the least that sending costs; peaks: float64 [arcs, K],
+    seconds; use: int64 [arcs, D], devices. behind: int64 [arcs], most stages after. row: int64
+    [arcs], row of what sending costs. group, state: int64 [arcs], class of the group, and its state
+    by itself. seats: int64 [arcs, types], devices of a type that it has in one node where others
+    may be, 0 without.
+    """
 
     first: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -42,64 +49,34 @@ class Sending(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupChain:
-    """Stage candidates of a part, ordered by (stop, row).
+    """Stage candidates of a part.
 
-    choice: int64 [arcs], their numbers in the part. start, stop: layers [start, stop). time, total:
-    float64 [arcs], seconds of a micro-batch, and of a micro-batch and all extras, both with the
-    least that sending costs; peaks: float64 [arcs, K], seconds; use: int64 [arcs, D], devices.
-    weight: how often the slowest counts beyond the first time. behind: int64 [arcs], most stages
-    after. row: int64 [arcs], row of send_time and send_total: float64 [rows, columns], seconds that
-    sending adds; order: int64, their columns, the fastest first. group, state: int64 [arcs], class
-    of the group, and its state by itself. seats: int64 [arcs, types], devices of a type that it has
-    in one node where others may be, 0 without.
+    weight: how often the slowest counts beyond the first time. choice, stop: int64 [arcs], their
+    numbers in the part, and the layers at which they stop.
     """
 
     layers: int
     weight: float
     capacity: tuple[int, ...]
     choice: NDArray[np.int64]
-    start: NDArray[np.int64]
     stop: NDArray[np.int64]
-    time: NDArray[np.float64]
-    total: NDArray[np.float64]
-    peaks: NDArray[np.float64]
-    use: NDArray[np.int64]
-    behind: NDArray[np.int64]
-    row: NDArray[np.int64]
-    group: NDArray[np.int64]
-    state: NDArray[np.int64]
-    seats: NDArray[np.int64]
-    send_time: NDArray[np.float64]
-    send_total: NDArray[np.float64]
-    order: NDArray[np.int64]
+    stages: ChainStages
+    sending: Sending
     states: States
 
     @property
     def arcs(self) -> int:
         """Number of stage candidates."""
-        return int(self.time.size)
-
-    @cached_property
-    def candidates(self) -> Candidates:
-        """The candidates, by the layer at which they stop."""
-        first = np.searchsorted(self.stop, np.arange(self.layers + 2)).astype(np.int64)
-        return Candidates(first, *(getattr(self, name) for name in Candidates._fields[1:]))
-
-    @property
-    def sending(self) -> Sending:
-        """What sending costs."""
-        return Sending(self.send_time, self.send_total, self.order)
-
-    @cached_property
-    def send_most(self) -> NDArray[np.float64]:
-        """float64 [rows]: the most seconds that sending adds to a row's time."""
-        most: NDArray[np.float64] = self.send_time.max(axis=1, initial=0.0)
-        return most
+        return int(self.choice.size)
 
     def only(self, arcs: NDArray[np.integer[Any]]) -> GroupChain:
         """Return the chain of some of the candidates, given in ascending order."""
-        names = (
-            "choice", "start", "stop", "time", "total", "peaks", "use", "behind", "row", "group",
-            "state", "seats",
-        )  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[arcs] for name in names})
+        stop, columns = self.stop[arcs], (column[arcs] for column in self.stages[1:])
+        stages = ChainStages(first_stops(stop, self.layers), *columns)
+        return replace(self, choice=self.choice[arcs], stop=stop, stages=stages)
+
+
+def first_stops(stop: NDArray[np.int64], layers: int) -> NDArray[np.int64]:
+    """Return the first candidate that stops at each layer, one more at the end, int64 [layers + 2].
+    stop: ascending."""
+    return np.searchsorted(stop, np.arange(layers + 2)).astype(np.int64)

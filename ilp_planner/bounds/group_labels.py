@@ -61,15 +61,6 @@ class Aim(NamedTuple):
     effort: float
 
 
-class Before(NamedTuple):
-    """What stages before a layer cost, with a price on devices: as in `Potentials`."""
-
-    table: NDArray[np.float64]
-    price: NDArray[np.float64]
-    priced: NDArray[np.float64]
-    slowest: float
-
-
 class Rivals(NamedTuple):
     """States that beat state s are number[first[s] : first[s + 1]]."""
 
@@ -98,7 +89,6 @@ def search_chain(
     s = chain.states
     rank, rows = np.nonzero(s.better.T)  # by the state that is beaten
     rivals = Rivals(np.searchsorted(rank, np.arange(s.group.size + 1)), rows)
-    before = Before(known.table, known.price, known.priced, float(known.slowest))
     aim = Aim(
         capacity=np.array(chain.capacity, np.int64),
         weight=chain.weight,
@@ -109,7 +99,7 @@ def search_chain(
         effort=float(effort),
     )
     path, value, bound, exact, spent = _search(
-        chain.layers, chain.candidates, chain.sending, s, rivals, before, aim
+        chain.layers, chain.stages, chain.sending, s, rivals, known, aim
     )
     return ChainSearch(
         path=tuple(path.tolist()),
@@ -124,7 +114,7 @@ def search_chain(
 def _search(layers, arcs, sending, states, rivals, known, aim):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     first, start, time, total, peaks, use, behind, row, _, state, _ = arcs
     send_time, send_total, _ = sending
-    table, price, priced, slowest = known
+    table, price, slowest, priced, _, _, _ = known
     capacity, weight, low, peak_low, cutoff, width, effort = aim
     levels, types, kinds, count = table.shape[2], use.shape[1], peaks.shape[1], states.group.size
     top_level = levels - 1

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Potentials:
+class Potentials(NamedTuple):
     """Least priced sums of the stages before a state: `table`, float64 [layers, S, levels].
 
     Entry n - 1 is for n stages after; the last two are for levels - 1 of them and more.
@@ -44,26 +42,26 @@ def prefixes(
     chain: GroupChain, price: NDArray[np.float64], slowest: float, levels: int
 ) -> Potentials:
     """Return least priced sums of stages that take at most `slowest` seconds."""
-    priced = chain.total + chain.use @ price
-    groups = (chain.candidates, chain.sending, chain.states)
+    priced = chain.stages.total + chain.stages.use @ price
+    groups = (chain.stages, chain.sending, chain.states)
     table = _prefixes(chain.layers, levels, *groups, priced, slowest)
     least, path, sending = _cheapest(chain.layers, *groups, priced, slowest, table)
     none = least >= INFINITE
     return Potentials(
         table=table,
         price=price,
-        slowest=slowest,
+        slowest=float(slowest),
         priced=priced,
         least=INFINITE if none else float(least - price @ np.array(chain.capacity, np.float64)),
         path=path,
-        total=INFINITE if none else float(chain.total[path].sum() + sending),
+        total=INFINITE if none else float(chain.stages.total[path].sum() + sending),
     )
 
 
 def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
     """Return the least priced sum of a way through each candidate, less what devices cost."""
     least = _through(
-        chain.layers, chain.candidates, chain.sending, chain.states, known.priced, known.slowest,
+        chain.layers, chain.stages, chain.sending, chain.states, known.priced, known.slowest,
         known.table,
     )  # fmt: skip
     found: NDArray[np.float64] = least - known.price @ np.array(chain.capacity, np.float64)

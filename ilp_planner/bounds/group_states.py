@@ -54,7 +54,7 @@ def states(
 
     Parameters
     ----------
-    send_time, send_total: float64 [rows, columns], as in `GroupChain`.
+    send_time, send_total: float64 [rows, columns], as in `Sending`.
     """
     number = np.where(counted >= 0, size[counted] + 1 if size.size else 1, 1)
     group = np.repeat(np.arange(counted.size), number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.units import format_bytes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HUGE = 2.0**60  # bytes
 
 
-def explain_infeasible(problem: Problem[Any], parts: list[Part]) -> str:
+def explain_infeasible(problem: Problem[Any], parts: list[OperatorPart]) -> str:
     """Return why no plan fits the memory limit, '' when memory alone does not rule out all."""
     best: tuple[float, str] = (INFINITE, "")
     states = _largest_states(problem, parts)
@@ -42,10 +42,10 @@ def explain_infeasible(problem: Problem[Any], parts: list[Part]) -> str:
     )
 
 
-def _fullest_stage(problem: Problem[Any], part: Part) -> tuple[float, str]:
+def _fullest_stage(problem: Problem[Any], part: OperatorPart) -> tuple[float, str]:
     """Return the bytes of the fullest device in the leanest pipeline, and what it holds."""
     # on a copy: what the search has proved stays as it is
-    scape = Part(problem, part.micro_batch).memory_landscape()
+    scape = OperatorPart(problem, part.micro_batch).memory_landscape()
     low, high = scape.least_slowest(1.0, HUGE, 1e-7)
     if high >= INFINITE:
         return INFINITE, ""
@@ -64,7 +64,7 @@ def _fullest_stage(problem: Problem[Any], part: Part) -> tuple[float, str]:
     return low, f"the stage of operators {start} ({names[start]}) to {stop - 1} ({names[stop - 1]})"
 
 
-def _largest_states(problem: Problem[Any], parts: list[Part]) -> tuple[float, str]:
+def _largest_states(problem: Problem[Any], parts: list[OperatorPart]) -> tuple[float, str]:
     """Return the operator whose parameters and optimiser states alone take most, and those
     bytes."""
     largest: tuple[float, str] = (0.0, "")

@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,6 +87,16 @@ def steps(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class OpenStages:
+    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
+
+    graph: StageGraph
+    places: tuple[Place, ...]
+    place: NDArray[np.int64]
+    entry: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Landscape:
     """All that chain programs need: the steps, and for each place where its stages' times are kept.
 
@@ -137,18 +147,16 @@ class Landscape:
             reaches[place] = reach(self.times(place), self.rows, size, slowest)
         return reaches
 
-    def suffixes(self, slowest: float) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """Return for each state (k, u) the least sum to the end, by first operator ([n + 1])."""
-        return self._backward(slowest, sums=True)
-
     def exists(self, slowest: float) -> bool:
         """Tell whether there is a pipeline whose stages all take at most `slowest` seconds."""
-        table = self._backward(slowest, sums=False)
+        table = self.suffixes(slowest, sums=False)
         return any(t[0] < INFINITE for (_, u), t in table.items() if u == self.devices)
 
-    def _backward(
-        self, slowest: float, *, sums: bool
+    def suffixes(
+        self, slowest: float, *, sums: bool = True
     ) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """Return for each state (k, u) the least sum to the end, by first operator ([n + 1]);
+        without `sums`, any."""
         n = self.operators
         reaches = self._reaches(slowest)
         window = self.windows(reaches)
@@ -199,7 +207,7 @@ class Landscape:
             return slowest
         return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
 
-    def open_graph(self, weight: float, cutoff: float, low: float) -> OpenGraph:
+    def open_graph(self, weight: float, cutoff: float, low: float) -> OpenStages:
         """Return the graph of all stages that may be part of a pipeline faster than `cutoff`
         seconds.
 
@@ -210,28 +218,42 @@ class Landscape:
         back = self.suffixes(slowest)
         reaches = self._reaches(slowest)
         ahead = self._prefixes(back, slowest, reaches)
-        columns: list[tuple[NDArray[np.int64], ...]] = []
+        none = np.zeros(0, np.int64)
+        columns: list[tuple[NDArray[Any], ...]] = [(*(none,) * 6, np.zeros(0))]
         places: list[Place] = []
         for step in self.steps:
             before = (step.place.behind + 1, step.used + step.place.devices)
             after = (step.place.behind, step.used)
             if before not in ahead or after not in back:
                 continue
-            size = self.extents[step.place.devices]
+            times, size = self.times(step.place), self.extents[step.place.devices]
             start, stop, entry = open_arcs(
-                ahead[before], back[after], self.times(step.place), self.rows, size.base,
-                reaches[step.place], weight, slowest, low, cutoff,
+                ahead[before], back[after], times, self.rows, size.base, reaches[step.place],
+                weight, slowest, low, cutoff,
             ).T  # fmt: skip
             if start.size:
-                spot = len(places)
-                places.append(step.place)
                 columns.append((
-                    start, stop, entry, np.full(start.size, spot),
+                    start, stop, entry, np.full(start.size, len(places)),
                     self._node(before, start), self._node(after, stop),
+                    np.maximum(times[entry], SHORTEST),
                 ))  # fmt: skip
-        return OpenGraph.build(self, weight, columns, places)
+                places.append(step.place)
+        start, stop, entry, place, tail, head, time = map(
+            np.concatenate, zip(*columns, strict=True)
+        )
+        ends = self._node((0, 0), np.array([self.operators]))
+        keys, number = np.unique(np.concatenate([tail, head, ends]), return_inverse=True)
+        full = [self._node((k, self.devices), 0) for k in range(1, self.max_stages + 1)]
+        graph = StageGraph(
+            nodes=keys.size, sources=tuple(np.flatnonzero(np.isin(keys, full)).tolist()),
+            sink=int(number[-1]), operators=self.operators, weight=weight,
+            tail=number[: tail.size], head=number[tail.size : -1], start=start, stop=stop,
+            time=time,
+        )  # fmt: skip
+        return OpenStages(graph=graph, places=tuple(places), place=place, entry=entry)
 
-    def _node(self, state: tuple[int, int], position: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _node(self, state: tuple[int, int], position: Any) -> Any:
+        """Return the number of a state with first operators, before nodes are numbered densely."""
         k, u = state
         return (k * (self.devices + 1) + u) * (self.operators + 1) + position
 
@@ -261,50 +283,3 @@ class Landscape:
                 reaches[step.place], slowest,
             )  # fmt: skip
         return table
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OpenGraph:
-    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
-
-    graph: StageGraph
-    places: tuple[Place, ...]
-    place: NDArray[np.int64]
-    entry: NDArray[np.int64]
-
-    @staticmethod
-    def build(
-        scape: Landscape,
-        weight: float,
-        columns: list[tuple[NDArray[np.int64], ...]],
-        places: list[Place],
-    ) -> OpenGraph:
-        """Number the nodes densely and join the steps' arcs."""
-        if not columns:
-            empty = np.zeros(0, np.int64)
-            start = stop = entry = place = tail = head = empty
-        else:
-            start, stop, entry, place, tail, head = (
-                np.concatenate(c).astype(np.int64) for c in zip(*columns, strict=True)
-            )
-        sink_key = scape._node((0, 0), np.array([scape.operators]))
-        keys, number = np.unique(np.concatenate([tail, head, sink_key]), return_inverse=True)
-        tails, heads = number[: tail.size], number[tail.size : 2 * tail.size]
-        full = [
-            scape._node((k, scape.devices), np.array([0]))[0]
-            for k in range(1, scape.max_stages + 1)
-        ]
-        sources = np.flatnonzero(np.isin(keys, full))
-        times = np.zeros(start.size)
-        for spot, where in enumerate(places):
-            mine = place == spot
-            times[mine] = np.maximum(scape.times(where)[entry[mine]], SHORTEST)
-        return OpenGraph(
-            graph=StageGraph(
-                nodes=keys.size, sources=tuple(map(int, sources)), sink=int(number[-1]),
-                operators=scape.operators, weight=weight,
-                tail=tails.astype(np.int64), head=heads.astype(np.int64), start=start, stop=stop,
-                time=times,
-            ),
-            places=tuple(places), place=place, entry=entry,
-        )  # fmt: skip

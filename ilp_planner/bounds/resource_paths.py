@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.context import no_context
+from ilp_planner.bounds.context import Context, no_context
 from ilp_planner.bounds.resource_labels import Costs, Effort, at_the_sink, no_candidates, search
 from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, coarse, reach
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.context import Context
     from ilp_planner.bounds.resource_prices import Interval
     from ilp_planner.graph import StageGraph
 

@@ -83,7 +83,7 @@ class PricedGraph:
         self, price: NDArray[np.float64], slowest: float
     ) -> tuple[float, NDArray[np.int64]]:
         """Return the least priced sum less what all devices cost, and its path (arcs by tail)."""
-        least, path = _cheapest(
+        least, path, _ = _cheapest(
             self.head, self.time, self.sum, self.use, price, slowest, self.first,
             self.topological, self.sources, self.graph.sink,
         )  # fmt: skip
@@ -197,10 +197,9 @@ class PricedGraph:
         tails = np.repeat(np.arange(self.graph.nodes), np.diff(self.first))
         for interval in intervals:
             price = interval.prices.price
-            forward, backward = _potentials(
-                self.head, self.time, self.sum, self.use, price, interval.high, self.first,
-                self.topological, self.sources, self.graph.sink,
-            )  # fmt: skip
+            arcs = self.head, self.time, self.sum, self.use, price, interval.high, self.first
+            _, _, backward = _cheapest(*arcs, self.topological, self.sources, self.graph.sink)
+            forward = _prefixes(*arcs, self.topological, self.sources)
             through = forward[tails] + self.sum + self.use @ price + backward[self.head]
             through -= price @ self.capacity
             bound = self.weight * np.maximum(interval.low, self.time) + through
@@ -300,7 +299,7 @@ class _Model:
 
 @kernel
 def _cheapest(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Least priced sum from a source to the sink, and its arcs."""
+    """Return the least priced sum from a source to the sink, its arcs, and that from each node."""
     nodes, types = first.size - 1, price.size
     least = np.full(nodes, INFINITE)
     chosen = np.full(nodes, -1, np.int64)
@@ -325,15 +324,14 @@ def _cheapest(head, time, total, use, price, slowest, first, order, sources, sin
         path[length] = chosen[node]
         node = head[chosen[node]]
         length += 1
-    return best, path[:length].copy()
+    return best, path[:length].copy(), least
 
 
 @kernel
-def _potentials(head, time, total, use, price, slowest, first, order, sources, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Least priced sums from a source to each node, and from each node to the sink."""
+def _prefixes(head, time, total, use, price, slowest, first, order, sources):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the least priced sums from a source to each node."""
     nodes, types = first.size - 1, price.size
-    forward, backward = np.full(nodes, INFINITE), np.full(nodes, INFINITE)
-    backward[sink] = 0.0
+    forward = np.full(nodes, INFINITE)
     for x in range(nodes):
         v = order[x]
         if sources[v]:
@@ -346,12 +344,4 @@ def _potentials(head, time, total, use, price, slowest, first, order, sources, s
                 for d in range(types):
                     value += price[d] * use[a, d]
                 forward[head[a]] = min(forward[head[a]], value)
-    for x in range(nodes - 1, -1, -1):
-        v = order[x]
-        for a in range(first[v], first[v + 1]):
-            if time[a] <= slowest:
-                value = total[a] + backward[head[a]]
-                for d in range(types):
-                    value += price[d] * use[a, d]
-                backward[v] = min(backward[v], value)
-    return forward, backward
+    return forward

@@ -12,7 +12,7 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
 from ilp_planner.bounds.rows import Rows, share_rows
-from ilp_planner.bounds.sweep import Ceilings, Chain, Extent, entry_of, extent, spread, stage_bounds
+from ilp_planner.bounds.sweep import Chain, Extent, entry_of, extent, spread, stage_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,6 @@ class StageBounds:
         micro_batches: int,
         groups: tuple[int, ...],
         limit: float,
-        longest: float = INFINITE,
     ) -> None:
         self.costs = costs
         self.micro_batch = micro_batch
@@ -75,7 +74,7 @@ class StageBounds:
         self.exact: dict[StageKey, Way] = {}
         self._tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
         self.extents: dict[int, Extent] = {}
-        self.set_longest(longest)
+        self.set_longest(INFINITE)
 
     def set_longest(self, longest: float, *, coarse: bool = False) -> None:
         """Forget what is known, and every stage whose operators alone take longer than this
@@ -120,8 +119,11 @@ class StageBounds:
     def _table(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         key = (devices, in_flight, enters_node)
         if key not in self._tables:
-            prices = self._prices(devices, in_flight)
-            self._tables[key] = self._bounds(devices, enters_node, in_flight, prices)
+            self._tables[key] = stage_bounds(
+                self.chains[devices], self.rows, self.extents[devices],
+                prices=self._prices(devices, in_flight), in_flight=in_flight, limit=self.limit,
+                enters_node=enters_node,
+            )  # fmt: skip
         return self._tables[key]
 
     def memory(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
@@ -135,17 +137,7 @@ class StageBounds:
         )
         return stage_bounds(
             idle, self.rows, self.extents[devices], prices=np.ones(1), in_flight=in_flight,
-            limit=0.0,
-            enters_node=enters_node, ceilings=Ceilings(),
-        )  # fmt: skip
-
-    def _bounds(
-        self, devices: int, enters_node: bool, in_flight: int, prices: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        return stage_bounds(
-            self.chains[devices], self.rows, self.extents[devices], prices=prices,
-            in_flight=in_flight,
-            limit=self.limit, enters_node=enters_node, ceilings=Ceilings(),
+            limit=0.0, enters_node=enters_node,
         )  # fmt: skip
 
     def _prices(self, devices: int, in_flight: int) -> NDArray[np.float64]:

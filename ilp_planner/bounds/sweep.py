@@ -4,11 +4,8 @@ The memory limit of a stage is relaxed with a price (seconds per byte). For one 
 (i, j) is then a shortest path over its operators, state (option, recomputed?), and one sweep from i
 serves every end j. Each price gives a valid bound, so their maximum does.
 
-What the memory rule has of maxima enters through ceilings: a stage belongs to the class of its
-largest recomputed output and of its largest backward workspace; within a class both are charged at
-the class's least value, and what exceeds the class is forbidden. The bound of a stage is the least
-over its classes. Relaxed still: the tensor degree that the size sent depends on, the length of
-recompute runs, and of the reserved memory all but its largest parts.
+Relaxed besides: the tensor degree that the size sent depends on, what recompute runs take, and of
+the reserved memory all but its largest parts.
 """
 
 from __future__ import annotations
@@ -82,16 +79,6 @@ class Memory(NamedTuple):
     factor: float
     floor: bool
     limit: float
-
-
-class Ceilings(NamedTuple):
-    """One class of stages. Bytes: what a recomputed pair keeps and what is reserved backward, at
-    most and at least."""
-
-    pair_most: float = np.inf
-    pair_least: float = 0.0
-    reserved_most: float = np.inf
-    reserved_least: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -299,9 +286,8 @@ def stage_bounds(
     in_flight: int,
     limit: float,
     enters_node: bool,
-    ceilings: Ceilings,
 ) -> NDArray[np.float64]:
-    """Return bounds for one class, seconds [2, entries]: leaving inside a node, and to another."""
+    """Return bounds in seconds [2, entries]: leaving inside a node, and to another."""
     tables = chain.tables
     out = np.full((2, size.entries), -INFINITE)
     variants = [(tables.state_factor, True)]
@@ -311,7 +297,7 @@ def stage_bounds(
         memory = Memory(float(in_flight), float(factor), tables.weight_floor, float(limit))
         _sweep(
             rows, size, chain.operators, chain.input, chain.enter[int(enters_node)],
-            chain.least_leave, memory, ceilings, prices, reserves, out,
+            chain.least_leave, memory, prices, reserves, out,
         )  # fmt: skip
     return out
 
@@ -326,7 +312,7 @@ def _copy(into, values):  # type: ignore[no-untyped-def]  # pragma: no cover - c
 
 @kernel
 def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    rows, size, operators, inputs, enter, leave, memory, ceilings, prices, reserves, out
+    rows, size, operators, inputs, enter, leave, memory, prices, reserves, out
 ):
     """Raise out[0 or 1, entries] to the bounds of stages that leave inside a node or to another
     one; reserves: count what is reserved while operators run."""
@@ -334,7 +320,6 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     length, base = size
     compute, recompute, activations, weights, fwd, bwd, pair, reshard, free, saves, _, _ = operators
     in_flight, factor, _, limit = memory
-    pair_most, pair_least, reserved_most, reserved_least = ceilings
     n, options = compute.shape
     number = prices.size
     kept = np.empty((n if children.size else 1, number, 2, options))
@@ -370,7 +355,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 least_f = INFINITE
                 least_b = INFINITE
                 for o in range(options):
-                    if compute[q - 1, o] < INFINITE and bwd[q - 1, o] <= reserved_most:
+                    if compute[q - 1, o] < INFINITE:
                         least_f = min(least_f, fwd[q - 1, o])
                         least_b = min(least_b, bwd[q - 1, o])
                 forward = max(forward, least_f)
@@ -380,18 +365,11 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     least_plain = INFINITE
                     least_paired = INFINITE
                     for p in range(options):
-                        if bwd[q - 1, p] > reserved_most:
-                            plain[p] = INFINITE
-                            paired[p] = INFINITE
-                            continue
-                        a = activations[q - 1, p]
                         plain[p] = min(now[m, 0, p], now[m, 1, p])
-                        paired[p] = now[m, 0, p]
-                        if a <= pair_most:
-                            v = now[m, 1, p]
-                            if saves[q - 1]:
-                                v -= price * in_flight * a
-                            paired[p] = min(paired[p], v)
+                        v = now[m, 1, p]
+                        if saves[q - 1]:
+                            v -= price * in_flight * activations[q - 1, p]
+                        paired[p] = min(now[m, 0, p], v)
                         least_plain = min(least_plain, plain[p])
                         least_paired = min(least_paired, paired[p])
                     for o in range(options):
@@ -422,9 +400,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 child += 1
             if d <= common[i]:
                 continue
-            room = limit - pair_least
-            if reserves:
-                room -= forward + max(backward, reserved_least)
+            room = limit - (forward + backward) if reserves else limit
             e = base[i] + d - common[i] - 1
             slack = LIMIT_ROUNDING * abs(limit)
             for cross in range(2):

@@ -87,6 +87,6 @@ def fit(
         bounds=(low, high),
         x_scale=scales,
         max_nfev=EVALUATIONS,
-        diff_step=1e-3,
+        diff_step=[1e-3] * len(free),
     )
     return of(solved.x)

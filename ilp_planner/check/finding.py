@@ -13,7 +13,7 @@ from ilp_planner.profiles.measurements import Record, layer_range
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pandas
     from numpy.typing import NDArray
@@ -67,30 +67,23 @@ def rule(name: str) -> Callable[[Suspects], Findings]:
     def made(suspects: Suspects) -> Findings:
         @functools.wraps(suspects)
         def findings(table: pandas.DataFrame) -> list[Finding]:
-            return _gather(name, list(suspects(table)))
+            worst_first = sorted(suspects(table), key=lambda s: (-s.badness, s.row))
+            alike = ([s for s in worst_first if s.severity == severity] for severity in Severity)
+            return [
+                Finding(
+                    severity=some[0].severity,
+                    rule=name,
+                    rows=tuple(dict.fromkeys(s.row for s in some)),
+                    found=some[0].found,
+                    expected=some[0].expected,
+                )
+                for some in alike
+                if some
+            ]
 
         return findings
 
     return made
-
-
-def _gather(rule: str, suspects: Iterable[Suspect]) -> list[Finding]:
-    found = []
-    for severity in Severity:
-        alike = sorted(
-            (s for s in suspects if s.severity == severity), key=lambda s: (-s.badness, s.row)
-        )
-        if alike:
-            found.append(
-                Finding(
-                    severity=severity,
-                    rule=rule,
-                    rows=tuple(dict.fromkeys(s.row for s in alike)),
-                    found=alike[0].found,
-                    expected=alike[0].expected,
-                )
-            )
-    return found
 
 
 def describe_row(row: Mapping[str, Any]) -> str:

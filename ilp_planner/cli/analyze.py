@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.completion import clusters, models, plans
+from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import OUTPUT
 from ilp_planner.cli.options import number, option, shown
 
-about = partial(option, "What to analyse")
+ABOUT = "What to analyse"
+about = partial(option, ABOUT)
 parallel, degree = partial(option, "Parallelism"), partial(number, "Parallelism")
 memory, kernel = partial(option, "Memory"), partial(option, "Kernels")
 
@@ -24,10 +25,7 @@ def analyze(
             metavar="PLAN", help="A saved plan.", show_default=False, autocompletion=plans
         ),
     ] = None,
-    model: Annotated[
-        str | None,
-        about("--model", "Model, TOML, or the name of a known one.", "FILE", autocompletion=models),
-    ] = None,
+    model: Annotated[str | None, o.model_option("", default=False, section=ABOUT)] = None,
     megatron_args: Annotated[
         str | None,
         about(
@@ -38,15 +36,7 @@ def analyze(
         Path | None,
         about("--megatron-script", "A launch script of Megatron-LM; it is read, not run.", "FILE"),
     ] = None,
-    cluster: Annotated[
-        str | None,
-        about(
-            "--cluster",
-            "Cluster, TOML, or the name of a known one.",
-            "FILE",
-            autocompletion=clusters,
-        ),
-    ] = None,
+    cluster: Annotated[str | None, o.cluster_option(default=False, section=ABOUT)] = None,
     device_memory: Annotated[
         str | None,
         about(
@@ -82,7 +72,7 @@ def analyze(
     ] = None,
     sequence_length: Annotated[
         int | None,
-        number("What to analyse", "--sequence-length", "Tokens of a sample; the model's."),
+        number(ABOUT, "--sequence-length", "Tokens of a sample; the model's."),
     ] = None,
     sequence_parallel: Annotated[
         bool, memory("--sequence-parallel", "Divide activations between products too.")

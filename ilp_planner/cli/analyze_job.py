@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.cli.analyze_inputs import decoder_of, option_of, values_of
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
+from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
 from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
-    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.model import ModelSpec
 
 MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
 # What selective recomputation can name (`megatron.core.transformer.TransformerConfig`).
 SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+# Options of experts, and of context parallelism, with their defaults.
+OF_EXPERTS = {"etp": 0, "dispatcher": "alltoall", "grouped_experts": False}
+CP_COMM = "p2p"
 STEPS = 4  # options that a repair changes at most
 
 
@@ -77,16 +83,12 @@ def _repairs(asked: dict[str, Any], devices: Devices, error: _UnfitError) -> dic
 
 
 def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tuple[str, ...]]:
-    """Return the same as `job_of_options`.
-
-    Raises
-    ------
-    _UnfitError: a value that another one would repair.
-    SpecError, UsageError: what cannot be.
-    """
+    """Return the same as `job_of_options`; a value that another one would repair is an
+    _UnfitError."""
     spec = find_model(asked["model"])
     model = decoder_of(spec, asked["model"], asked["sequence_length"])
     notes: tuple[str, ...] = ()
+    refuse_idle(asked, model, spec.name)
     pp, micro_batch = asked["pp"], asked["micro_batch"]
     dp = asked["dp"] or replicas(asked, devices)
     batch = asked["global_batch"]
@@ -113,37 +115,58 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
         raise _UnfitError(misfit)
     if job.world > MOST_RANKS:
         raise UsageError(f"--dp: found {dp}, {job.world} GPUs, expected at most {MOST_RANKS}")
-    check_imbalance(job)
-    return job, spec.name, notes
-
-
-def check_imbalance(job: TrainingJob) -> None:
-    """Refuse more tokens on one rank than there are.
-
-    Raises
-    ------
-    UsageError: names the most that it can be.
-    """
-    found, most = job.settings.kernels.imbalance, job.settings.ep
+    found, most = settings.kernels.imbalance, settings.ep
     if found > most:
         raise UsageError(
             f"--imbalance: found {found:g}, expected at most ep {most}, where one rank takes all "
             f"tokens; {most} would do"
         )
+    return job, spec.name, notes
 
 
-def replicas(asked: dict[str, Any], devices: Devices) -> int:
-    """Return dp: what the world or the cluster leaves for it, else 1.
+def refuse_idle(asked: dict[str, Any], model: Decoder, name: str) -> None:
+    """Refuse options of what the job does not have.
 
     Raises
     ------
-    _UnfitError: it is not a multiple of the other degrees.
+    UsageError: names the option.
     """
-    world, cluster = asked["world_size"], devices.count
+    if model.experts is None:
+        for option in OF_EXPERTS:
+            if asked[option] != OF_EXPERTS[option]:
+                raise UsageError(
+                    f"{option_of(option)}: found {name}, which has no experts, expected none"
+                )
+    if asked["cp"] == 1 and asked["cp_comm"] != CP_COMM:
+        raise UsageError(f"--cp-comm: found --cp 1, expected more for {asked['cp_comm']}")
+
+
+def decoder_of(spec: ModelSpec, named: str, sequence: int | None) -> Decoder:
+    """Return a model as a decoder, with another sequence length if asked."""
+    model = as_decoder(spec.architecture)
+    if model is None:
+        raise SpecError(
+            f"{named}: family: found {spec.family!r}, expected a decoder-only transformer "
+            "(gpt or decoder), which is what can be analysed"
+        )
+    if sequence is None or sequence == model.sequence:
+        return model
+    places = max(model.max_position_embeddings, sequence)
+    return replace(model, sequence=sequence, max_position_embeddings=places)
+
+
+def values_of(asked: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return some of what was asked for."""
+    return {name: asked[name] for name in names}
+
+
+def replicas(asked: dict[str, Any], devices: Devices) -> int:
+    """Return dp: what the world or the cluster leaves for it, else 1."""
+    world = asked["world_size"]
     degrees: dict[str, int] = values_of(asked, "tp", "pp", "cp")
-    each = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    each = math.prod(degrees.values())
     if world is None:
-        return max(1, cluster // each)
+        return max(1, devices.count // each)
     if world % each:
         text = " x ".join(f"{name} {size}" for name, size in degrees.items())
         rule, repair = f"a multiple of {text} = {each}", nearest_multiple(world, each)
@@ -152,12 +175,7 @@ def replicas(asked: dict[str, Any], devices: Devices) -> int:
 
 
 def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
-    """Return the layout that is asked for, or Megatron's even one.
-
-    Raises
-    ------
-    _UnfitError: the degrees do not divide the layers. UsageError: the layout cannot be.
-    """
+    """Return the layout that is asked for, or Megatron's even one."""
     if asked["layout"] is not None:
         if asked["virtual"] > 1:
             raise UsageError("--virtual-stages: found --layout too, which says the stages itself")
@@ -180,12 +198,7 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
 
 
 def settings_of(asked: dict[str, Any], precision: str) -> Settings:
-    """Return how every rank trains.
-
-    Raises
-    ------
-    UsageError: options that do not go together.
-    """
+    """Return how every rank trains."""
     sharding = asked["sharding"]
     if asked["distributed_optimizer"]:
         if sharding not in ("none", "optimizer"):
@@ -200,19 +213,15 @@ def settings_of(asked: dict[str, Any], precision: str) -> Settings:
         recompute=recompute_of(asked),
         optimizer=OptimizerSettings(sharding=sharding, master=0 if precision == "fp32" else 4),
         kernels=Kernels(
-            **values_of(asked, "attention", "dispatcher", "fused_loss", "imbalance"),
-            grouped_experts=asked["grouped_experts"],
+            **values_of(
+                asked, "attention", "dispatcher", "fused_loss", "imbalance", "grouped_experts"
+            )
         ),
     )
 
 
 def recompute_of(asked: dict[str, Any]) -> Recompute:
-    """Return what the recompute options say; `full` alone means every layer.
-
-    Raises
-    ------
-    UsageError: options that do not go together.
-    """
+    """Return what the recompute options say; `full` alone means every layer."""
     granularity = asked["recompute"]
     names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
     modules = tuple(name for name in names if name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, to_json, write_text
 from ilp_planner.report.analysis_judged import Judged, judged_object, judged_text
@@ -18,6 +19,7 @@ from ilp_planner.report.analysis_judged import Judged, judged_object, judged_tex
 if TYPE_CHECKING:
     from ilp_planner.analysis import Analysis
 
+Shown = str | dict[str, Any]  # a text, or an object to be written as JSON
 PIPE_WIDTH = 200  # columns when nobody's terminal limits them
 
 
@@ -28,21 +30,20 @@ def output_width() -> tuple[int, bool]:
 
 
 def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
-    """Print what was found, or save it.
-
-    Raises
-    ------
-    UsageError: a stage that is not there, or what the analysis tool cannot say.
-    """
+    """Print what was found, or save it; refuse a stage that is not there."""
     output = asked["output"]
     if output is not None:
         named = (asked[kind] for kind in ("plan_file", "model", "megatron_script", "cluster"))
         check_writable(output, [Path(name) for name in named if name])
+    if isinstance(found, Judged):
+        refuse_of_jobs(asked)
     as_json = asked["as_json"] or (output is not None and output.suffix == ".json")
-    stage, stages = asked["stage"], len(found.stages)
+    every = found.evaluation.stages if isinstance(found, Judged) else found.jobs
+    stage, stages = asked["stage"], len(every)
     if stage is not None and stage >= stages:
         raise UsageError(f"--stage: found {stage}, expected one of 0 to {stages - 1}")
-    text = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
+    shown = (_compatible if asked["compat"] else _own)(found, asked, as_json=as_json)
+    text = shown if isinstance(shown, str) else to_json(shown).rstrip("\n")
     if output is None:
         typer.echo(text)
         return
@@ -50,7 +51,22 @@ def emit(found: Analysis | Judged, asked: dict[str, Any]) -> None:
     typer.echo(f"{output}: analysis of {found.name}", err=True)
 
 
-def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> str:
+def refuse_of_jobs(asked: dict[str, Any]) -> None:
+    """Refuse what says something of training jobs, for a plan that is none.
+
+    Raises
+    ------
+    UsageError: names the option.
+    """
+    for name in ("cluster", "device_memory", "stage", "all_groups"):
+        if asked[name] is not None and asked[name] is not False:
+            raise UsageError(
+                f"{option_of(name)}: found a plan that no training job says, whose figures are "
+                "those of its own cost model and inputs, expected none"
+            )
+
+
+def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> Shown:
     """Return the analysis tool's report."""
     from ilp_planner.report.analysis_tool import tool_object, tool_text
 
@@ -59,9 +75,11 @@ def _compatible(found: Analysis | Judged, asked: dict[str, Any], *, as_json: boo
             "--compat analysis-tool: found a plan whose stages differ in tp or dp, expected one "
             "that a launch line can say"
         )
-    if as_json:
-        return to_json(tool_object(found.job)).rstrip("\n")
-    return tool_text(found.job, all_groups=asked["all_groups"])
+    if asked["stage"] is not None:
+        raise UsageError("--stage: found --compat too, whose report has no stages, expected none")
+    return (
+        tool_object(found.job) if as_json else tool_text(found.job, all_groups=asked["all_groups"])
+    )
 
 
 def _tool_note(found: Analysis) -> tuple[str, ...]:
@@ -81,21 +99,17 @@ def _tool_note(found: Analysis) -> tuple[str, ...]:
     )
 
 
-def _own(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> str:
+def _own(found: Analysis | Judged, asked: dict[str, Any], *, as_json: bool) -> Shown:
     """Return our report."""
     width, styled = output_width() if asked["output"] is None else (PIPE_WIDTH, False)
     if isinstance(found, Judged):
-        if as_json:
-            return to_json(judged_object(found)).rstrip("\n")
-        return judged_text(found, width=width, styled=styled)
+        return judged_object(found) if as_json else judged_text(found, width=width, styled=styled)
     shown = replace(found, notes=(*found.notes, *_tool_note(found)))
+    chosen = {"all_groups": asked["all_groups"], "stage": asked["stage"]}
     if as_json:
         from ilp_planner.report.analysis_json import analysis_object
 
-        value = analysis_object(shown, all_groups=asked["all_groups"], stage=asked["stage"])
-        return to_json(value).rstrip("\n")
+        return analysis_object(shown, **chosen)
     from ilp_planner.report.analysis import analysis_text
 
-    return analysis_text(
-        shown, all_groups=asked["all_groups"], stage=asked["stage"], width=width, styled=styled
-    )
+    return analysis_text(shown, **chosen, width=width, styled=styled)

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.cli.analyze_inputs import device_memory, one_source, read_cluster_named
+from ilp_planner.cli.values import option_size, was_typed
+from ilp_planner.cli.wording import option_of
+from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.library import find_spec
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import typer
 
     from ilp_planner.analysis import Analysis
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.report.analysis_judged import Judged
+    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
+
+# Parameters that say something of a job, and so go with --model only.
+OF_JOBS = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "virtual", "layout", "micro_batch", "global_batch",
+    "sequence_length", "sequence_parallel", "recompute", "recompute_modules", "recompute_method",
+    "recompute_layers", "distributed_optimizer", "sharding", "rank_order", "attention",
+    "dispatcher", "cp_comm", "fused_loss", "grouped_experts", "imbalance",
+)  # fmt: skip
+OF_LAUNCHES = ("world_size", "devices_per_node")  # what a launch line may leave open
+SOURCES = {
+    "plan_file": "PLAN",
+    "model": "--model",
+    "megatron_args": "--megatron-args",
+    "megatron_script": "--megatron-script",
+}
 
 
 def read_analysis(ctx: typer.Context) -> Analysis | Judged:
@@ -23,18 +46,16 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
     ------
     PlannerError: what cannot be read or cannot be, and the value that would repair it.
     """
-    asked = ctx.params
+    from ilp_planner.analysis.devices import devices_of
+    from ilp_planner.specs.cluster_reader import read_cluster
+
+    asked, spec = ctx.params, None
     source = one_source(ctx)
-    spec = read_cluster_named(asked["cluster"])
+    if asked["cluster"] is not None:
+        spec = read_cluster(find_spec(asked["cluster"], "clusters"))
     limit, notes = device_memory(asked["device_memory"])
     if source == "plan_file":
-        from ilp_planner.cli.analyze_plan import analysis_of_plan
-
-        return analysis_of_plan(
-            asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"]
-        )
-    from ilp_planner.analysis.devices import devices_of
-
+        return of_plan(asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"])
     devices = devices_of(spec, limit)
     devices = replace(devices, notes=(*notes, *devices.notes))
     if source == "model":
@@ -57,6 +78,93 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
     job = replace(job, devices_per_node=per_node, generation=devices.generation)
     return _analysis(job, f"the model of {name}", unmodelled(arguments), devices)
+
+
+def one_source(ctx: typer.Context) -> str:
+    """Return the parameter that says what to analyse; exactly one may, with what goes with it."""
+    given = [name for name in SOURCES if ctx.params[name] is not None]
+    if not given:
+        raise UsageError(f"expected one of {', '.join(SOURCES.values())}, found none")
+    if len(given) > 1:
+        raise UsageError(
+            f"{SOURCES[given[1]]}: found {SOURCES[given[0]]} too, expected one of them"
+        )
+    source = given[0]
+    if source != "plan_file" and was_typed(ctx, "accept_changed"):
+        raise UsageError(
+            f"--accept-changed: expected a PLAN, whose inputs it is about, found {SOURCES[source]}"
+        )
+    wrong: tuple[str, ...] = () if source == "model" else OF_JOBS
+    if source == "plan_file":
+        wrong += OF_LAUNCHES
+    for name in wrong:
+        if was_typed(ctx, name):
+            said = {"plan_file": "the plan says it"}.get(source, "the launch line says it")
+            raise UsageError(
+                f"{option_of(name)}: expected --model beside it, found {SOURCES[source]}: {said}"
+            )
+    return source
+
+
+def device_memory(said: str | None) -> tuple[float | None, tuple[str, ...]]:
+    """Return the bytes in `--device-memory`, None where it is not given, and what to say of them: a
+    card of binary units is sold by the name of decimal ones."""
+    if said is None:
+        return None, ()
+    memory = float(option_size("--device-memory", said))
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgtp])b\s*", said, re.IGNORECASE)
+    if match is None:
+        return memory, ()
+    number, prefix = match[1], match[2].upper()
+    note = (
+        f"--device-memory {said} is {format_bytes(memory)}; a card sold as {number} {prefix}B has "
+        f"{number} {prefix}iB: --device-memory {number}{prefix}iB"
+    )
+    return memory, (note,)
+
+
+def of_plan(
+    file: Path,
+    spec: ClusterSpec | None,
+    limit: float | None,
+    notes: tuple[str, ...],
+    *,
+    changed: bool,
+) -> Analysis | Judged:
+    """Analyse a saved plan, or return what its own cost model says where it is no training job.
+
+    spec: the cluster; None: the plan's own. limit: bytes of a device that may be used; None: all.
+    changed: take all inputs as they are now.
+    """
+    from ilp_planner.analysis.plans import analyze_plan
+    from ilp_planner.evaluate import evaluate
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import model_and_cluster, problem_of
+    from ilp_planner.plan import is_of_groups
+    from ilp_planner.report.analysis_judged import Judged
+    from ilp_planner.specs.decoder import as_decoder
+
+    saved = read_saved(file)
+    model, cluster = model_and_cluster(saved, file, accept_changed=changed)
+    if model is None:
+        reason = "the plan names no model"
+    elif as_decoder(model.architecture) is None:
+        reason = f"the model is of the family {model.family}"
+    else:
+        try:
+            return analyze_plan(
+                saved.plan, model, spec or cluster, source=str(file), limit=limit, notes=notes
+            )
+        except PlanError as error:
+            if is_of_groups(saved.plan):
+                raise
+            reason = str(error)
+    problem = problem_of(saved, file, accept_changed=changed)
+    found = evaluate(problem, saved.plan)
+    if not found.stages:
+        why = found.violations[0] if found.violations else "it cannot be priced"
+        raise PlanError(f"{file}: plan: {why}")
+    return Judged(problem=problem, plan=saved.plan, evaluation=found, reason=reason)
 
 
 def _analysis(job: TrainingJob, name: str, notes: tuple[str, ...], devices: Devices) -> Analysis:

@@ -2,16 +2,15 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
-from ilp_planner.cli.solve import search
-from ilp_planner.cli.values import solve_limits, solver_names, with_bound
-from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.cli.values import Solver, names_in, solve_limits, was_typed, with_bound
+from ilp_planner.errors import PlanError, PlannerError, UsageError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.comparison import (
     HEURISTIC,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result
     from ilp_planner.solvers.base import Limits
 
 # Plans are of one problem when these fields of their requests are the same, and what each device
@@ -63,8 +61,11 @@ SAME_SPACE = {
     "max_tp": "tensor-parallel degrees",
 }
 
+OF_SOLVERS = ("time_limit", "workers", "seed")
+
 
 def compare(
+    ctx: typer.Context,
     plan_files: Annotated[
         list[Path],
         typer.Argument(
@@ -87,7 +88,11 @@ def compare(
     """
     from ilp_planner.formats.saved_problem import problem_of
 
-    names = solver_names(solvers)
+    names = names_in("--solvers", solvers, get_args(Solver))
+    for name in OF_SOLVERS:
+        if not names and was_typed(ctx, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
     entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]
@@ -174,9 +179,16 @@ def solver_entries(
 
 def solver_entry(problem: "Problem[Any]", name: str, limits: "Limits") -> tuple[Entry, Stop]:
     """Run one solver on the problem; return also why it stopped."""
+    from ilp_planner.heuristic import find_plan
+    from ilp_planner.solve import solve
+
     heuristic = is_heuristic(name)
     try:
-        result = (look if heuristic else search)(problem, limits, name)
+        with Progress() as progress:
+            if heuristic:
+                result = find_plan(problem, limits, name, progress)
+            else:
+                result = solve(problem, limits=limits, solver=name, progress=progress)
     except PlannerError as error:
         return Entry(name=f"solver {name}", remark=str(error)), Stop.ERROR
     remarks = list(result.notes if result.plan else [result.reason or "no plan found"])
@@ -195,14 +207,6 @@ def solver_entry(problem: "Problem[Any]", name: str, limits: "Limits") -> tuple[
         heuristic=heuristic,
     )
     return found, result.stopped_by
-
-
-def look(problem: "Problem[Any]", limits: "Limits", name: str) -> "Result":
-    """Let a heuristic look for a plan, without a bound, with the live line."""
-    from ilp_planner.heuristic import find_plan
-
-    with Progress() as progress:
-        return find_plan(problem, limits, name, progress)
 
 
 def entry(

@@ -6,10 +6,6 @@ from pathlib import Path
 
 from ilp_planner.library import Kind, library_files
 
-TABLE = ".csv"
-PLAN = ".json"
-SPEC = ".toml"
-
 
 def models(incomplete: str) -> list[str]:
     """Return the models that a name can become."""
@@ -27,17 +23,17 @@ def profiles(incomplete: str) -> list[str]:
     if colon:
         return [f"{kind}:{found}" for found in _paths(path, "")]
     formats = [name for name in ("analytic", "aceso:", "amp:", "metis:") if name.startswith(kind)]
-    return formats + _paths(incomplete, TABLE)
+    return formats + _paths(incomplete, ".csv")
 
 
 def plans(incomplete: str) -> list[str]:
     """Return the saved plans that a path can become."""
-    return _paths(incomplete, PLAN)
+    return _paths(incomplete, ".json")
 
 
 def _specs(kind: Kind, incomplete: str) -> list[str]:
     known = [path.stem for path in library_files(kind)]
-    return [name for name in known if name.startswith(incomplete)] + _paths(incomplete, SPEC)
+    return [name for name in known if name.startswith(incomplete)] + _paths(incomplete, ".toml")
 
 
 def _paths(incomplete: str, ending: str) -> list[str]:

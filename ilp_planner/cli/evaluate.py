@@ -1,7 +1,6 @@
 """`ilp-plan evaluate`."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +14,6 @@ from ilp_planner.report.tables import summary
 
 if TYPE_CHECKING:
     from ilp_planner.formats.saved_check import Judgement
-    from ilp_planner.formats.saved_plan import SavedPlan
-    from ilp_planner.problem import Problem
 
 
 def evaluate(
@@ -28,26 +25,18 @@ def evaluate(
     as_json: o.Json = False,
 ) -> None:
     """Judge a saved plan again from its inputs, never from what the file claims."""
+    from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.formats.saved_problem import problem_of
 
     saved = read_saved(plan_file)
     problem = problem_of(saved, plan_file, accept_changed=accept_changed)
-    judgement = judge(problem, saved, plan_file, certificate=check_certificate)
+    try:
+        judgement = judge_saved(problem, saved, certificate=check_certificate)
+    except PlanError as error:
+        raise PlanError(f"{plan_file}: {error}") from None
     show(judgement, as_json=as_json)
     if judgement.fault:
         raise PlanError(f"{plan_file}: {judgement.fault}")
-
-
-def judge(
-    problem: "Problem[Any]", saved: "SavedPlan", file: Path, *, certificate: bool
-) -> "Judgement":
-    """Judge a saved plan; errors begin with its file."""
-    from ilp_planner.formats.saved_check import judge_saved
-
-    try:
-        return judge_saved(problem, saved, certificate=certificate)
-    except PlanError as error:
-        raise PlanError(f"{file}: {error}") from None
 
 
 def show(judgement: "Judgement", *, as_json: bool) -> None:

@@ -36,10 +36,8 @@ def export(
         check_writable(output, [plan_file])
     saved = read_saved(plan_file)
     try:
-        if to in PROGRAMS:
-            said = export_program(saved, plan_file, to, output, accept_changed=accept_changed)
-        else:
-            said = export_run(saved, plan_file, to, output, accept_changed=accept_changed)
+        write = export_program if to in PROGRAMS else export_run
+        said = write(saved, plan_file, to, output, accept_changed=accept_changed)
     except PlanError as error:
         text = str(error).removeprefix(f"{plan_file}: ")
         raise PlanError(f"{plan_file}: {text}") from None

@@ -99,9 +99,7 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """A group of commands, likewise."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        formatter.write(help_text(self, ctx, formatter.width))
+    format_help = Command.format_help
 
 
 def help_text(command: Any, ctx: Any, width: int) -> str:

@@ -8,7 +8,7 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.import_megatron import import_megatron
 from ilp_planner.cli.solve import build
-from ilp_planner.cli.values import memory_limit, micro_batch_sizes, references
+from ilp_planner.cli.values import memory_limit, references, whole_numbers
 from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.formats.saved_json import write_saved
@@ -57,7 +57,7 @@ def import_plan(
         space="operators",
         cost_model=cost_model,
         global_batch=plan.global_batch,
-        micro_batch_sizes=micro_batch_sizes(micro_batch or ()),
+        micro_batch_sizes=whole_numbers(o.MANY, micro_batch),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
     )

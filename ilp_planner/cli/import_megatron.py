@@ -9,6 +9,7 @@ import typer
 
 from ilp_planner.cli.evaluate import show
 from ilp_planner.cli.values import references, was_typed
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import write_saved
@@ -24,13 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 # Options of `import` that a launch line says itself.
-SAID = {
-    "profile": "--profile",
-    "cost_model": "--cost-model",
-    "global_batch": "--global-batch-size",
-    "micro_batch": "--micro-batch-size",
-    "max_stages": "--max-stages",
-}
+SAID = ("profile", "cost_model", "global_batch", "micro_batch", "max_stages")
 
 
 def import_megatron(
@@ -38,14 +33,7 @@ def import_megatron(
 ) -> None:
     """Save the plan of a launch line, judged, and its model beside it where it is a new one.
 
-    Parameters
-    ----------
     memory: bytes of a device that may be used; None: all.
-
-    Raises
-    ------
-    SpecError: Megatron would not run the line, or it has another model than was named.
-    PlanError: the line is for another number of devices than the cluster has.
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.arguments import job_of_arguments
@@ -56,9 +44,11 @@ def import_megatron(
     from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
-    for name, option in SAID.items():
+    for name in SAID:
         if was_typed(ctx, name):
-            raise UsageError(f"{option}: expected none with megatron: the launch line says it")
+            raise UsageError(
+                f"{option_of(name)}: expected none with megatron: the launch line says it"
+            )
     spec = read_cluster(find_spec(cluster, "clusters"))
     args = read_launch(launch)
     if not args.world_said:
@@ -84,12 +74,8 @@ def import_megatron(
 
 
 def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) -> tuple[str, str]:
-    """Return the file of a job's model and its name, written beside the plan if there is none.
-
-    Raises
-    ------
-    SpecError: the model that was named is another one.
-    """
+    """Return the file of a job's model and its name, written beside the plan if there is none; a
+    model that was named must be the same."""
     from ilp_planner.formats.model_toml import model_text
     from ilp_planner.specs.decoder import as_decoder
 

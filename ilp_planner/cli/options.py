@@ -1,6 +1,7 @@
 """The options that commands share, each described once."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,12 +10,12 @@ import typer
 
 from ilp_planner.cli.completion import clusters, models, plans, profiles
 from ilp_planner.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER, Command
+from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
+from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
+from ilp_planner.inputs.files import DEFAULT_MODEL as DEFAULT_MODEL
 from ilp_planner.spaces.registry import SPACES
 
-DEFAULT_MODEL = "gpt3-1.3b"
-DEFAULT_CLUSTER = "v100-32gb-1x4"
 DEFAULT_PROFILE = "analytic"
-DEFAULT_GLOBAL_BATCH = 1024
 MANY = "--micro-batch-size"
 LAUNCH_LINE = re.compile(r"--?[\w-]+(\s|=\S*\s+-)")  # options of another program, as one text
 VALUE = re.compile(r"[0-9]+|[0-9.]+ ?[kKMGT]?i?B")  # a number, or one of bytes
@@ -48,22 +49,33 @@ limited, solving = partial(option, LIMITS), partial(option, SOLVER)
 shown, peers = partial(option, OUTPUT), partial(option, PEERS)
 
 
-def model_option(text: str = "", default: str | bool = True) -> Any:
+def model_option(text: str = "", default: str | bool = True, section: str = PROBLEM) -> Any:
     """Return `--model`. text: what its help says besides."""
     help_text = f"Model, TOML, or the name of a known one.{text}"
-    return option(PROBLEM, "--model", help_text, "FILE", default=default, autocompletion=models)
+    return option(section, "--model", help_text, "FILE", default=default, autocompletion=models)
 
 
-def cluster_option(default: str | bool = True) -> Any:
+def cluster_option(default: str | bool = True, section: str = PROBLEM) -> Any:
     """Return `--cluster`."""
     text = "Cluster, TOML, or the name of a known one."
-    return option(PROBLEM, "--cluster", text, "FILE", default=default, autocompletion=clusters)
+    return option(section, "--cluster", text, "FILE", default=default, autocompletion=clusters)
 
 
 def profile_option(text: str) -> Any:
     """Return `--profile`."""
     name, metavar = "--profile", "FORMAT:PATH"
     return option(PROBLEM, name, text, metavar, default=True, autocompletion=profiles)
+
+
+def by_position(name: str, completion: Callable[[str], list[str]]) -> Any:
+    """Return the argument that says the same as the option of its name."""
+    return typer.Argument(
+        metavar=name,
+        help=f"The same as --{name.lower()}.",
+        show_default=False,
+        rich_help_panel=PROBLEM,
+        autocompletion=completion,
+    )
 
 
 COST_MODEL = problem("--cost-model", "Whose formulas say what a plan takes.", default=True)
@@ -73,26 +85,8 @@ MaybeModel = Annotated[
     str | None, model_option(" A measured profile of layers does without.", DEFAULT_MODEL)
 ]
 MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
-ModelName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="The same as --model.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
-        autocompletion=models,
-    ),
-]
-ClusterName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="CLUSTER",
-        help="The same as --cluster.",
-        show_default=False,
-        rich_help_panel=PROBLEM,
-        autocompletion=clusters,
-    ),
-]
+ModelName = Annotated[str | None, by_position("MODEL", models)]
+ClusterName = Annotated[str | None, by_position("CLUSTER", clusters)]
 Hostfile = Annotated[
     str | None,
     peers(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.files import check_writable, missing_folder
 from ilp_planner.inputs.files import find_model
@@ -56,7 +57,9 @@ def import_profile(
     if source == "alpa":
         if model or sequence or hidden:
             raise UsageError("--model: an Alpa database has no model, expected none")
-        table = alpa_table(path)
+        from ilp_planner.profiles.alpa import read_alpa
+
+        table = read_alpa(path)
     elif source == "metis":
         table = metis_rows(path, model, sizes)
     elif source == "aceso":
@@ -72,13 +75,6 @@ def say(line: str, notes: Iterable[str]) -> None:
     typer.echo(line, err=True)
     for note in dict.fromkeys(notes):
         typer.echo(f"note: {note}", err=True)
-
-
-def alpa_table(path: Path) -> Measurements:
-    """Read a database of Alpa's."""
-    from ilp_planner.profiles.alpa import read_alpa
-
-    return read_alpa(path)
 
 
 def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
@@ -98,29 +94,18 @@ def metis_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> M
 
 
 def said_sizes(spec: ModelSpec, given: dict[str, int | None]) -> dict[str, int | None]:
-    """Return the sizes of a model; those given beside it must be the same.
-
-    Raises
-    ------
-    UsageError: they are not.
-    """
-    options = {"sequence": "--sequence-length", "hidden": "--hidden-size"}
+    """Return the sizes of a model; those given beside it must be the same."""
     found = {}
     for name, asked in given.items():
         said = getattr(spec.architecture, name, None)
         if asked is not None and said not in (None, asked):
-            raise UsageError(f"{options[name]}: found {asked}, expected {said} as in {spec.name}")
+            raise UsageError(f"{option_of(name)}: found {asked}, expected {said} as in {spec.name}")
         found[name] = asked if said is None else said
     return found
 
 
 def aceso_rows(path: Path, model: str | None, sizes: dict[str, int | None]) -> Measurements:
-    """Read one model of a database of Aceso's.
-
-    Raises
-    ------
-    UsageError: the database has several, or not this one.
-    """
+    """Read one model of a database of Aceso's."""
     from ilp_planner.profiles.aceso import TENSOR_DEGREES, read_aceso_profile
     from ilp_planner.profiles.convert.aceso import aceso_table
 
@@ -161,12 +146,7 @@ def aceso_model(path: Path, model: str | None) -> tuple[str, ModelSpec | None]:
 
 
 def amp_rows(path: Path, model: str | None) -> Measurements:
-    """Read one model of a file of AMP's, on all its device types.
-
-    Raises
-    ------
-    UsageError: the file has several models, or not this one.
-    """
+    """Read one model of a file of AMP's, on all its device types."""
     from ilp_planner.profiles.amp import read_amp_profile
     from ilp_planner.profiles.convert.amp import amp_models, amp_table
 

@@ -1,6 +1,5 @@
 """`ilp-plan profile measure-links`."""
 
-import math
 import os
 import signal
 from pathlib import Path
@@ -9,14 +8,11 @@ from typing import Annotated, Literal
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.cli.values import option_size
+from ilp_planner.cli.values import finite_seconds, names_in, option_size
 from ilp_planner.errors import MeasureError, PlannerError, UsageError
 from ilp_planner.files import check_writable
-from ilp_planner.measure.links import ROWS, LinkSettings
-from ilp_planner.measure.links import measure_links as measure_as_rank
-from ilp_planner.measure.links_launch import launch_links
-from ilp_planner.measure.links_plan import OPERATIONS, default_sizes
-from ilp_planner.measure.links_world import under_torchrun
+from ilp_planner.measure.links_launch import launch_links, under_torchrun
+from ilp_planner.measure.links_plan import OPERATIONS, ROWS, LinkSettings, default_sizes
 from ilp_planner.measure.machine import need_torch
 
 COMMAND = "profile measure-links"
@@ -96,10 +92,11 @@ def measure_links(
     """
     if sizes and largest:
         raise UsageError("--sizes and --max-size: expected one of them")
-    if not math.isfinite(time_limit):
-        raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
+    seconds = finite_seconds(time_limit)
     wanted = _sizes(sizes)
-    names = _operations(operations)
+    names = names_in("--operations", operations, OPERATIONS)
+    if not names:
+        raise UsageError(f"--operations: found none, expected some of {', '.join(OPERATIONS)}")
     need_torch(COMMAND)
     together = under_torchrun()
     if together and processes is not None:
@@ -112,7 +109,7 @@ def measure_links(
         sizes=wanted or default_sizes(option_size("--max-size", largest or LARGEST[chosen])),
         operations=names,
         repeats=repeats,
-        seconds=time_limit,
+        seconds=seconds,
         device_name=device_name.strip(),
     )
     writes = not together or os.environ["RANK"] == "0"
@@ -124,6 +121,8 @@ def measure_links(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         if together:
+            from ilp_planner.measure.links import measure_links as measure_as_rank
+
             measure_as_rank(settings)
         else:
             launch_links(settings, count)
@@ -144,15 +143,6 @@ def _sizes(texts: list[str] | None) -> tuple[int, ...]:
     """Return bytes of `--sizes 1KiB 1MiB`, ascending."""
     values = [text.strip() for text in ",".join(texts or ()).split(",") if text.strip()]
     return tuple(sorted({option_size("--sizes", text) for text in values}))
-
-
-def _operations(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    unknown = [repr(name) for name in names if name not in OPERATIONS]
-    if unknown or not names:
-        wrong = unknown[0] if unknown else "none"
-        raise UsageError(f"--operations: found {wrong}, expected some of {', '.join(OPERATIONS)}")
-    return names
 
 
 def _gpus() -> int:

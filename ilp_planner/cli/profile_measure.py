@@ -1,15 +1,12 @@
 """`ilp-plan profile measure`."""
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from ilp_planner.cli import options as o
-from ilp_planner.errors import UsageError
+from ilp_planner.cli.values import whole_numbers
 from ilp_planner.files import check_writable
 from ilp_planner.library import find_spec
 from ilp_planner.measure.machine import need_torch
@@ -20,6 +17,11 @@ from ilp_planner.specs.model_reader import read_model
 
 COMMAND = "profile measure"
 Numbers = list[str] | None
+RECORDS = {
+    None: (Record.LAYER, Record.OPERATOR),
+    "layers": (Record.LAYER,),
+    "operators": (Record.OPERATOR,),
+}  # by --only
 
 
 def measure(
@@ -85,63 +87,38 @@ def measure(
     needed; the messages between ranks are told apart (columns messages, message_bytes) or added
     from --links. A row is in FILE as soon as it is measured.
     """
-    # Imported here: measuring needs numpy, and `ilp-plan profile --help` does not.
+    need_torch(COMMAND)
     from ilp_planner.measure.run import measure_model
 
-    need_torch(COMMAND)
     file = find_spec(model, "models")
     spec = read_model(file)
     collectives = read_measurements(links) if links is not None else None
     check_writable(output, [file, *([links] if links is not None else [])])
-    with share_bar() as show, _said_when_interrupted(output):
-        summary = measure_model(
-            spec,
-            output=output,
-            degrees=_numbers("--tp", tp) or (1,),
-            micro_batch_sizes=_numbers(o.MANY, micro_batch) or spec.micro_batch_sizes,
-            sequences=_numbers("--sequence-length", sequence),
-            device=device,
-            device_name=device_name,
-            dtype=dtype,
-            links=collectives,
-            repeats=repeats,
-            copies=copies,
-            records=_records(only),
-            resume=resume,
-            progress=show,
-        )
-    print_report(sweep_summary(summary, str(output)))
-
-
-@contextmanager
-def _said_when_interrupted(output: Path) -> Iterator[None]:
-    """Tell, when the user stops it, where the rows are."""
     try:
-        yield
+        with share_bar() as show:
+            summary = measure_model(
+                spec,
+                output=output,
+                degrees=_numbers("--tp", tp) or (1,),
+                micro_batch_sizes=_numbers(o.MANY, micro_batch) or spec.micro_batch_sizes,
+                sequences=_numbers("--sequence-length", sequence),
+                device=device,
+                device_name=device_name,
+                dtype=dtype,
+                links=collectives,
+                repeats=repeats,
+                copies=copies,
+                records=RECORDS[only],
+                resume=resume,
+                progress=show,
+            )
     except KeyboardInterrupt:
         if output.is_file():
             typer.echo(f"interrupted: --resume goes on after the rows in {output}", err=True)
         raise
+    print_report(sweep_summary(summary, str(output)))
 
 
 def _numbers(option: str, values: Numbers) -> tuple[int, ...]:
-    """Return `--tp 1 2,4` ascending and once.
-
-    Raises
-    ------
-    UsageError: not whole numbers of at least 1.
-    """
-    found = set()
-    for text in ",".join(values or ()).split(",") if values else ():
-        if not re.fullmatch(r"[1-9][0-9]{0,6}", text.strip()):
-            raise UsageError(
-                f"{option}: found {text.strip()!r}, expected a whole number of at least 1"
-            )
-        found.add(int(text))
-    return tuple(sorted(found))
-
-
-def _records(only: str | None) -> tuple[Record, ...]:
-    if only is None:
-        return (Record.LAYER, Record.OPERATOR)
-    return (Record.LAYER,) if only == "layers" else (Record.OPERATOR,)
+    """Return `--tp 1 2,4` ascending and once."""
+    return tuple(sorted(whole_numbers(option, values, digits=7)))

@@ -12,7 +12,7 @@ from ilp_planner.cli.values import option_size
 from ilp_planner.errors import UsageError
 from ilp_planner.profiles.measurements import Record, layer_range
 from ilp_planner.profiles.predict.answers import AnyWant, CollectiveWant, ProductWant
-from ilp_planner.profiles.predict.completion import Want
+from ilp_planner.profiles.predict.series import Want
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,8 @@ def _value(key: str, text: str) -> Any:
         return UsageError(f"--want: {key}: found {text!r}, expected {expected}")
 
     if key == "bytes":
-        return _bytes(text)
+        whole = WHOLE.fullmatch(text)
+        return float(text if whole else option_size("--want: bytes", text))
     if key == "flop":
         match = FLOP.fullmatch(text)
         if match is None or not math.isfinite(float(match[1])):
@@ -145,12 +146,6 @@ def _value(key: str, text: str) -> Any:
     if not WHOLE.fullmatch(text):
         raise refuse("a whole number of at least 1")
     return int(text)
-
-
-def _bytes(text: str) -> float:
-    if WHOLE.fullmatch(text):
-        return float(text)
-    return float(option_size("--want: bytes", text))
 
 
 def _unknown(text: str, key: str, kind: str, allowed: Sequence[str]) -> str:

@@ -11,11 +11,11 @@ from ilp_planner.cli.values import (
     Solver,
     input_files,
     memory_limit,
-    micro_batch_sizes,
     references,
     solve_limits,
+    whole_numbers,
 )
-from ilp_planner.errors import InfeasibleError, OutputError, ProfileError, UsageError
+from ilp_planner.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_result
@@ -28,7 +28,6 @@ from ilp_planner.report.live import Progress
 from ilp_planner.report.stages import result_tables
 from ilp_planner.report.tables import describe_gap, summary
 from ilp_planner.result import Result, Status
-from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
@@ -93,6 +92,10 @@ def solve(
     Where all devices are equal, operators are planned; whole layers where they differ, and where
     the profile or the cost model is of layers.
     """
+    from ilp_planner.solve import solve as run
+
+    if reproducible and output is None:
+        raise UsageError("--reproducible: found no --output, expected the file that it is about")
     limits = solve_limits(
         time_limit, gap, require_gap, workers, seed, starts=starts, solvers=(solver,)
     )
@@ -110,7 +113,7 @@ def solve(
         placement=placement or "",
         experiment=experiment or "",
         global_batch=global_batch,
-        micro_batch_sizes=micro_batch_sizes(micro_batch or ()),
+        micro_batch_sizes=whole_numbers(o.MANY, micro_batch),
         memory_limit=memory_limit(memory),
         max_stages=max_stages,
         max_tp=max_tp,
@@ -125,7 +128,8 @@ def solve(
         tell_of_compiling()
     problem = build(request)
     check_num_layers(problem, num_layers)
-    result = search(problem, limits, solver, top or 1)
+    with Progress() as progress:
+        result = run(problem, limits=limits, solver=solver, progress=progress, top=top or 1)
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
@@ -141,24 +145,15 @@ def build(request: Request) -> "Problem[Any]":
 
 
 def named_once(option: str, said: str | None, position: str | None) -> str | None:
-    """Return what an option or an argument without one names.
-
-    Raises
-    ------
-    UsageError: they name two things.
-    """
+    """Return what an option or an argument without one names; both may not name two things."""
     if said is not None and position not in (None, said):
         raise UsageError(f"{option}: found {said} and, without an option, {position}: expected one")
     return said or position
 
 
 def chosen_space(space: str | None, runtime: str | None) -> str:
-    """Return the plan space that two options ask for; empty when neither does.
-
-    Raises
-    ------
-    UsageError: they contradict each other.
-    """
+    """Return the plan space that two options, which may not contradict each other, ask for; empty
+    when neither does."""
     if runtime and space not in (None, runtime):
         raise UsageError(
             f"--space: found {space} with --runtime {runtime}, expected none or {runtime}"
@@ -167,12 +162,7 @@ def chosen_space(space: str | None, runtime: str | None) -> str:
 
 
 def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
-    """Refuse another number of layers than `--num-layers` says.
-
-    Raises
-    ------
-    ProfileError: with the number that would do. UsageError: no layers are planned.
-    """
+    """Refuse another number of layers than `--num-layers` says, and any where none are planned."""
     have, unit = len(problem.costs.chain), problem.space.unit
     if layers is not None and unit != "layer":
         raise UsageError(
@@ -186,14 +176,6 @@ def check_num_layers(problem: "Problem[Any]", layers: int | None) -> None:
         )
 
 
-def search(problem: "Problem[Any]", limits: Limits, solver: str, top: int = 1) -> Result:
-    """Solve a problem, with the live line."""
-    from ilp_planner.solve import solve as run
-
-    with Progress() as progress:
-        return run(problem, limits=limits, solver=solver, progress=progress, top=top)
-
-
 def save_and_show(
     problem: "Problem[Any]",
     result: Result,
@@ -202,33 +184,28 @@ def save_and_show(
     *,
     as_json: bool,
 ) -> None:
-    """Save the plan, if there is one and somewhere to, and print the result.
+    """Save the plan, if there is one and somewhere to, and print the result, which may have cost
+    hours, in any case.
 
-    Parameters
-    ----------
     known: package -> version, to be saved with the time that the search took; None: neither.
-
-    Raises
-    ------
-    OutputError: it could not be saved; the result, which may have cost hours, is printed first.
     """
-    if output is not None and result.plan is not None:
-        try:
+    saved_to = None
+    try:
+        if output is not None and result.plan is not None:
             write_saved(output, saved_result(problem, result, known))
-        except OutputError:
-            show(problem, result, None, as_json=as_json)
-            raise
-    show(problem, result, output, as_json=as_json)
+            saved_to = output
+    finally:
+        show(problem, result, saved_to, as_json=as_json)
 
 
-def show(problem: "Problem[Any]", result: Result, output: Path | None, *, as_json: bool) -> None:
-    """Print a result. output: where its plan was saved, if it has one."""
+def show(problem: "Problem[Any]", result: Result, saved_to: Path | None, *, as_json: bool) -> None:
+    """Print a result."""
     if as_json:
         print_json(result_object(problem, result))
         return
     lines = result_lines(problem, result)
-    if output is not None and result.plan is not None:
-        lines.append(("saved to", str(output)))
+    if saved_to is not None:
+        lines.append(("saved to", str(saved_to)))
     print_report(summary(lines), *result_tables(problem, result))
 
 

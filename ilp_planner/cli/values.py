@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.request import Reference
@@ -36,30 +36,25 @@ def option_size(option: str, text: str) -> int:
 
 
 def memory_limit(text: str | None) -> float | None:
-    """Return bytes from what `--memory-limit` says.
-
-    Raises
-    ------
-    UsageError: not a positive size with a unit.
-    """
+    """Return bytes from what `--memory-limit` says, as `option_size` does."""
     return None if text is None else float(option_size("--memory-limit", text))
 
 
-def micro_batch_sizes(values: Sequence[str]) -> tuple[int, ...]:
-    """Return the sizes in `--micro-batch-size 1 2,4`.
+def whole_numbers(option: str, values: Sequence[str] | None, digits: int = 10) -> tuple[int, ...]:
+    """Return the numbers in `--micro-batch-size 1 2,4`, each once.
 
     Raises
     ------
-    UsageError: not a whole number of at least 1.
+    UsageError: not a whole number of at least 1, with at most so many digits.
     """
-    sizes = []
+    numbers = []
     for text in ",".join(values).split(",") if values else ():
-        if not re.fullmatch(r"[1-9][0-9]{0,9}", text.strip()):
+        if not re.fullmatch(rf"[1-9][0-9]{{0,{digits - 1}}}", text.strip()):
             raise UsageError(
-                f"--micro-batch-size: found {text.strip()!r}, expected a whole number of at least 1"
+                f"{option}: found {text.strip()!r}, expected a whole number of at least 1"
             )
-        sizes.append(int(text))
-    return tuple(dict.fromkeys(sizes))
+        numbers.append(int(text))
+    return tuple(dict.fromkeys(numbers))
 
 
 def references(**named: str | None) -> dict[str, Reference]:
@@ -73,28 +68,30 @@ def input_files(named: Iterable[str | None]) -> list[Path]:
     return [Path(part) for text in texts for part in (text, *text.split(","))]
 
 
-def solver_names(text: str) -> list[str]:
-    """Return the solvers in `--solvers dp,cp-sat`.
+def names_in(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in `--solvers dp,cp-sat`, each once.
 
     Raises
     ------
-    UsageError: there is no such solver.
+    UsageError: one is not among those known.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in get_args(Solver):
-            known = ", ".join(get_args(Solver))
-            raise UsageError(f"--solvers: found {name!r}, expected some of {known}")
-    return list(dict.fromkeys(names))
+        if name not in known:
+            raise UsageError(f"{option}: found {name!r}, expected some of {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
+
+
+def finite_seconds(time_limit: float) -> float:
+    """Return what `--time-limit` says; refuse what is no number."""
+    if not math.isfinite(time_limit):
+        raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
+    return time_limit
 
 
 def with_bound(solvers: Sequence[str], bound: float) -> list[str]:
-    """Return the solvers, and `auto` for a bound where only heuristics would run and none is known.
-
-    Parameters
-    ----------
-    bound: seconds, that plans prove; 0 for none.
-    """
+    """Return the solvers, and `auto` for a bound where only heuristics would run and plans prove
+    none, so that `bound` is 0 seconds."""
     alone = bool(solvers) and all(map(is_heuristic, solvers)) and bound <= 0
     return [*solvers, "auto"] if alone else list(solvers)
 
@@ -109,18 +106,11 @@ def solve_limits(
     starts: int | None = None,
     solvers: Sequence[str] = (),
 ) -> Limits:
-    """Return the limits that the options ask for.
+    """Return the limits that the options ask for, which may not contradict each other.
 
-    Parameters
-    ----------
     starts: None: as many as usual. solvers: that will run.
-
-    Raises
-    ------
-    UsageError: they contradict each other, or are no such numbers.
     """
-    if not math.isfinite(time_limit):
-        raise UsageError(f"--time-limit: found {time_limit}, expected a number of seconds")
+    seconds = finite_seconds(time_limit)
     for name, value in (("--gap", gap), ("--require-gap", require_gap)):
         if value is not None and not 0 <= value < 1:
             raise UsageError(f"{name}: found {value}, expected a fraction from 0 to below 1")
@@ -134,7 +124,7 @@ def solve_limits(
             f"--starts: found {starts} with {', '.join(solvers) or 'no solver'}, expected a "
             f"heuristic that begins from so many points: {', '.join(HEURISTICS)}"
         )
-    limits = Limits(seconds=time_limit, gap=gap, workers=workers, seed=seed)
+    limits = Limits(seconds=seconds, gap=gap, workers=workers, seed=seed)
     return limits if starts is None else replace(limits, starts=starts)
 
 

@@ -4,49 +4,39 @@ from __future__ import annotations
 
 import re
 
-# Parameters that messages of the planner name -> the option that says them.
-OPTIONS = {
-    "model": "--model",
-    "cluster": "--cluster",
-    "hostfile": "--hostfile",
-    "clusterfile": "--clusterfile",
-    "profile": "--profile",
-    "experiment": "--experiment",
-    "cost_model": "--cost-model",
-    "space": "--space",
-    "memory_rule": "--memory-rule",
-    "placement": "--placement",
+# Parameters whose option is not their own name with dashes.
+RENAMED = {
     "global_batch": "--global-batch-size",
+    "micro_batch": "--micro-batch-size",
     "micro_batch_sizes": "--micro-batch-size",
-    "memory_limit": "--memory-limit",
-    "max_stages": "--max-stages",
-    "max_tp": "--max-tp",
-    "max_cp": "--max-cp",
     "hidden": "--hidden-size",
     "sequence": "--sequence-length",
     "vocabulary": "--vocab-size",
-    "top": "--top",
-    "schedule": "--schedule",
     "seconds": "--time-limit",
-    "gap": "--gap",
-    "solver": "--solver",
-    "starts": "--starts",
-    "workers": "--workers",
-    "seed": "--seed",
-    "num_layers": "--num-layers",
-    "tp": "--tp",
-    "device": "--device",
-    "backend": "--backend",
-    "resume": "--resume",
-    "output": "--output",
-    "accept_changed": "--accept-changed",
+    "virtual": "--virtual-stages",
 }
+# Parameters that messages of the planner name.
+NAMED = (
+    "model", "cluster", "hostfile", "clusterfile", "profile", "experiment", "cost_model", "space",
+    "memory_rule", "placement", "global_batch", "micro_batch_sizes", "memory_limit", "max_stages",
+    "max_tp", "max_cp", "hidden", "sequence", "vocabulary", "top", "schedule", "seconds", "gap",
+    "solver", "starts", "workers", "seed", "num_layers", "tp", "device", "backend", "resume",
+    "output", "accept_changed",
+)  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", "megatron"): "--runtime megatron"}
 # What files are called as well: only in backquotes is it the parameter.
 ALSO_FILES = ("hostfile",)
 # A parameter, alone or with its value, as Python has it.
 PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")
+
+
+def option_of(parameter: str) -> str:
+    """Return the option of a parameter."""
+    return RENAMED.get(parameter, f"--{parameter.replace('_', '-')}")
+
+
+OPTIONS = {name: option_of(name) for name in NAMED}
 
 
 def as_typed(message: str) -> str:

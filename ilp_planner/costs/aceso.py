@@ -13,11 +13,10 @@ import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.chain import ChainCosts, missing_row
-from ilp_planner.profiles.table import MIB
+from ilp_planner.profiles.table import MIB, OperatorRow
 
 if TYPE_CHECKING:
     from ilp_planner.costs.operators import Option
-    from ilp_planner.profiles.table import OperatorRow
 
 UNPROFILED_COLLECTIVE = 100.0  # seconds
 

@@ -15,15 +15,13 @@ import numpy as np
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.layouts import Change, change, layout
 from ilp_planner.costs.operators import Option, StageTables, Surroundings
-from ilp_planner.profiles.shares import Tally
-from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
+from ilp_planner.profiles.shares import Share, Tally
+from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.plan import OperatorPlan, OperatorStage
-    from ilp_planner.profiles.shares import Share
-    from ilp_planner.profiles.table import Profile
     from ilp_planner.specs.cluster import ClusterSpec
 
 

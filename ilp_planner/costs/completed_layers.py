@@ -16,7 +16,8 @@ from ilp_planner.costs.launch_floor import line_errors
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.predict.completion import Want, complete
+from ilp_planner.profiles.predict.completion import complete
+from ilp_planner.profiles.predict.series import Want
 from ilp_planner.profiles.table_rows import ANY, Wanted, several_sizes
 
 if TYPE_CHECKING:

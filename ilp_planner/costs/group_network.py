@@ -27,12 +27,11 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ilp_planner.costs.groups import GroupClass
+from ilp_planner.costs.groups import GroupClass, GroupOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.costs.groups import GroupOption
     from ilp_planner.plan import GroupStage
     from ilp_planner.specs.cluster import ClusterSpec, Link
 

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
-
-    from ilp_planner.profiles.layers import LayerProfile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,32 +98,6 @@ def predict_times(
     else:
         found = _from_many(np.array(known, dtype=np.float64), rows, wanted)
     return np.where(wanted > 0, found, 0.0)
-
-
-def predict_time(
-    profile: LayerProfile,
-    device: str,
-    tp: int,
-    samples: int,
-    calibration: Calibration = DEFAULT,
-    rates: Mapping[str, float] | None = None,
-) -> tuple[NDArray[np.float64], Provenance]:
-    """Return seconds per layer [L] as `predict_times` has them, and where they come from.
-
-    Raises
-    ------
-    KeyError: the device type is not profiled with this tensor-parallel degree.
-    """
-    row = predict_times(profile, device, tp, np.array([samples]), calibration, rates)[0]
-    return row, provenance(profile, LayerKey(device, tp, samples))
-
-
-def provenance(profile: LayerProfile, key: LayerKey) -> Provenance:
-    """Tell where `predict_time` gets the seconds of a key from: of several sources, the one of most
-    of them."""
-    row = np.ones(len(profile.layers))
-    parts = list(time_origins(profile, key, profile.time.get(key, row)))
-    return max(parts, key=lambda part: float(part[1].sum()))[0].provenance
 
 
 def time_origins(

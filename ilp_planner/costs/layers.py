@@ -28,13 +28,13 @@ from ilp_planner.costs.group_network import (
     stage_ring,
     stage_transfer,
 )
-from ilp_planner.costs.groups import OptionTables
+from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
 from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
 from ilp_planner.numerics import FINE_ROUNDING
-from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.plan import GroupPlan, GroupStage, Replica
-    from ilp_planner.profiles.layers import LayerProfile
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
     from ilp_planner.specs.cluster import ClusterSpec

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.chain import ChainCosts, missing_row
-from ilp_planner.profiles.table import MIB, Origin, Provenance
+from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Provenance
 from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from ilp_planner.costs.operators import Option
-    from ilp_planner.profiles.table import OperatorRow
 
 # Adam reads and writes 16 bytes of state per 2-byte weight, twice the bytes the states take: a
 # device streams them from memory at no less than this rate, the order of every data-centre GPU

@@ -5,20 +5,14 @@ replicas of a stage, as here; Megatron's own option of that name counts those of
 Read as well: Hetaceso's dialect (`tensor_parallel_size_of_each_op`, boolean `recompute_ops`).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.files import read_json, to_json, write_text
 from ilp_planner.formats.json_fields import LARGEST, Fields, shown
-from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy, is_of_operators
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ilp_planner.plan import AnyPlan
-    from ilp_planner.specs.model import ModelSpec
+from ilp_planner.plan import AnyPlan, OperatorPlan, OperatorStage, Plan, Strategy, is_of_operators
+from ilp_planner.specs.model import ModelSpec
 
 # JSON key -> attribute of the architecture, in Aceso's order
 ARCHITECTURE_KEYS = {

@@ -7,8 +7,6 @@ that it reads; limits: `runtime/pipe/engine.py` and `module.py`, `runtime/zero/o
 `module_inject/auto_ep_folding.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ilp_planner.files import to_json

@@ -1,17 +1,12 @@
 """What an exporter gives: the files of a run, what they leave out, and why it can refuse."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.pipeline_layout import LayoutStage, write_layout
-from ilp_planner.specs.training import ORDERS
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import ORDERS, TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +19,6 @@ class Exported:
 
     files: dict[str, str]
     notes: tuple[str, ...] = ()
-
-    def names(self, name: str) -> dict[str, str]:
-        """Return the texts by file name."""
-        return {file_name(name, suffix): text for suffix, text in self.files.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

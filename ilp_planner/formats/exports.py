@@ -1,21 +1,16 @@
 """The training systems that plans are written for; one is imported when it is asked for."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from ilp_planner.errors import UsageError
 from ilp_planner.files import check_writable, write_text
-from ilp_planner.formats.exported import Expected, file_name
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.exported import Exported
-    from ilp_planner.plan import AnyPlan
-    from ilp_planner.specs.cluster import ClusterSpec
-    from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.formats.exported import Expected, Exported, file_name
+from ilp_planner.plan import AnyPlan
+from ilp_planner.specs.cluster import ClusterSpec
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.training import TrainingJob
 
 # Name -> module:function, which takes a job, the name of the run and what is known of it.
 EXPORTS = {
@@ -97,12 +92,7 @@ def write_runtime(
 
 
 def _stem(output: Path, exported: Exported) -> tuple[str, str]:
-    """Return the name that the files share, and the end of the one that was asked for, if any.
-
-    Raises
-    ------
-    UsageError: the file's end is none of theirs.
-    """
+    """Return the name that the files share, and the end of the one that was asked for, if any."""
     for suffix in exported.files:
         if output.name.endswith(suffix) and output.name != suffix:
             return output.name.removesuffix(suffix), suffix

@@ -1,40 +1,23 @@
 """What a plan was asked for, as JSON: the inputs by name, hash and, but for profiles, content."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.files import Document
+from ilp_planner.formats.json_fields import Fields
 from ilp_planner.inputs.request import FILES, HELD, Reference, Request
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.json_fields import Fields
 
 REFERENCE_KEYS = ("name", "sha256", "text")
 TEXTS = ("cost_model", "space", "memory_rule", "placement", "experiment")
 LIMITS = ("max_stages", "max_tp", "max_cp")
 SIZES = ("hidden", "sequence", "vocabulary")
-KEYS = (
-    *FILES,
-    *TEXTS,
-    "global_batch",
-    "micro_batch_sizes",
-    "memory_limit_bytes",
-    "memory_limits_bytes",
-    *LIMITS,
-    *SIZES,
-)
+OTHERS = ("global_batch", "micro_batch_sizes", "memory_limit_bytes", "memory_limits_bytes")
+KEYS = (*FILES, *TEXTS, *OTHERS, *LIMITS, *SIZES)
 # Up to version 2, of plans of operators.
+OPERATOR_FILES = ("model", "cluster", "profile")
 OPERATOR_KEYS = (
-    "model",
-    "cluster",
-    "profile",
-    "cost_model",
-    "global_batch",
-    "memory_limit_bytes",
-    "micro_batches",
+    *OPERATOR_FILES, "cost_model", "global_batch", "memory_limit_bytes", "micro_batches",
     "max_stages",
-)
+)  # fmt: skip
 
 
 def encode_inputs(inputs: Request) -> dict[str, Any]:
@@ -105,7 +88,7 @@ def decode_operator_inputs(fields: Fields) -> Request:
     """
     fields.only(OPERATOR_KEYS)
     return Request(
-        files={kind: _decode_reference(fields, kind) for kind in ("model", "cluster", "profile")},
+        files={kind: _decode_reference(fields, kind) for kind in OPERATOR_FILES},
         space="operators",
         cost_model=fields.text("cost_model"),
         global_batch=fields.whole("global_batch", least=1),

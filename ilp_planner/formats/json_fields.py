@@ -1,15 +1,11 @@
 """Reading JSON objects field by field; an error is one line with file, key, found and expected."""
 
-from __future__ import annotations
-
 import difflib
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ilp_planner.errors import PlanError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 MISSING = object()
 LARGEST = 2**63 - 1
@@ -161,11 +157,11 @@ class Fields:
             raise self.error(key, "an object")
         return value
 
-    def inside(self, key: str) -> Fields:
+    def inside(self, key: str) -> "Fields":
         """Return the object under a key."""
         return Fields(self.values.get(key, MISSING), file=self.file, where=self.place(key))
 
-    def each(self, key: str) -> Iterator[Fields]:
+    def each(self, key: str) -> Iterator["Fields"]:
         """Yield the objects of a list."""
         for i, value in enumerate(self.listed(key)):
             yield Fields(value, file=self.file, where=f"{self.place(key)}[{i}]")

@@ -1,13 +1,9 @@
 """A decoder as a model file, for models that only a launch line describes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, fields, is_dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.decoder import Decoder
 
 
 def model_text(name: str, precision: str, model: Decoder, *, source: str = "") -> str:

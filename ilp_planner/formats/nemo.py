@@ -7,8 +7,6 @@ same family is loaded first and takes this file over its values
 NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
 """
 
-from __future__ import annotations
-
 import json
 
 from ilp_planner.errors import PlanError
@@ -23,7 +21,8 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.specs.pipeline_layout import even_layout, write_layout
+from ilp_planner.formats.megatron.settings import FSDP_OF
+from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
 VERSION = "0.3.1"
@@ -34,7 +33,6 @@ Section = dict[str, Value]
 
 POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
-SHARDED = {"gradients": "optim_grads", "parameters": "optim_grads_params"}
 
 
 def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
@@ -69,7 +67,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
         "optimizer": _optimizer(job),
         "dist": {"use_tp_pp_dp_mapping": s.order != ORDERS[0]},
     }
-    if s.optimizer.sharding in SHARDED:
+    if s.optimizer.sharding in FSDP_OF:
         sections["dist"]["use_megatron_fsdp"] = True
     top: Section = {} if s.precision == "fp32" else {"mixed_precision": f"{s.precision}_mixed"}
     notes = _notes(job)
@@ -152,16 +150,9 @@ def _parallel(job: TrainingJob) -> Section:
         # as Megatron's own parser turns it off; the configuration refuses it
         "sequence_parallel": s.sequence_parallel and job.tp > 1,
     }
-    if job.pp > 1 and not _is_even(job):
+    if job.pp > 1 and not is_even(job.pipeline, job.model.prediction_layers):
         section["pipeline_model_parallel_layout"] = write_layout(job.pipeline)
     return section
-
-
-def _is_even(job: TrainingJob) -> bool:
-    layers, stages = job.model.layers, len(job.stages)
-    return layers % stages == 0 and job.pipeline == even_layout(
-        layers, job.pp, job.virtual, prediction_layers=job.model.prediction_layers
-    )
 
 
 def _recompute(job: TrainingJob) -> Section:
@@ -207,9 +198,9 @@ def _data_parallel(job: TrainingJob) -> Section:
         "overlap_param_gather": o.overlap_parameters,
         "num_distributed_optimizer_instances": o.instances,
     }
-    if o.sharding in SHARDED:
+    if o.sharding in FSDP_OF:
         section["use_megatron_fsdp"] = True
-        section["data_parallel_sharding_strategy"] = SHARDED[o.sharding]
+        section["data_parallel_sharding_strategy"] = FSDP_OF[o.sharding]
     return section
 
 

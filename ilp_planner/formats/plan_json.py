@@ -7,17 +7,12 @@ settings of its own has `settings`, and `virtual` where several stages share the
 then the number of devices of a replica, tp x cp.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.settings_json import decode_settings, encode_settings
-from ilp_planner.plan import GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.json_fields import Fields
-    from ilp_planner.plan import AnyPlan
+from ilp_planner.plan import AnyPlan, GroupStage, OperatorStage, Plan, Replica, Stage, Strategy
 
 PLAN_KEYS = ("model", "global_batch", "micro_batches", "stages", "settings", "virtual")
 SIZE = "micro_batch"  # instead of `micro_batches`: samples, in files of operators up to version 2

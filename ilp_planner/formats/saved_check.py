@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.coverage import coverage_of, proved_gap
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.formats.saved_remarks import certificate_remarks, claim_remarks
+from ilp_planner.formats.saved_remarks import (
+    bound_remarks,
+    certificate_remarks,
+    claim_remarks,
+    verdict_remarks,
+)
 from ilp_planner.numerics import SAVED_ROUNDING
 
 if TYPE_CHECKING:
@@ -98,7 +103,10 @@ def _faults(
             )
             return
         yield from claim_remarks(claim)
+    if saved.verdict is not None:
+        yield from verdict_remarks(saved.verdict, time)
     if saved.certificate:
+        yield from bound_remarks(claim, saved.certificate)
         names = problem.space.part_names(problem)
         yield from certificate_remarks(saved.certificate, problem.space.part_key, names)
     if derived is not None and not derived.holds:

@@ -3,10 +3,9 @@
 Times are seconds, sizes bytes; null stands for a number that does not exist (no plan, no bound).
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
@@ -18,9 +17,6 @@ from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SCHEMA = "ilp-planner plan"
 VERSION = 3
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
@@ -30,18 +26,9 @@ LAST_OF_TWO_KINDS = 2
 KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", "run")
 LAYERS = "groups"
 RESULT_KEYS = (
-    "status",
-    "stopped_by",
-    "objective_s",
-    "bound_s",
-    "gap",
-    "bound_source",
-    "solver",
-    "seed",
-    "notes",
-    "among",
-    "confirmed_by",
-)
+    "status", "stopped_by", "objective_s", "bound_s", "gap", "bound_source", "solver", "seed",
+    "notes", "among", "confirmed_by",
+)  # fmt: skip
 RUN_KEYS = ("wall_s", "versions")
 # Since the first version, as are `among` and `confirmed_by`: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")

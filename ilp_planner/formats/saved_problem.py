@@ -9,6 +9,7 @@ from ilp_planner.inputs.files import InputFiles, plan_folders
 from ilp_planner.spaces.registry import SPACES, build_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ilp_planner.formats.saved_plan import SavedPlan
@@ -38,9 +39,7 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
         )
     problem = build_problem(InputFiles(saved.inputs, plan_folders(file), anew=accept_changed))
     if not accept_changed and problem.request is not None:
-        for kind, then in saved.inputs.files.items():
-            if then.text is None:
-                check_unchanged(file, kind, then, problem.request.files[kind])
+        check_unchanged(saved, file, problem.request.files)
     return problem
 
 
@@ -58,23 +57,22 @@ def model_and_cluster(
     model = files.model if "model" in saved.inputs.files else None
     cluster, _ = files.cluster
     if not accept_changed:
-        for kind in files.held:
-            then = saved.inputs.files.get(kind)
-            if then is not None and then.text is None:
-                check_unchanged(file, kind, then, files.held[kind])
+        check_unchanged(saved, file, files.held)
     return model, cluster
 
 
-def check_unchanged(file: Path, key: str, then: Reference, now: Reference) -> None:
-    """Compare an input with what it was when the plan was saved.
+def check_unchanged(saved: SavedPlan, file: Path, read: Mapping[str, Reference]) -> None:
+    """Compare inputs that were read, and are not in the file, with what they were.
 
     Raises
     ------
-    PlanError: it has changed.
+    PlanError: one has changed since the plan was saved.
     """
-    if then.sha256 != now.sha256:
-        raise PlanError(
-            f"{file}: inputs.{key}: found sha256 {now.sha256[:12] or 'null'} of {now.name}, "
-            f"expected {then.sha256[:12] or 'null'}: it has changed since the plan was saved "
-            "(`accept_changed` judges by what it is now)"
-        )
+    for key, then in saved.inputs.files.items():
+        now = read.get(key, then)
+        if then.text is None and then.sha256 != now.sha256:
+            raise PlanError(
+                f"{file}: inputs.{key}: found sha256 {now.sha256[:12] or 'null'} of {now.name}, "
+                f"expected {then.sha256[:12] or 'null'}: it has changed since the plan was saved "
+                "(`accept_changed` judges by what it is now)"
+            )

@@ -1,18 +1,13 @@
 """What a saved file says that cannot be true, whatever its inputs are."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
+from ilp_planner.formats.saved_plan import Claim, Verdict
 from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.result import Status, relative_gap
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from ilp_planner.formats.saved_plan import Claim
 
 
 def claim_remarks(claim: Claim) -> Iterator[str]:
@@ -29,6 +24,56 @@ def claim_remarks(claim: Claim) -> Iterator[str]:
     if math.isfinite(objective) and claim.status is not _status(gap, claim.status):
         expected = _status(gap, claim.status)
         yield f"result.status: found {claim.status}, expected {expected} with a gap of {gap!r}"
+
+
+def verdict_remarks(verdict: Verdict, time: float) -> Iterator[str]:
+    """Yield one line for each word of an old verdict that is false of a legal plan.
+
+    Parameters
+    ----------
+    time: seconds, as computed from the inputs.
+    """
+    if not verdict.legal:
+        yield "evaluation.legal: found false, expected true: the inputs allow the plan"
+    if not abs(verdict.iteration_time - time) <= SAVED_ROUNDING * time:
+        yield (
+            f"evaluation.iteration_time_s: found {verdict.iteration_time!r}, expected {time!r} as "
+            "computed from the inputs"
+        )
+
+
+def bound_remarks(claim: Claim | None, certificate: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each bound that is above those of the parts of its certificate, which are
+    all that can be derived again."""
+    bounds = [part.get("bound_s") for part in _parts(certificate)]
+    if not bounds or not all(map(_is_bound, bounds)):
+        return
+    least = min(map(_seconds, bounds))
+    said = {} if claim is None else {"result.bound_s": claim.bound}
+    whole = certificate.get("bound_s")
+    if _is_bound(whole):
+        said["certificate.bound_s"] = _seconds(whole)
+    for name, bound in said.items():
+        if bound > max(least, 0.0) * (1 + SAVED_ROUNDING):
+            yield (
+                f"{name}: found {bound!r}, expected at most {least!r}, the least of the parts of "
+                "the certificate"
+            )
+
+
+def _is_bound(value: object) -> bool:
+    """Tell whether a certificate may have a value for a bound; null: no plan at all."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _seconds(bound: float | None) -> float:
+    return math.inf if bound is None else bound
+
+
+def _parts(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the parts that a certificate lists, none where they cannot be read."""
+    parts = certificate.get("parts")
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
 def _status(gap: float, claimed: Status) -> Status:
@@ -48,9 +93,7 @@ def certificate_remarks(
     ----------
     key: what names a part. expected: the parts that the inputs have.
     """
-    parts = certificate.get("parts")
-    listed = parts if isinstance(parts, list) else []
-    names = [part.get(key) for part in listed if isinstance(part, dict)]
+    names = [part.get(key) for part in _parts(certificate)]
     for name, count in Counter(map(str, names)).items():
         if count > 1:
             yield f"certificate.parts: found {key} {name} {count} times, expected once"

@@ -4,16 +4,12 @@ Fields that are missing keep their defaults, so that plans stay readable when se
 keys that are not known are refused.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ilp_planner.formats.json_fields import Fields
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.json_fields import Fields
 
 INSIDE: dict[str, type[Recompute] | type[OptimizerSettings] | type[Kernels]] = {
     "recompute": Recompute,

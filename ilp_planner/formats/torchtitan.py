@@ -9,10 +9,7 @@ A model that torchtitan has no flavor of comes with a module that registers it
 (`experimental.custom_import`), built from torchtitan's own classes.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 from ilp_planner.formats.exported import (
     Expected,
@@ -27,9 +24,7 @@ from ilp_planner.formats.exported import (
     module_name,
 )
 from ilp_planner.formats.torchtitan_models import model_module, titan_model
-
-if TYPE_CHECKING:
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 VERSION = "0.2.2"
 TOOL = f"torchtitan {VERSION}"

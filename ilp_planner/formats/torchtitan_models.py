@@ -1,17 +1,12 @@
 """Which of torchtitan's models a decoder is, in the names of its `ModelArgs` (release 0.2.2)."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ilp_planner.formats.exported import Unfit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.training import TrainingJob
 
 Arguments = dict[str, object]
 TOOL = "torchtitan 0.2.2"

@@ -155,12 +155,12 @@ class InputFiles:
             if "hostfile" in self.request.files:
                 raise UsageError("model: found none, expected a model to estimate")
             reference = Reference(name=DEFAULT_MODEL)
-        return self._read_model(reference)
+        return model_in(self.document("model", reference))
 
     def model_or_default(self) -> ModelSpec:
         """Return the model that was named, else the default one, which is then the model."""
         if self.model is None:
-            self.model = self._read_model(Reference(name=DEFAULT_MODEL))
+            self.model = model_in(self.document("model", Reference(name=DEFAULT_MODEL)))
         return self.model
 
     def need_model(self, why: str) -> ModelSpec:
@@ -173,13 +173,6 @@ class InputFiles:
         if self.model is None:
             raise UsageError(f"model: found none, expected {why}")
         return self.model
-
-    def _read_model(self, reference: Reference) -> ModelSpec:
-        from ilp_planner.specs.model_reader import read_model
-
-        document = self.document("model", reference)
-        refuse_hugging_face(document)
-        return read_model(document)
 
     # ---- the cluster ----------------------------------------------------------------------------
 
@@ -274,32 +267,31 @@ def split_profile(text: str) -> tuple[str, str]:
     return kind, path
 
 
-def refuse_hugging_face(document: Document) -> None:
-    """Refuse a model that is described for another library.
+def model_in(document: Document) -> ModelSpec:
+    """Return the model that a file describes.
 
     Raises
     ------
-    SpecError: it is.
+    SpecError: it is described for another library, or malformed.
     """
+    from ilp_planner.specs.model_reader import read_model
+
     if kind_of_text(document.text) is FileKind.HUGGING_FACE:
         raise SpecError(
             f"{document.name}: found {FileKind.HUGGING_FACE.value}, expected a model in TOML, or "
             f"the name of one that is here: {', '.join(known_names('models'))}"
         )
+    return read_model(document)
 
 
-def find_model(name: str, folders: tuple[Path, ...] = ()) -> ModelSpec:
+def find_model(name: str) -> ModelSpec:
     """Return the model of a name or path.
 
     Raises
     ------
     SpecError: not there, or malformed.
     """
-    from ilp_planner.specs.model_reader import read_model
-
-    document = read_document(find_specs(name, "models", folders)[0], SpecError)
-    refuse_hugging_face(document)
-    return read_model(document)
+    return model_in(read_document(find_specs(name, "models")[0], SpecError))
 
 
 def choose(

@@ -1,12 +1,7 @@
 """What a user asks for, or a saved plan recorded: enough to build the problem again."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILES = ("model", "cluster", "hostfile", "clusterfile", "profile")
 HELD = ("model", "cluster", "hostfile", "clusterfile")  # a saved plan holds what these say

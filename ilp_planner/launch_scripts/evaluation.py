@@ -4,12 +4,10 @@ A test that only running would decide (is there a file?) is not taken either way
 set is not known afterwards.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.launch_scripts.lexer import ASSIGNMENT, Token
@@ -32,10 +30,6 @@ from ilp_planner.launch_scripts.values import (
     mark,
     whole_number,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
 
 DECLARING = ("export", "declare", "local", "readonly", "typeset")
 SHELLS = ("bash", "sh", "/bin/bash", "/bin/sh")

@@ -1,7 +1,5 @@
 """Bash text to words, as far as launch scripts need it: quotes and variables stay in the words."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -26,7 +24,7 @@ class Token:
     kind: str
     text: str
     line: int
-    parts: tuple[Token, ...] = ()
+    parts: tuple["Token", ...] = ()
 
 
 class Lexer:
@@ -158,7 +156,7 @@ class Lexer:
                 self.at += 2
             elif here in "'\"`":
                 self._quoted(here)
-            elif here == "$" and self.text[self.at + 1 : self.at + 2] in ("{", "("):
+            elif self.text.startswith(("${", "$("), self.at):
                 self._bracketed(line)
             else:
                 self.at += 1
@@ -180,9 +178,7 @@ class Lexer:
                 self.line += 1
             if here == "\\" and quote != "'":
                 self.at += 1
-            elif (
-                here == "$" and quote == '"' and self.text[self.at + 1 : self.at + 2] in ("{", "(")
-            ):
+            elif quote == '"' and self.text.startswith(("${", "$("), self.at):
                 self._bracketed(line)
                 continue
             self.at += 1

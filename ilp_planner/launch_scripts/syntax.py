@@ -7,13 +7,9 @@ as a command of its own, for nobody runs anything here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.launch_scripts.lexer import DEEPEST, Lexer, Token
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ENDS = ("then", "elif", "else", "fi", "do", "done", "esac", "}")
 SEPARATORS = ("\n", ";", "&")
@@ -128,8 +124,8 @@ class _Parser:
         while (token := self.here) and token.kind == "operator" and token.text in ("&&", "||"):
             operators.append(token.text)
             self.at += 1
-            while self.here and self.here.text == "\n":
-                self.at += 1
+            while self._skip("\n"):
+                pass
             nodes.append(self._pipeline())
         if not operators:
             return nodes[0]
@@ -139,8 +135,8 @@ class _Parser:
         first = self._command()
         while (token := self.here) and token.kind == "operator" and token.text in ("|", "|&"):
             self.at += 1
-            while self.here and self.here.text == "\n":
-                self.at += 1
+            while self._skip("\n"):
+                pass
             self._command()  # what reads the output changes nothing here
         return first
 
@@ -148,7 +144,7 @@ class _Parser:
         token = self.here
         if token is None:
             raise self.error(self.rest[-1].line if self.rest else 0, "a command, found the end")
-        compound: dict[str, Callable[[int], Node]] = {
+        compound = {
             "if": self._if,
             "case": self._case,
             "for": self._for,
@@ -216,27 +212,22 @@ class _Parser:
         branches: list[tuple[tuple[Token, ...], tuple[Node, ...]]] = []
         while True:
             self._newlines()
-            if self.here and self.here.text == "esac":
-                self.at += 1
+            if self._skip("esac"):
                 return Case(word=word, branches=tuple(branches), line=line)
-            if self.here and self.here.text == "(":
-                self.at += 1
+            self._skip("(")
             patterns = [self._any(line)]
-            while self.here and self.here.text == "|":
-                self.at += 1
+            while self._skip("|"):
                 patterns.append(self._any(line))
             self._take(")", line)
             body = self.commands(("esac",))
-            if self.here and self.here.text == ";;":
-                self.at += 1
+            self._skip(";;")
             branches.append((tuple(patterns), body))
 
     def _for(self, line: int) -> Node:
         name = self._any(line)
         self._newlines()
         words: list[Token] = []
-        if self.here and self.here.text == "in":
-            self.at += 1
+        if self._skip("in"):
             while self.here and self.here.kind == "word":
                 words.append(self._any(line))
         return self._loop("" if name.kind == "arithmetic" else name.text, tuple(words), line)
@@ -271,8 +262,14 @@ class _Parser:
         return Choice(branches=(((), body),), line=line)
 
     def _newlines(self) -> None:
-        while self.here and self.here.text in SEPARATORS:
-            self.at += 1
+        while self._skip(*SEPARATORS):
+            pass
+
+    def _skip(self, *texts: str) -> bool:
+        """Pass over one of these texts; return whether it was there."""
+        there = self.here is not None and self.here.text in texts
+        self.at += there
+        return there
 
     def _any(self, line: int) -> Token:
         token = self.here

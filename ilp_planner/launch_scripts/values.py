@@ -4,18 +4,13 @@ Nothing is run and no file is looked at. What only running would tell becomes a 
 which says where it comes from; whoever needs that value can complain about it by name.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Marks: the text that is not known and the line where it is used, in private characters only, so
 # that no blank, quote or dollar of it means anything when the text is read again.

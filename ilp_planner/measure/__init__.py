@@ -1,1 +1,1 @@
-"""Measuring profiles with PyTorch; nothing here imports it before it measures."""
+"""Measuring profiles with PyTorch, which importing a command does not import."""

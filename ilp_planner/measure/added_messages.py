@@ -14,11 +14,7 @@ ALL_REDUCE = "all_reduce"
 
 class MessageAdder:
     """Adds the seconds of all-reduces to measured columns.
-
-    Parameters
-    ----------
-    links: a table with collectives. device: as the rows call it.
-    """
+    links: a table with collectives. device: as the rows call it."""
 
     def __init__(self, links: Measurements, device: str) -> None:
         from ilp_planner.profiles.predict.collectives import CollectivePredictor
@@ -30,8 +26,6 @@ class MessageAdder:
         """Add them to `time_s`, `forward_s` and `backward_s`; a row that rests on predicted ones
         says so, and its error where that of all of them is known.
 
-        Parameters
-        ----------
         ways: bytes of every all-reduce of the forward and of the backward pass.
         """
         off, worst, told = 0.0, Provenance.MEASURED, True

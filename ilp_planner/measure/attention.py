@@ -122,8 +122,6 @@ def _turned_heads(states: Any) -> Any:
 def attended(query: Any, key: Any, value: Any, *, dropout: float, causal: bool = True) -> Any:
     """Return attention, [batch, heads, tokens, channels of a value].
 
-    Parameters
-    ----------
     query, key, value: likewise; of the latter two, heads may be fewer. causal: tokens see those
         before them only; always so where values are of another width than keys.
     """

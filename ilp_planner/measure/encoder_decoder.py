@@ -14,21 +14,10 @@ from torch.nn import functional
 
 from ilp_planner.measure.attention import attended, kernel_of
 from ilp_planner.measure.modules import Embedding, Mlp, Sum, WordLoss
-from ilp_planner.measure.shard import BETWEEN, EMBEDDING, ENCODER, HEAD
+from ilp_planner.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
 
 if TYPE_CHECKING:
     from ilp_planner.measure.t5_job import T5Job
-
-
-def part(kind: str, job: T5Job) -> Any:
-    """Return a part without values."""
-    if kind == EMBEDDING:
-        return First(job)
-    if kind == ENCODER:
-        return EncoderLayer(job)
-    if kind == BETWEEN:
-        return Between(job)
-    return Head(job) if kind == HEAD else DecoderLayer(job)
 
 
 class First(nn.Module):  # type: ignore[misc]
@@ -130,6 +119,11 @@ class Head(nn.Module):  # type: ignore[misc]
         """Return the mean loss of the labels."""
         logits = functional.linear(self.norm(hidden), self.words, self.bias)
         return WordLoss.apply(logits.float(), batch[2]).mean()
+
+
+PARTS = {
+    EMBEDDING: First, ENCODER: EncoderLayer, BETWEEN: Between, DECODER: DecoderLayer, HEAD: Head,
+}  # fmt: skip
 
 
 def attention_kernels(job: T5Job, *, device: Any, dtype: Any) -> str:

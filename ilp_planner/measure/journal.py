@@ -31,8 +31,6 @@ class Journal:
 
     What the file held before stays until the first row is there.
 
-    Parameters
-    ----------
     machine: what is measured on, for the lines above the rows.
     append: go on after the rows that the file has.
     """

@@ -17,28 +17,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.anatomy.messages import (
-    embedding_messages,
-    layer_messages,
-    output_messages,
-    prediction_messages,
-)
-from ilp_planner.anatomy.overheads import handles, workspace
-from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
-from ilp_planner.measure.chain_job import SAFETY, SINGLE, ChainJob, Job
 from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.shard import DENSE, EMBEDDING, EXPERTS, HEAD, Run, layer_kinds, runs_of
+from ilp_planner.measure.modules import parameter_count
+from ilp_planner.measure.stack import Stack
 from ilp_planner.measure.target import Target, median_spread
-from ilp_planner.profiles.analytic_decoder import decoder_rows
+from ilp_planner.measure.training import MixedAdam, learnt_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ilp_planner.measure.job import Job
 
 
 WARM_UP = 2  # passes before those that count
 WARM = 5.0  # seconds after which one of them is enough
 CHAIN = 3  # passes that count, from one waiting to the next
-ALL_REDUCES = {"all_reduce": 1.0, "all_gather": 0.5}  # bytes moved, of an all-reduce's
 
 
 @dataclass(kw_only=True)
@@ -64,18 +57,12 @@ class PartMemory(NamedTuple):
 
 class LayerBench:
     """A stack that is measured pass by pass.
-
-    Parameters
-    ----------
-    kinds: parts to measure. copies: of each kind of layer.
-    """
+    kinds: parts to measure. copies: of each kind of layer."""
 
     def __init__(self, kinds: Sequence[str], job: Job, target: Target, *, copies: int) -> None:
-        from ilp_planner.measure.stack import stack_of
-
-        chain = [kind for kind in kinds for _ in range(copies if repeats(kind, job) else 1)]
+        chain = [kind for kind in kinds for _ in range(copies if job.repeats(kind) else 1)]
         self.job, self.target = job, target
-        self.stack = stack_of(chain, job, target)
+        self.stack = Stack(chain, job, target)
         self.chain = chain
         self.times = {kind: PartTimes() for kind in chain}
         self.passes = 0
@@ -112,16 +99,16 @@ class LayerBench:
         count = len(self.chain)
         levels = trace.levels
         # What the first part gets was there before.
-        there = self._allocated(handed(self.chain[0], self.job)[0])
+        there = self._allocated(self.job.handed(self.chain[0])[0])
         kept = 0.0  # by this part and those before it
         found: dict[str, PartMemory] = {}
         for place, kind in enumerate(self.chain):
             # Its input, made by the part before, and its output.
-            entered, left = (self._allocated(size) for size in handed(kind, self.job))
+            entered, left = (self._allocated(size) for size in self.job.handed(kind))
             grown = levels[place + 1].held - levels[place].held
             before = kept
             kept = before + grown + entered - left
-            above = passing(kind, self.job) + there - kept
+            above = self.job.passing(kind) + there - kept
             memory = PartMemory(
                 activation=max(kept - before, 0.0),
                 forward_workspace=max(levels[place + 1].peak + above, 0.0),
@@ -137,8 +124,6 @@ class LayerBench:
 
     def parameters(self, kind: str) -> int:
         """Return what a part of a kind learns."""
-        from ilp_planner.measure.modules import parameter_count
-
         return parameter_count(self.stack.parts[self.chain.index(kind)])
 
     def load_seconds(self, repeats: int) -> list[float]:
@@ -154,10 +139,7 @@ def optimizer_seconds(
     A step of all parts together is measured as well, and shared out: many small steps cost more
     than one.
     """
-    from ilp_planner.measure.stack import build_part
-    from ilp_planner.measure.training import MixedAdam
-
-    parts = {k: build_part(k, job, device=target.device, dtype=target.number) for k in kinds}
+    parts = {k: job.build(k, device=target.device, dtype=target.number) for k in kinds}
     alone = {}
     for kind, part in parts.items():
         optimizer = MixedAdam(part.parameters())
@@ -180,8 +162,6 @@ def _step_seconds(optimizer: Any, target: Target, repeats: int) -> float:
 
 def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[str, dict[str, Any]]:
     """Return the measured columns of every kind."""
-    from ilp_planner.measure.training import learnt_bytes
-
     rows = {}
     for kind, times in bench.times.items():
         forward, backward = statistics.median(times.forward), statistics.median(times.backward)
@@ -195,114 +175,3 @@ def layer_values(bench: LayerBench, memory: Mapping[str, PartMemory]) -> dict[st
             **{f"{name}_bytes": size for name, size in memory[kind]._asdict().items()},
         }
     return rows
-
-
-def known_values(kind: str, job: Job) -> dict[str, Any]:
-    """Return the columns that need no measuring: arithmetic, traffic, what crosses a cut."""
-    if isinstance(job, ChainJob):
-        return job.known_values(kind)
-    work = {
-        EMBEDDING: lambda: embedding_work(job),
-        DENSE: lambda: layer_work(job, experts=False),
-        EXPERTS: lambda: layer_work(job, experts=True),
-        HEAD: lambda: output_work(job) + job.model.prediction_layers * prediction_work(job),
-    }[kind]()
-    kernels = [kernel for module in work for kernel in module.forward]
-    wide = job.micro_batch * job.model.sequence * job.model.hidden * job.settings.width
-    return {
-        "flop": sum(k.flops for k in kernels),
-        "traffic_bytes": sum(k.traffic for k in kernels),
-        "input_bytes": 0 if kind == EMBEDDING else wide,
-        "output_bytes": 0 if kind == HEAD else wide,
-    }
-
-
-def sent(kind: str, job: Job) -> tuple[list[float], list[float]]:
-    """Return the bytes of every tensor-parallel all-reduce of the forward and the backward pass.
-
-    An all-gather, of which multi-token prediction has one, moves half of what an all-reduce of its
-    tensor does, and counts as one of half the bytes.
-    """
-    if isinstance(job, ChainJob):
-        return job.sent(kind)
-    if kind == EMBEDDING:
-        pairs = [embedding_messages(job)]
-    elif kind == HEAD:
-        pairs = list(output_messages(job).values())
-        # experts divided like an MLP send what that sends, here and in layers
-        pairs += job.model.prediction_layers * list(prediction_messages(job, False).values())
-    else:
-        pairs = list(layer_messages(job, experts=False).values())
-    ways: tuple[list[float], list[float]] = ([], [])
-    for pair in pairs:
-        for way, messages in zip(ways, pair, strict=True):
-            for message in messages:
-                if message.group == "tp" and message.collective in ALL_REDUCES:
-                    way += [ALL_REDUCES[message.collective] * message.size] * message.times
-    return ways
-
-
-def all_kinds(job: Job) -> tuple[str, ...]:
-    """Return the kinds of parts of a model along its chain."""
-    if isinstance(job, ChainJob):
-        return job.kinds
-    return (EMBEDDING, *layer_kinds(job.model), HEAD)
-
-
-def repeats(kind: str, job: Job) -> bool:
-    """Tell whether a stack may have copies of a part, one after the other."""
-    return job.repeats(kind) if isinstance(job, ChainJob) else kind not in (EMBEDDING, HEAD)
-
-
-def handed(kind: str, job: Job) -> tuple[float, float]:
-    """Return the bytes that a part takes over from the one before, and leaves to the next."""
-    if isinstance(job, ChainJob):
-        return job.handed(kind)
-    known = known_values(kind, job)
-    return known["input_bytes"], known["output_bytes"]
-
-
-def passing(kind: str, job: Job) -> float:
-    """Return the bytes that travel through a part, made by one far before it."""
-    return job.passing(kind) if isinstance(job, ChainJob) else 0.0
-
-
-def runs(job: Job) -> tuple[Run, ...]:
-    """Return the chain of parts, what is alike and neighbours together."""
-    return job.runs if isinstance(job, ChainJob) else runs_of(job.model)
-
-
-def sizes(job: Job) -> dict[str, int]:
-    """Return the columns that say what a sample is."""
-    if isinstance(job, ChainJob):
-        return job.sizes
-    return {"sequence": job.model.sequence, "hidden": job.model.hidden}
-
-
-def layers_need(kinds: Sequence[str], job: Job, copies: int, *, stepped: bool = False) -> float:
-    """Return bytes of parts that run in one stack.
-
-    Parameters
-    ----------
-    copies: of each kind of layer. stepped: of the optimiser's step instead of the passes.
-    """
-    if isinstance(job, ChainJob):
-        return job.need(kinds, copies, stepped=stepped)
-    rows = decoder_rows(job.model, job.micro_batch, job.tp, job.settings.precision, flash=True)
-    width = job.settings.width
-    held, kept, moment = 0.0, 0.0, 0.0
-    for run in runs_of(job.model):
-        if run.kind not in kinds:
-            continue
-        count = 1 if run.kind in (EMBEDDING, HEAD) else copies
-        parameters = rows.gradients[run.first] / SINGLE
-        if stepped:
-            held += 2 * rows.state[run.first]
-            continue
-        held += count * parameters * (width + SINGLE)
-        kept += count * rows.activation[run.first]
-        # Libraries of a GPU have room of their own, which a CPU's do without.
-        libraries = workspace(rows.job) + handles(rows.job) * (run.kind == HEAD)
-        moment = max(moment, rows.workspace[run.first] - libraries + parameters * width)
-        kinds = [kind for kind in kinds if kind != run.kind]
-    return held + SAFETY * (kept + moment)

@@ -7,18 +7,27 @@ Before it is timed, an operation must have brought the right values to the right
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.journal import Journal
 from ilp_planner.measure.links_ops import Operation, make_operation
-from ilp_planner.measure.links_plan import POINT_TO_POINT, Case, Series, cases_of, series_of
+from ilp_planner.measure.links_plan import (
+    POINT_TO_POINT,
+    ROWS,
+    Case,
+    LinkSettings,
+    Series,
+    cases_of,
+    series_of,
+)
 from ilp_planner.measure.links_world import World, first_line, join_world
 from ilp_planner.measure.machine import describe_machine
 from ilp_planner.measure.progress import measuring_bar
@@ -33,40 +42,8 @@ LEAST_REPEATS = 3  # of a row that time is short for
 REPEAT_SECONDS = 5e-3  # that the runs of a repeat last at least, where the time for the row allows
 MOST_RUNS = 1000  # of a repeat
 # A size is left out where so many times its share of the time would not do for the least repeats.
-ROWS = "rows planned"  # key of the machine's lines
 OVERDRAFT = 4.0
 SLOW_LINK = 1e8  # bytes per second, where one size is all that is known: gigabit Ethernet
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkSettings:
-    """What to measure.
-
-    sizes: bytes of the whole tensor. repeats: of a row, at most. seconds: for all of it, about.
-    timeout: seconds until a rank that does not answer counts as lost.
-    device_name: what the table calls the devices; their own names where it is empty.
-    """
-
-    output: str
-    backend: str
-    sizes: tuple[int, ...]
-    operations: tuple[str, ...]
-    repeats: int = 20
-    seconds: float = 600.0
-    timeout: float = 120.0
-    device_name: str = ""
-
-    def to_json(self) -> str:
-        """Return the settings as text for another process."""
-        return json.dumps(asdict(self))
-
-
-def settings_of(text: str) -> LinkSettings:
-    """Return what `LinkSettings.to_json` wrote."""
-    found = json.loads(text)
-    return LinkSettings(
-        **{**found, "sizes": tuple(found["sizes"]), "operations": tuple(found["operations"])}
-    )
 
 
 def measure_links(settings: LinkSettings) -> None:
@@ -84,8 +61,6 @@ def measure_links(settings: LinkSettings) -> None:
         if isinstance(error, MeasureError):
             raise
         raise MeasureError(f"rank {world.rank}: {first_line(error)}") from None
-    import torch.distributed as dist
-
     dist.destroy_process_group()
 
 
@@ -210,26 +185,16 @@ def _prepare(
         return None, True
     group = groups[series.case.groups.index(ranks)]
     try:
-        return (
-            make_operation(series.operation, size, ranks, world.rank, group, world.device),
-            True,
-        )
+        made = make_operation(series.operation, size, ranks, world.rank, group, world.device)
+        return made, True
     except RuntimeError as error:
-        import torch
-
-        short = isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
-        if not short:
-            raise
-        return None, False
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+            return None, False
+        raise
 
 
 def _prove(world: World, operation: Operation | None, what: str) -> None:
-    """Run once on values that tell whether it was done.
-
-    Raises
-    ------
-    MeasureError: it was not.
-    """
+    """Run once on values that tell whether it was done; a MeasureError where it was not."""
     right = True
     if operation is not None:
         operation.fill()

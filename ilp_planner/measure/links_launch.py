@@ -12,21 +12,28 @@ import tempfile
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
-    from ilp_planner.measure.links import LinkSettings
+    from ilp_planner.measure.links_plan import LinkSettings
 
 RANK_MODULE = "ilp_planner.measure.links_rank"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SHUTDOWN_SECONDS = 5
 AT_ONCE = 2  # seconds, in which the others notice that a rank has died
+# More threads than cores, one set per rank, would be measured too; and what a lost connection looks
+# like to the C++ side is of no help to a user.
+FOR_RANKS = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 LAUNCHER = "torch.distributed.elastic"  # each of its modules has a logger with a level of its own
+
+
+def under_torchrun() -> bool:
+    """Return whether this process is one of several that were started together."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def launch_links(settings: LinkSettings, processes: int) -> None:
@@ -70,8 +77,6 @@ def cause_of(failures: Mapping[int, Any]) -> str:
     One that died is the reason why the others lost it, unless it died long after them: then it is
     the launcher that ended it, because it did not answer.
 
-    Parameters
-    ----------
     failures: torch's, by rank.
     """
     told = {r: f for r, f in failures.items() if Path(f.error_file).exists()}
@@ -80,9 +85,8 @@ def cause_of(failures: Mapping[int, Any]) -> str:
         died = failure.exitcode < 0 and -failure.exitcode not in (signal.SIGTERM, signal.SIGINT)
         if died and rank not in told and failure.timestamp <= first + AT_ONCE:
             name = signal.Signals(-failure.exitcode).name
-            return f"rank {rank} died of {name}" + (
-                " (out of memory?)" if name == "SIGKILL" else ""
-            )
+            guess = " (out of memory?)" if name == "SIGKILL" else ""
+            return f"rank {rank} died of {name}{guess}"
     if told:
         return str(min(told.items(), key=lambda item: (item[1].timestamp, item[0]))[1].message)
     rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode < 0, item[0]))
@@ -97,9 +101,8 @@ def _quiet() -> Iterator[None]:
     for name in names:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    # More threads than cores, one set per rank, would be measured too.
-    threads = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = threads or "1"
+    unsaid = {name: value for name, value in FOR_RANKS.items() if not os.environ.get(name)}
+    os.environ.update(unsaid)
     try:
         yield
     finally:
@@ -107,5 +110,5 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        if threads is None:
-            del os.environ["OMP_NUM_THREADS"]
+        for name in unsaid:
+            del os.environ[name]

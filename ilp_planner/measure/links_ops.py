@@ -1,12 +1,12 @@
-"""The operations of `torch.distributed` that are measured, each with a proof that it was done.
-
-PyTorch is imported by whoever calls this.
-"""
+"""The operations of `torch.distributed` that are measured, each with a proof that it was done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
 
 from ilp_planner.measure.links_plan import BYTES_PER_ELEMENT
 
@@ -20,27 +20,20 @@ class Operation:
 
     run: do it once. fill: put values in that tell ranks and places apart, and spoil the result.
     right: whether the result is what these values make. quiet: put zeros in, which stay zeros
-    however often a sum is done in place. messages: how many of the size one run takes after each
-    other.
+    however often a sum is done in place.
     """
 
     run: Callable[[], None]
     fill: Callable[[], None]
     right: Callable[[], bool]
     quiet: Callable[[], None]
-    messages: int = 1
 
 
 def make_operation(
     name: str, size: int, ranks: Sequence[int], rank: int, group: Any, device: Any
 ) -> Operation:
-    """Return an operation as one rank of a group does it.
-
-    Parameters
-    ----------
-    size: bytes of the whole tensor.
-    ranks: those of the group. rank: this one, of all.
-    group: the process group.
+    """Return an operation as one rank of a group does it. size: bytes of the whole tensor. ranks:
+    those of the group. rank: this one, of all. group: the process group.
 
     Raises
     ------
@@ -60,15 +53,11 @@ def make_operation(
 
 def _named(*names: str) -> Callable[..., Any]:
     """Return the first of these functions that this version of PyTorch has."""
-    import torch.distributed as dist
-
     found: Callable[..., Any] = next(getattr(dist, n) for n in names if hasattr(dist, n))
     return found
 
 
 def _zeros(count: int, device: Any) -> Any:
-    import torch
-
     return torch.zeros(count, dtype=torch.float32, device=device)
 
 
@@ -77,8 +66,6 @@ def _holds(tensor: Any, value: float) -> bool:
 
 
 def _all_reduce(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Operation:
-    import torch.distributed as dist
-
     buffer = _zeros(n, device)
     count = len(ranks)
 
@@ -133,8 +120,6 @@ def _reduce_scatter(n: int, ranks: list[int], me: int, group: Any, device: Any) 
 
 
 def _all_to_all(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Operation:
-    import torch.distributed as dist
-
     count = len(ranks)
     sent, received = _zeros(n // count, device), _zeros(n // count, device)
 
@@ -155,8 +140,6 @@ def _all_to_all(n: int, ranks: list[int], me: int, group: Any, device: Any) -> O
 
 def _broadcast(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Operation:
     """From the first, then from the next and so on: none can run ahead of those it waits for."""
-    import torch.distributed as dist
-
     buffer = _zeros(n, device)
     turn = 0
 
@@ -176,8 +159,6 @@ def _broadcast(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Op
 
 def _send_recv(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Operation:
     """There and back, because only that is over when the sender knows it."""
-    import torch.distributed as dist
-
     sent, received = _zeros(n, device), _zeros(n, device)
     other = ranks[1 - me]
 
@@ -194,9 +175,5 @@ def _send_recv(n: int, ranks: list[int], me: int, group: Any, device: Any) -> Op
         received.fill_(-1)
 
     return Operation(
-        run=run,
-        fill=fill,
-        right=lambda: _holds(received, 2 - me),
-        quiet=lambda: sent.zero_(),
-        messages=2,
+        run=run, fill=fill, right=lambda: _holds(received, 2 - me), quiet=lambda: sent.zero_()
     )

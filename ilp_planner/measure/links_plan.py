@@ -1,9 +1,11 @@
-"""Which groups of ranks, collectives and sizes the links are measured with."""
+"""What the links are measured with: settings, and groups of ranks, collectives and sizes."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.profiles.measurements import Record
@@ -14,9 +16,41 @@ if TYPE_CHECKING:
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 POINT_TO_POINT = "send_recv"
 OPERATIONS = (*COLLECTIVES, POINT_TO_POINT)
+ROWS = "rows planned"  # key of the machine's lines
 BYTES_PER_ELEMENT = 4  # float32
 SMALLEST = 256  # bytes, of the default sizes
 FACTOR = 4  # from one of them to the next: gaps that a predictor bridges within a few percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSettings:
+    """What to measure.
+
+    sizes: bytes of the whole tensor. repeats: of a row, at most. seconds: for all of it, about.
+    timeout: seconds until a rank that does not answer counts as lost.
+    device_name: what the table calls the devices; their own names where it is empty.
+    """
+
+    output: str
+    backend: str
+    sizes: tuple[int, ...]
+    operations: tuple[str, ...]
+    repeats: int = 20
+    seconds: float = 600.0
+    timeout: float = 120.0
+    device_name: str = ""
+
+    def to_json(self) -> str:
+        """Return the settings as text for another process."""
+        return json.dumps(asdict(self))
+
+
+def settings_of(text: str) -> LinkSettings:
+    """Return what `LinkSettings.to_json` wrote."""
+    found = json.loads(text)
+    return LinkSettings(
+        **{**found, "sizes": tuple(found["sizes"]), "operations": tuple(found["operations"])}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +97,8 @@ class Series:
 
 def default_sizes(largest: int) -> tuple[int, ...]:
     """Return sizes from tiny to the largest, evenly spaced in their logarithm."""
-    sizes = []
-    size = SMALLEST
-    while size < largest:
-        sizes.append(size)
-        size *= FACTOR
-    return (*sizes, largest)
+    powers = (SMALLEST * FACTOR**k for k in itertools.count())
+    return (*itertools.takewhile(lambda size: size < largest, powers), largest)
 
 
 def cases_of(host_of: Sequence[int]) -> tuple[Case, ...]:
@@ -78,8 +108,6 @@ def cases_of(host_of: Sequence[int]) -> tuple[Case, ...]:
     ranks. Groups of a size and stride split the ranks into blocks; those that lie alike on the
     hosts are measured all at the same time, which is how training runs them, and then one alone.
 
-    Parameters
-    ----------
     host_of: which host each rank is on, from 0; the ranks of a host follow each other.
     """
     ranks = len(host_of)

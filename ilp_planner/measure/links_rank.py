@@ -16,7 +16,8 @@ import warnings
 from pathlib import Path
 
 from ilp_planner.errors import PlannerError
-from ilp_planner.measure.links import measure_links, settings_of
+from ilp_planner.measure.links import measure_links
+from ilp_planner.measure.links_plan import settings_of
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torch.distributed.elastic gives every rank one
 

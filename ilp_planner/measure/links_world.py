@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.distributed as dist
+
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.machine import device_name
 from ilp_planner.measure.target import memory_of_host
@@ -18,11 +21,6 @@ if TYPE_CHECKING:
     from ilp_planner.measure.links_plan import Case
 
 SHARE_OF_MEMORY = 0.5  # of what the host has free, for the buffers of its ranks
-
-
-def under_torchrun() -> bool:
-    """Return whether this process is one of several that were started together."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,24 +52,17 @@ class World:
 
     def slowest(self, mine: Sequence[float]) -> list[float]:
         """Return the largest of each number among all ranks."""
-        import torch
-        import torch.distributed as dist
-
         values = torch.tensor(list(mine), dtype=torch.float64)
         dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self.control)
         return [float(value) for value in values]
 
     def barrier(self) -> None:
         """Wait for all."""
-        import torch.distributed as dist
-
         dist.barrier(group=self.control)
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
         if self.kind == "cuda":
-            import torch
-
             torch.cuda.synchronize(self.device)
 
     def open_groups(self, case: Case) -> list[Any]:
@@ -81,8 +72,6 @@ class World:
         ------
         RuntimeError: torch's own.
         """
-        import torch.distributed as dist
-
         return [
             dist.new_group(list(ranks), timeout=self.patience, backend=self.backend)
             for ranks in case.groups
@@ -90,8 +79,6 @@ class World:
 
     def close_groups(self, groups: Sequence[Any]) -> None:
         """Give their connections and memory back."""
-        import torch.distributed as dist
-
         for group in groups:
             if group != dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
@@ -110,8 +97,6 @@ class World:
 def join_world(backend: str, timeout: float, name: str = "") -> World:
     """Meet the other ranks, as the environment that torchrun makes says.
 
-    Parameters
-    ----------
     timeout: seconds until a rank that does not answer counts as lost.
     name: what a table calls the devices; their own names where it is empty.
 
@@ -119,11 +104,6 @@ def join_world(backend: str, timeout: float, name: str = "") -> World:
     ------
     MeasureError: no GPU for this rank, or the others cannot be met.
     """
-    # What a lost connection looks like to the C++ side is of no help to a user.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    import torch
-    import torch.distributed as dist
-
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cpu")
     if backend == "nccl":

@@ -14,9 +14,6 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 def need_torch(command: str) -> None:
     """Find out that PyTorch is there and can be imported.
-
-    Parameters
-    ----------
     command: who needs it, such as `profile measure`.
 
     Raises
@@ -39,12 +36,7 @@ def need_torch(command: str) -> None:
 
 
 def device_name(kind: str, index: int = 0) -> str:
-    """Return what a table calls the device.
-
-    Parameters
-    ----------
-    kind: `cuda` or `cpu`.
-    """
+    """Return what a table calls the device. kind: `cuda` or `cpu`."""
     if kind == "cpu":
         return "CPU"
     import torch
@@ -54,11 +46,7 @@ def device_name(kind: str, index: int = 0) -> str:
 
 def describe_machine(kind: str, index: int = 0) -> dict[str, str]:
     """Return the lines about this machine that stand above a table's rows.
-
-    Parameters
-    ----------
-    kind: `cuda` or `cpu`.
-    """
+    kind: `cuda` or `cpu`."""
     import torch
 
     facts = {

@@ -10,6 +10,11 @@ import gc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.autograd import _disable_profiler_legacy
+from torch.autograd.profiler import record_function
+from torch.autograd.profiler_legacy import profile
+
 if TYPE_CHECKING:
     from ilp_planner.measure.target import Target
 
@@ -39,15 +44,11 @@ class MemoryTrace:
         self.collects = gc.isenabled()
         gc.disable()
         if self.kind == "cuda":
-            import torch
-
             torch.cuda.synchronize()
             self.base = float(torch.cuda.memory_allocated())
             torch.cuda.reset_peak_memory_stats()
         else:
             # The other profiler of PyTorch says the same, and writes on the terminal as well.
-            from torch.autograd.profiler_legacy import profile
-
             self.profiler = profile(profile_memory=True)
             self.profiler.__enter__()
         return self
@@ -55,15 +56,11 @@ class MemoryTrace:
     def mark(self) -> None:
         """Begin a new part."""
         if self.kind == "cuda":
-            import torch
-
             held = float(torch.cuda.memory_allocated())
             peak = float(torch.cuda.max_memory_allocated())
             torch.cuda.reset_peak_memory_stats()
             self.levels.append(Level(held=held - self.base, peak=peak - self.base))
         else:
-            from torch.autograd.profiler import record_function
-
             with record_function(MARK):
                 pass
 
@@ -74,17 +71,10 @@ class MemoryTrace:
             if kind is None:
                 self.mark()
             return
-        from torch.autograd import _disable_profiler_legacy
-
         records = _disable_profiler_legacy()
         self.profiler.enabled = False
         if kind is None:
             self.levels = _levels(max(records, key=len, default=[]))
-
-    @property
-    def peak(self) -> float:
-        """Bytes at most, above those at the beginning."""
-        return max((level.peak for level in self.levels), default=0.0)
 
 
 def _levels(events: Any) -> list[Level]:

@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.measure.chain_job import Job
+    from ilp_planner.measure.job import Job
 
 Shape = tuple[int, ...]
 
@@ -49,12 +49,8 @@ def needed(operator: Operator, job: Job) -> float:
     width = job.settings.width
     weights = sum(map(math.prod, operator.weights))
     moving = 2 * sum(map(math.prod, operator.inputs)) + 4 * operator.left
-    single = 4 if operator.logits else 0
-    return (
-        width * (moving + 2 * operator.logits + 2 * weights)
-        + 4 * weights
-        + 3 * single * operator.logits
-    )
+    single = 4 * (weights + 3 * operator.logits)
+    return width * (moving + 2 * operator.logits + 2 * weights) + single
 
 
 def known_sizes(operator: Operator, job: Job) -> dict[str, Any]:

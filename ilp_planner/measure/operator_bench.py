@@ -16,7 +16,7 @@ from ilp_planner.measure.training import MixedAdam, learnt_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ilp_planner.measure.chain_job import Job
+    from ilp_planner.measure.job import Job
     from ilp_planner.measure.operator import Operator
 
 WARM_UP = 2

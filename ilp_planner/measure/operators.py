@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.measure.chain_job import ChainJob, Job
+from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.job import Job, traffic_of
 from ilp_planner.measure.transformer_operators import (
     Side,
     attention,
@@ -26,19 +27,9 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 
-def splits_of(job: Job) -> tuple[int, ...]:
-    """Return which dimensions of the products tensor parallelism can divide."""
-    return job.splits if isinstance(job, ChainJob) else (0, 1)
-
-
-def operators_of(job: Job, split: int) -> dict[str, Operator]:
-    """Return every distinct operator of a rank, by name, in the order of the chain."""
-    return job.operators(split) if isinstance(job, ChainJob) else gpt_operators(job, split)
-
-
 def gpt_operators(job: TrainingJob, split: int) -> dict[str, Operator]:
     """Return the operators of a GPT."""
-    side = _side("enc", job, job.model.sequence)
+    side = Side("enc", job, job.model.sequence)
     return {
         "encoder-embedding": embedding(side),
         "enc-1st-layernorm": norm(side),
@@ -54,8 +45,8 @@ def t5_operators(job: T5Job) -> dict[str, Operator]:
     """Return the operators of a T5. Through the decoder the encoder's output travels along."""
     memory = job.model.encoder_sequence
     encoded = float(job.micro_batch * memory * job.model.hidden)
-    first = _side("enc", job.like, memory)
-    second = _side("dec", job.like, job.model.decoder_sequence, past=encoded)
+    first = Side("enc", job.like, memory)
+    second = Side("dec", job.like, job.model.decoder_sequence, past=encoded)
     return {
         "encoder-embedding": embedding(first),
         "enc-1st-layernorm": norm(first),
@@ -75,30 +66,10 @@ def t5_operators(job: T5Job) -> dict[str, Operator]:
     }
 
 
-def _side(name: str, job: TrainingJob, tokens: int, past: float = 0.0) -> Side:
-    model = job.model
-    return Side(
-        name=name,
-        tokens=tokens,
-        batch=job.micro_batch,
-        width=model.hidden,
-        heads=model.heads,
-        channels=model.head,
-        ffn=model.ffn,
-        words=job.padded_vocab // job.tp,
-        positions=model.max_position_embeddings,
-        vocab=model.vocab,
-        tp=job.tp,
-        dropout=model.dropout,
-        number=job.settings.width,
-        past=past,
-    )
-
-
 def operator_traffic(model: ModelSpec, name: str, job: Job) -> dict[str, Any]:
     """Return `flop` and `traffic_bytes` of the forward pass of one rank."""
     if isinstance(job, ChainJob):
-        return job.operator_values(name)
+        return traffic_of(job.works[name].forward) | {"flop": job.flop(name)}
     gpt = model.architecture
     assert isinstance(gpt, Gpt)
     tokens = job.model.sequence
@@ -108,8 +79,4 @@ def operator_traffic(model: ModelSpec, name: str, job: Job) -> dict[str, Any]:
         precision=job.settings.precision,
         architecture=replace(gpt, sequence=tokens, max_position_embeddings=longest),
     )
-    work = operator_work(same, job.micro_batch, job.tp)[name]
-    return {
-        "flop": sum(kernel.flops for kernel in work.forward),
-        "traffic_bytes": sum(kernel.traffic for kernel in work.forward),
-    }
+    return traffic_of(operator_work(same, job.micro_batch, job.tp)[name].forward)

@@ -15,8 +15,6 @@ def measuring_bar(total: int, *, shown: bool = True) -> Iterator[Callable[[int, 
     """Show a bar on stderr, none where that is no terminal; yield what to tell how many rows are
     done, and which is next.
 
-    Parameters
-    ----------
     total: how many rows there will be. shown: whether this process is the one to show it.
     """
     if not (shown and sys.stderr.isatty()):

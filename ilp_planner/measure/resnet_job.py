@@ -11,7 +11,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+
 from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.convolution import part
+from ilp_planner.measure.convolution_operators import resnet_operators
+from ilp_planner.measure.modules import made
 from ilp_planner.measure.shard import HEAD, STEM
 from ilp_planner.profiles.analytic_resnet import resnet_work
 
@@ -62,19 +67,13 @@ class ResnetJob(ChainJob):
 
     def build(self, kind: str, *, device: Any, dtype: Any) -> Any:
         """Return a part as a module."""
-        from ilp_planner.measure.convolution import part
-        from ilp_planner.measure.modules import made
-
         return made(lambda: part(kind, self), device=device, dtype=dtype)
 
     def batch(self, dtype: Any) -> tuple[Any, ...]:
         """Return images [batch, 3, edge, edge] and their classes, int64 [batch]."""
-        import torch
-
         size, edge = self.micro_batch, self.model.image
-        return torch.randn(size, 3, edge, edge).to(dtype), torch.randint(
-            self.model.classes, (size,)
-        )
+        images = torch.randn(size, 3, edge, edge).to(dtype)
+        return images, torch.randint(self.model.classes, (size,))
 
     def shapes(self, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the shape of the feature maps before a part."""
@@ -93,14 +92,10 @@ class ResnetJob(ChainJob):
 
     def operators(self, split: int) -> dict[str, Operator]:
         """Return every operator."""
-        from ilp_planner.measure.convolution_operators import resnet_operators
-
         return resnet_operators(self, split)
 
     def describe(self, device: Any, dtype: Any) -> dict[str, str]:
         """Return in which precision convolutions multiply."""
-        import torch
-
         if device.type != "cuda" or dtype != torch.float32:
             return {}
         allowed = torch.backends.cudnn.allow_tf32

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import MeasureError, ProfileError, UsageError
-from ilp_planner.measure.chain_job import ChainJob, Job
 from ilp_planner.measure.journal import Journal, begun
 from ilp_planner.measure.sweep import Sweep
 from ilp_planner.measure.target import Target, open_target
@@ -17,8 +16,8 @@ from ilp_planner.profiles.measurements import Measurements, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ilp_planner.measure.job import Job
     from ilp_planner.specs.model import ModelSpec
-    from ilp_planner.specs.training import TrainingJob
 
 IMPLEMENTATION = (
     "PyTorch without compilation; gradients added up in fp32; Adam, fused, clipped to norm 1"
@@ -44,8 +43,6 @@ def measure_model(
 ) -> Summary:
     """Measure every shard of a model; `output` has each row as soon as it is measured.
 
-    Parameters
-    ----------
     degrees, micro_batch_sizes, sequences: tensor-parallel, samples of a replica, tokens of a sample
         (none: the model's). device: `cuda` or `cpu`; None: a GPU where there is one. links:
         collectives to be added to the times.
@@ -111,22 +108,10 @@ def _architecture(model: Any) -> str:
 
 def _kernels(wish: Wish, target: Target, job: Job) -> dict[str, str]:
     """Return which kernels compute attention or convolutions, in words."""
-    found = (
-        job.describe(target.device, target.number)
-        if isinstance(job, ChainJob)
-        else {"attention": _attention(target, job)}
-    )
+    found = job.describe(target.device, target.number)
     if wish.operators and "attention" in found:
         found["attention"] += "; operators: unfused"
     return found
-
-
-def _attention(target: Target, job: TrainingJob) -> str:
-    from ilp_planner.measure.attention import attention_kernel
-
-    kernel = attention_kernel(job, device=target.device, dtype=target.number)
-    drops = job.model.dropout and target.kind == "cuda"
-    return f"layers: {kernel}{', dropout' if drops else ', no dropout of scores'}"
 
 
 def _check_links(links: Measurements) -> None:

@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.added_messages import MessageAdder
 from ilp_planner.measure.journal import Journal, RowKey, row_key
-from ilp_planner.measure.layers import (
-    LayerBench,
-    all_kinds,
-    known_values,
-    layer_values,
-    layers_need,
-    optimizer_seconds,
-    runs,
-    sent,
-    sizes,
-)
+from ilp_planner.measure.layers import LayerBench, layer_values, optimizer_seconds
+from ilp_planner.measure.operator import Operator, known_sizes, needed, sent_bytes
+from ilp_planner.measure.operator_bench import OperatorBench
+from ilp_planner.measure.operators import operator_traffic
 from ilp_planner.measure.target import Target, is_lost, ran_out
 from ilp_planner.measure.wish import Failure, Summary, Wish
 from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
@@ -30,8 +23,7 @@ from ilp_planner.profiles.measurements import Measurements, Record, RowStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ilp_planner.measure.chain_job import Job
-    from ilp_planner.measure.operator import Operator
+    from ilp_planner.measure.job import Job
 
 FEWEST, MOST = 3, 20  # passes that count, unless the user says how many
 ENOUGH = {"cuda": 2.0, "cpu": 10.0}  # seconds of them
@@ -45,8 +37,6 @@ Found = TypeVar("Found")
 class Sweep:
     """One run of measuring.
 
-    Parameters
-    ----------
     known: rows that the table has already. links: collectives that are to be in the times.
     progress: called with the share of the work that is done, and what comes next.
     """
@@ -90,11 +80,11 @@ class Sweep:
     # ---- one shard ------------------------------------------------------------------------------
 
     def _layers(self, job: Job) -> None:
-        kinds = all_kinds(job)
+        kinds = job.kinds
         rows = self._layer_rows(job)
         batch = {"record": Record.STEP, "name": BATCH_GENERATOR, **self._common(job)}
         if all(row_key(row) in self.known for row in (*rows, batch)):
-            self._skip(len(rows) + 1)
+            self.summary.there += len(rows) + 1
         else:
             self._show(f"{_describe(job)}: layers")
             found = self._layer_parts(kinds, job)
@@ -129,13 +119,13 @@ class Sweep:
         return self._with_steps(kinds, job, found)
 
     def _stack(self, kinds: Sequence[str], job: Job, copies: int) -> dict[str, dict[str, Any]]:
-        self._check_memory(layers_need(kinds, job, copies), ", ".join(kinds))
+        self._check_memory(job.need(kinds, copies), ", ".join(kinds))
         bench = LayerBench(kinds, job, self.target, copies=copies)
         bench.sample(FEWEST if self.wish.repeats is None else self.wish.repeats)
         bench.sample(self._more(bench.pass_seconds()))
         found = layer_values(bench, bench.memory())
         for kind, values in found.items():
-            values |= known_values(kind, job)
+            values |= job.known_values(kind)
         loads = bench.load_seconds(LOADS)
         bench.release()
         found[BATCH_GENERATOR] = {"time_s": sorted(loads)[LOADS // 2], "repeats": LOADS}
@@ -154,13 +144,13 @@ class Sweep:
             if values.get("status", RowStatus.OK) is RowStatus.OK:
                 if kind in self.steps[key]:
                     values["optimizer_s"] = self.steps[key][kind]
-                self._add_messages(values, job, sent(kind, job))
+                self._add_messages(values, job, job.sent(kind))
         return found
 
     def _optimizer(self, kinds: Sequence[str], job: Job) -> dict[str, float]:
         def measure(some: Sequence[str]) -> dict[str, float]:
             self.target.tidy()
-            self._check_memory(layers_need(some, job, 1, stepped=True), "optimiser")
+            self._check_memory(job.need(some, 1, stepped=True), "optimiser")
             return optimizer_seconds(some, job, self.target, OPTIMIZER_REPEATS)
 
         together = self._attempt(partial(measure, kinds))
@@ -174,20 +164,16 @@ class Sweep:
         return found
 
     def _operators(self, job: Job) -> None:
-        from ilp_planner.measure.operator import known_sizes
-        from ilp_planner.measure.operators import operators_of, splits_of
-
-        splits = splits_of(job)
-        share = self._weight(job, layers=False) / (len(splits) * len(operators_of(job, 0)))
+        share = self._weight(job, layers=False) / (len(job.splits) * len(job.operators(0)))
         again: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for split in splits:
-            for name, operator in operators_of(job, split).items():
+        for split in job.splits:
+            for name, operator in job.operators(split).items():
                 row = {
                     "record": Record.OPERATOR, "name": name, "split": split, **self._common(job)
                 }  # fmt: skip
                 what = (operator.step or name, operator.inputs, operator.weights)
                 if row_key(row) in self.known:
-                    self._skip(1)
+                    self.summary.there += 1
                 else:
                     if what not in again:  # else the same computation: one measurement for both
                         self._show(f"{_describe(job)}: {name}")
@@ -196,10 +182,6 @@ class Sweep:
                 self.done += share
 
     def _operator(self, name: str, operator: Operator, job: Job) -> dict[str, Any]:
-        from ilp_planner.measure.operator import needed, sent_bytes
-        from ilp_planner.measure.operator_bench import OperatorBench
-        from ilp_planner.measure.operators import operator_traffic
-
         if self._is_exhausted(name, job):
             return self._not_tried(name, job)
 
@@ -221,12 +203,7 @@ class Sweep:
     # ---- what can go wrong ----------------------------------------------------------------------
 
     def _attempt(self, measure: Callable[[], Found]) -> Found | Failure:
-        """Return what is measured, or why it is not.
-
-        Raises
-        ------
-        MeasureError: the device is lost.
-        """
+        """Return what is measured, or why it is not; a MeasureError where the device is lost."""
         try:
             return measure()
         except (RuntimeError, MemoryError) as error:
@@ -288,7 +265,7 @@ class Sweep:
         common = self._common(job)
         return [
             {"record": Record.LAYER, "name": run.kind, "layers": run.layers, **common}
-            for run in runs(job)
+            for run in job.runs
         ]
 
     def _common(self, job: Job) -> dict[str, Any]:
@@ -297,7 +274,7 @@ class Sweep:
             "dtype": self.target.dtype,
             "tp": job.tp,
             "micro_batch": job.micro_batch,
-            **sizes(job),
+            **job.sizes,
         }
 
     def _add_messages(
@@ -327,9 +304,6 @@ class Sweep:
         else:
             self.summary.measured += 1
 
-    def _skip(self, count: int) -> None:
-        self.summary.there += count
-
     def _more(self, seconds: float) -> int:
         """Return how many passes more are worth their time."""
         if self.wish.repeats is not None:
@@ -343,7 +317,7 @@ class Sweep:
     def _weight(self, job: Job, *, layers: bool = True, operators: bool = True) -> float:
         """Return about how much work a shard is, in FLOP of its passes."""
         passes = 3.0 * (MOST if self.wish.repeats is None else self.wish.repeats)
-        flops = sum(known_values(kind, job)["flop"] for kind in all_kinds(job))
+        flops = sum(job.known_values(kind)["flop"] for kind in job.kinds)
         total = 0.0
         if layers and Record.LAYER in self.wish.records:
             total += passes * flops * self.wish.copies
@@ -360,4 +334,4 @@ def _describe(job: Job) -> str:
 
 def _tokens(job: Job) -> int:
     """Return the tokens of a sample; -1, as in keys of rows, where there are none."""
-    return sizes(job).get("sequence", -1)
+    return job.sizes.get("sequence", -1)

@@ -10,7 +10,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ilp_planner.measure.chain_job import ChainJob
+from ilp_planner.measure.encoder_decoder import PARTS, attention_kernels
+from ilp_planner.measure.modules import made
+from ilp_planner.measure.operators import t5_operators
 from ilp_planner.measure.shard import BETWEEN, DECODER, EMBEDDING, ENCODER, HEAD
 from ilp_planner.profiles.analytic_transformer import t5_work
 from ilp_planner.specs.decoder import Decoder
@@ -70,15 +75,10 @@ class T5Job(ChainJob):
 
     def build(self, kind: str, *, device: Any, dtype: Any) -> Any:
         """Return a part as a module."""
-        from ilp_planner.measure.encoder_decoder import part
-        from ilp_planner.measure.modules import made
-
-        return made(lambda: part(kind, self), device=device, dtype=dtype)
+        return made(lambda: PARTS[kind](self), device=device, dtype=dtype)
 
     def batch(self, dtype: Any) -> tuple[Any, ...]:
         """Return the encoder's tokens, the decoder's, and its labels: int64 [batch, tokens]."""
-        import torch
-
         t5, size = self.model, self.micro_batch
         lengths = (t5.encoder_sequence, t5.decoder_sequence, t5.decoder_sequence)
         return tuple(torch.randint(t5.vocab, (size, tokens)) for tokens in lengths)
@@ -94,14 +94,10 @@ class T5Job(ChainJob):
 
     def operators(self, split: int) -> dict[str, Operator]:
         """Return every distinct operator."""
-        from ilp_planner.measure.operators import t5_operators
-
         return t5_operators(self)
 
     def describe(self, device: Any, dtype: Any) -> dict[str, str]:
         """Return which kernels compute attention."""
-        from ilp_planner.measure.encoder_decoder import attention_kernels
-
         return {"attention": attention_kernels(self, device=device, dtype=dtype)}
 
     def kept(self, operator: str) -> float:

@@ -7,13 +7,17 @@ asynchronous, as in training. On a CPU a mark is the time of day.
 from __future__ import annotations
 
 import gc
+import shutil
 import statistics
+import subprocess
 import time
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure.machine import describe_machine, device_name
@@ -46,23 +50,17 @@ class Target:
     @property
     def device(self) -> Any:
         """Return it as PyTorch's device."""
-        import torch
-
         return torch.device(self.kind)
 
     @property
     def number(self) -> Any:
         """Return PyTorch's type of parameters and activations."""
-        import torch
-
         return getattr(torch, DTYPES[self.dtype])
 
     def mark(self) -> Any:
         """Return a mark in the stream of work."""
         if self.kind == "cpu":
             return time.perf_counter()
-        import torch
-
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
@@ -70,8 +68,6 @@ class Target:
     def wait(self) -> None:
         """Wait until all work is done."""
         if self.kind == "cuda":
-            import torch
-
             torch.cuda.synchronize()
 
     def between(self, marks: Sequence[Any]) -> list[float]:
@@ -85,8 +81,6 @@ class Target:
     ) -> Iterator[list[float]]:
         """Yield the seconds between the marks of so many passes, one after the other.
 
-        Parameters
-        ----------
         run: does a pass, and calls what it is given at every mark. chain: passes from one waiting
             to the next; of each chain on a GPU, so many first ones do not count.
         """
@@ -116,8 +110,6 @@ class Target:
         """Give back what is not used any more, after something large."""
         gc.collect()
         if self.kind == "cuda":
-            import torch
-
             torch.cuda.empty_cache()
 
     def free_memory(self) -> float:
@@ -127,8 +119,6 @@ class Target:
 
     def describe(self) -> dict[str, str]:
         """Return the lines that stand above the rows."""
-        import torch
-
         lines = describe_machine(self.kind) | {"device": self.name, "dtype": self.dtype}
         if self.kind == "cpu":
             lines["threads"] = str(torch.get_num_threads())
@@ -146,8 +136,6 @@ def open_target(
 ) -> Target:
     """Return the device to measure.
 
-    Parameters
-    ----------
     kind: `cuda` or `cpu`; None: a GPU where there is one. dtype: None: the model's precision, but
         fp32 on a CPU, which computes with nothing else at full speed. name: what the table calls
         the device; None: its own name.
@@ -156,8 +144,6 @@ def open_target(
     ------
     MeasureError: there is no GPU.
     """
-    import torch
-
     if kind == "cuda" and not torch.cuda.is_available():
         built = torch.version.cuda
         why = f"PyTorch {torch.__version__} is built without CUDA" if built is None else "no GPU"
@@ -174,8 +160,6 @@ def open_target(
 
 def ran_out(error: BaseException) -> bool:
     """Tell whether an error of PyTorch says that memory did not suffice."""
-    import torch
-
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in EXHAUSTED)
@@ -224,9 +208,6 @@ def median_spread(values: Sequence[float]) -> float:
 
 def _driver() -> str:
     """Return the version of the GPU's driver, empty where nothing tells it."""
-    import shutil
-    import subprocess
-
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

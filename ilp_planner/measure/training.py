@@ -23,8 +23,6 @@ class MixedAdam:
 
     scale: what the loss is to be multiplied by.
 
-    Parameters
-    ----------
     stepped: make the master copy and the moments as well; without, gradients only.
     """
 
@@ -68,12 +66,12 @@ class MixedAdam:
             hook.remove()
 
 
-def state_bytes(parameters: int, dtype: str) -> int:
+def state_bytes(parameters: float, dtype: str) -> float:
     """Return the bytes that `MixedAdam` and so many parameters of a precision hold."""
     return parameters * (16 if dtype == "fp32" else 18)
 
 
-def learnt_bytes(parameters: int, width: int, dtype: str) -> dict[str, int]:
+def learnt_bytes(parameters: int, width: int, dtype: str) -> dict[str, float]:
     """Return the columns of what so many parameters, of so many bytes each, hold."""
     return {
         "weight_bytes": parameters * width,

@@ -9,7 +9,7 @@ them; split 1 the other way round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -17,32 +17,39 @@ from torch.nn import functional
 from ilp_planner.measure.modules import Embedding, WordLoss
 from ilp_planner.measure.operator import Operator, Shape, causal, random_words
 
+if TYPE_CHECKING:
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import TrainingJob
+
 TOKEN = 8  # bytes of a token's number
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Side:
     """The layers of one side of a model, as one rank computes them.
 
-    name: `enc` or `dec`. tokens, batch, width: of hidden states. heads: of all ranks; channels: of
-    one. ffn: columns of all ranks. words: rows of the embedding on this rank. positions: learnt.
-    vocab: words there are. number: bytes of a number. past: numbers that travel past the layers.
+    name: `enc` or `dec`. tokens: of a sample. past: numbers that travel past the layers.
     """
 
     name: str
+    job: TrainingJob
     tokens: int
-    batch: int
-    width: int
-    heads: int
-    channels: int
-    ffn: int
-    words: int
-    positions: int
-    vocab: int
-    tp: int
-    dropout: float
-    number: int
     past: float = 0.0
+
+    @property
+    def model(self) -> Decoder:
+        """Return the sizes of the layers."""
+        return self.job.model
+
+    @property
+    def width(self) -> int:
+        """Return the width of hidden states."""
+        return self.job.model.hidden
+
+    @property
+    def words(self) -> int:
+        """Return the rows of the embedding on this rank."""
+        return self.job.padded_vocab // self.job.tp
 
     @property
     def wide(self) -> Shape:
@@ -52,7 +59,7 @@ class Side:
     @property
     def rows(self) -> int:
         """Return the tokens of a micro-batch."""
-        return self.tokens * self.batch
+        return self.tokens * self.job.micro_batch
 
     @property
     def hidden(self) -> float:
@@ -61,7 +68,7 @@ class Side:
 
     def columns(self, width: int) -> Shape:
         """Return the shape of a tensor of so many columns."""
-        return (self.tokens, self.batch, width)
+        return (self.tokens, self.job.micro_batch, width)
 
 
 def normed(hidden: Any, weight: Any, bias: Any) -> Any:
@@ -101,7 +108,7 @@ def _product(side: Side, inner: int, outer: int, *, by_columns: bool, bias: bool
 
     bias: what follows adds it, so it crosses the cut; else it is added here.
     """
-    tp, past = side.tp, side.past + side.hidden
+    tp, past = side.job.tp, side.past + side.hidden
     rows, columns = (inner, outer // tp) if by_columns else (inner // tp, outer)
     weights: tuple[Shape, ...] = ((columns, rows),)
     if not bias:
@@ -123,25 +130,25 @@ def _product(side: Side, inner: int, outer: int, *, by_columns: bool, bias: bool
 def _crossing(side: Side, memory: int) -> Operator:
     """Return the products of queries, and of keys and values from a memory of so many tokens,
     which passes on: its gradients are added here."""
-    inner = side.heads * side.channels // side.tp
-    seen = float(memory * side.batch * side.width)
+    batch, inner = side.job.micro_batch, side.model.heads * side.model.head // side.job.tp
+    seen = float(memory * batch * side.width)
 
     def project(x: Any, m: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
         return functional.linear(x, w, b), functional.linear(m, v, c), m.view_as(m)
 
     return Operator(
         run=project,
-        inputs=(side.wide, (memory, side.batch, side.width)),
+        inputs=(side.wide, (memory, batch, side.width)),
         weights=((inner, side.width), (inner,), (2 * inner, side.width), (2 * inner,)),
         live=side.past + 2 * side.hidden,
-        left=side.past + side.hidden + (side.rows + 2 * memory * side.batch) * inner,
+        left=side.past + side.hidden + (side.rows + 2 * memory * batch) * inner,
         sent=((side.hidden + seen, "backward"),),
     )
 
 
 def _residual(side: Side) -> Operator:
     """Return bias, dropout and residual."""
-    p = side.dropout
+    p = side.model.dropout
     return Operator(
         run=lambda x, b, residual: (residual + functional.dropout(x + b, p),),
         inputs=(side.wide, (side.width,), side.wide),
@@ -155,14 +162,13 @@ def attention(
 ) -> dict[str, Operator]:
     """Return the operators of an attention, from the products into it to the residual.
 
-    Parameters
-    ----------
     number: how their names end. masked: tokens see those before them only. memory: tokens that are
         attended to; 0: the side's own.
     """
-    heads, channels, batch, tokens = side.heads // side.tp, side.channels, side.batch, side.tokens
+    model, batch, tokens = side.model, side.job.micro_batch, side.tokens
+    heads, channels, dropout = model.heads // side.job.tp, model.head, model.dropout
     keys = memory or tokens
-    inner = side.heads * channels
+    inner = model.heads * channels
     past = side.past + side.hidden
     queries, values = (float(n * batch * heads * channels) for n in (tokens, keys))
     scores = (batch * heads, tokens, keys)
@@ -203,7 +209,7 @@ def attention(
         ),
         "attention-softmax": Operator(run=softmax, inputs=(scores,), live=attended, left=attended),
         "attention-dropout": Operator(
-            run=lambda x: (functional.dropout(x, side.dropout),),
+            run=lambda x: (functional.dropout(x, dropout),),
             inputs=(scores,),
             live=attended,
             left=attended,
@@ -219,20 +225,21 @@ def attention(
 
 def mlp(side: Side, split: int = 0) -> dict[str, Operator]:
     """Return the operators of an MLP, to the residual."""
-    columns, past = side.ffn // side.tp, side.past + side.hidden
+    width, ffn, past = side.width, side.model.ffn, side.past + side.hidden
+    columns = ffn // side.job.tp
 
     def gelu(x: Any, b: Any) -> Any:
         return (functional.gelu(x + b, approximate="tanh"),)
 
     steps = {
-        "MLP-GEMM-1": _product(side, side.width, side.ffn, by_columns=split == 0, bias=True),
+        "MLP-GEMM-1": _product(side, width, ffn, by_columns=split == 0, bias=True),
         "MLP-gelu": Operator(
             run=gelu,
             inputs=(side.columns(columns), (columns,)),
             live=past + side.rows * columns + columns,
             left=past + side.rows * columns,
         ),
-        "MLP-GEMM-2": _product(side, side.ffn, side.width, by_columns=split == 1, bias=True),
+        "MLP-GEMM-2": _product(side, ffn, width, by_columns=split == 1, bias=True),
         "post-MLP-dropout": _residual(side),
     }
     return {f"{side.name}-{step}": operator for step, operator in steps.items()}
@@ -241,20 +248,21 @@ def mlp(side: Side, split: int = 0) -> dict[str, Operator]:
 def embedding(side: Side, memory: int = 0) -> Operator:
     """Return the embedding of a side's tokens; the memory of a decoder, samples before tokens till
     here, is turned back."""
+    job, model, shape = side.job, side.model, (side.job.micro_batch, side.tokens)
 
     def embed(*given: Any) -> Any:
         *seen, words, positions = given
-        tokens = random_words((side.batch, side.tokens), side.vocab, words.device)
-        found = Embedding.look_up(tokens, words, whole=side.tp == 1)
+        tokens = random_words(shape, model.vocab, words.device)
+        found = Embedding.look_up(tokens, words, whole=job.tp == 1)
         found = (found + positions[: side.tokens]).transpose(0, 1).contiguous()
-        found = functional.dropout(found, side.dropout)
+        found = functional.dropout(found, model.dropout)
         return (*(one.transpose(0, 1).contiguous() for one in seen), found)
 
     return Operator(
         run=embed,
-        inputs=((side.batch, memory, side.width),) if memory else (),
-        weights=((side.words, side.width), (side.positions, side.width)),
-        live=side.past or side.rows * TOKEN / side.number,
+        inputs=((job.micro_batch, memory, side.width),) if memory else (),
+        weights=((side.words, side.width), (model.max_position_embeddings, side.width)),
+        live=side.past or side.rows * TOKEN / job.settings.width,
         left=side.past + side.hidden,
         sent=((side.hidden, "forward"),),
     )
@@ -262,15 +270,16 @@ def embedding(side: Side, memory: int = 0) -> Operator:
 
 def post_process(side: Side, *, bias: bool = False) -> Operator:
     """Return the logits of this rank's words, and their loss."""
+    model, shape = side.model, (side.job.micro_batch, side.tokens)
 
     def loss(hidden: Any, words: Any, added: Any = None) -> Any:
         logits = functional.linear(hidden, words, added).float()
-        labels = random_words((side.batch, side.tokens), side.vocab, words.device)
+        labels = random_words(shape, model.vocab, words.device)
         return (WordLoss.apply(logits, labels).mean(),)
 
     return Operator(
         run=loss,
-        inputs=((side.batch, side.tokens, side.width),),
+        inputs=((*shape, side.width),),
         weights=((side.words, side.width), *(((side.words,),) if bias else ())),
         live=side.hidden,
         left=0.0,

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
+from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.measure.resnet_job import ResnetJob
-from ilp_planner.measure.shard import decoder_of, job_of
+from ilp_planner.measure.shard import check_degree
 from ilp_planner.measure.t5_job import T5Job
 from ilp_planner.profiles.measurements import Record, RowStatus
 from ilp_planner.specs.gpt import Gpt
@@ -16,7 +17,8 @@ from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import Settings
 
 if TYPE_CHECKING:
-    from ilp_planner.measure.chain_job import ChainJob, Job
+    from ilp_planner.measure.chain_job import ChainJob
+    from ilp_planner.measure.job import Job
     from ilp_planner.specs.architecture import Architecture
     from ilp_planner.specs.model import ModelSpec
 
@@ -77,10 +79,7 @@ def chain_job(model: Architecture, *, tp: int, micro_batch: int, dtype: str) -> 
     kinds: dict[str, type[ChainJob]] = {"t5": T5Job, "resnet": ResnetJob}
     if model.family not in kinds:
         return None
-    parts = model.tensor_parts
-    if parts % tp:
-        possible = ", ".join(str(t) for t in range(1, min(parts, 64) + 1) if parts % t == 0)
-        raise UsageError(f"tp: found {tp}, expected a divisor of {parts}: {possible}")
+    check_degree(tp, model.tensor_parts)
     return kinds[model.family](
         model=model, micro_batch=micro_batch, tp=tp, settings=Settings(precision=dtype)
     )
@@ -93,7 +92,7 @@ def has_operators(model: ModelSpec) -> bool:
 
 @dataclass(kw_only=True)
 class Summary:
-    """How the rows went. exhausted, failed: names of rows. reasons: of the latter."""
+    """How the rows went. exhausted, failed: names of rows; of the latter with the reason."""
 
     measured: int = 0
     there: int = 0

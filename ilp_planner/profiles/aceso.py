@@ -54,9 +54,8 @@ PRIMITIVES = {
 LARGEST_TENSOR_DEGREE = {"gpt_350M": 4, "t5_220M": 4}
 # Aceso reads the files of T5 11B for T5 22B, which repeats the same layers.
 SAME_FILES = {"t5_22B": "t5_11B"}
-FAILED_ROW = (
-    1e7  # every field of an operator that failed to run; a real time can be just above 1e6 us
-)
+# Every field of an operator that failed to run; a real time can be just above 1e6 us.
+FAILED_ROW = 1e7
 BANDWIDTH_UNIT = 1000 * MIB  # "GB/s" in the p2p files: MiB per millisecond
 
 
@@ -65,8 +64,6 @@ def read_aceso_profile(
 ) -> Profile:
     """Read what the database holds for one model.
 
-    Parameters
-    ----------
     folder: the database. key: the model's name in it (`gpt_1_3B`).
     devices_per_node: caps the tensor-parallel degree, as Aceso does.
     unused: read also what Aceso profiled and does not use.
@@ -97,9 +94,10 @@ def read_aceso_profile(
                     continue
                 _read_operators(path, m, t, a, rows, failed)
     if not rows:
+        known = known_models(folder)
         raise ProfileError(
             f"{folder}: no operator profile for {key!r}, expected {files}_mbs*_tp*_algo*.csv"
-            f"{_known_models(folder)}"
+            + (f"; it has {', '.join(known)}" if known else "")
         )
     collectives = {}
     for primitive in PRIMITIVES[family]:
@@ -140,11 +138,6 @@ def read_aceso_profile(
 def known_models(folder: Path) -> list[str]:
     """Return the models that a database has operators of, by their keys."""
     return sorted({p.name.split("_mbs")[0] for p in folder.glob("*_mbs*_tp*_algo*.csv")})
-
-
-def _known_models(folder: Path) -> str:
-    names = known_models(folder)
-    return f"; it has {', '.join(names)}" if names else ""
 
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:

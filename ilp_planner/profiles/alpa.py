@@ -129,9 +129,6 @@ def read_alpa(path: Path) -> Measurements:
 
 def alpa_series(path: Path, memory: dict[str, float] | None = None) -> Iterator[AlpaSeries]:
     """Yield every series of a database, fabricated rows included.
-
-    Parameters
-    ----------
     memory: filled with the bytes available per device, by mesh.
 
     Raises

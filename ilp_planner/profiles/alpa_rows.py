@@ -43,38 +43,27 @@ def collective_kinds(
     name: str, group_size: int, sizes: Sequence[float], seconds: Sequence[float]
 ) -> list[RowKind]:
     """Return the kind of each row of one series.
-
-    Parameters
-    ----------
-    sizes: elements of the whole tensor, ascending. seconds: inf where it failed.
-    """
+    sizes: elements of the whole tensor, ascending. seconds: inf where it failed."""
     # The profiler rounds the size down to a multiple of these elements; 0 is an empty loop.
     unit = {"all_reduce": 1, "all_to_all": group_size**2}.get(name, group_size)
     first = RowKind.EMPTY if name == "all_reduce" else RowKind.NOOP
-    kinds: list[RowKind] = []
-    for place, (size, time) in enumerate(zip(sizes, seconds, strict=True)):
-        if not math.isfinite(time):
-            kind = RowKind.FAILED
-        elif group_size == 1:
-            kind = RowKind.LOCAL
-        elif size < unit:
-            kind = first
-        else:
-            kind = _carried(place, sizes, seconds, kinds)
-        kinds.append(kind)
-    return kinds
+    made = [RowKind.LOCAL if group_size == 1 else first if n < unit else None for n in sizes]
+    return _kinds(sizes, seconds, made)
 
 
 def product_kinds(flops: Sequence[float], seconds: Sequence[float]) -> list[RowKind]:
     """Return the kind of each row of one series of matrix products."""
+    return _kinds(flops, seconds, [RowKind.LAUNCH if flop <= 0 else None for flop in flops])
+
+
+def _kinds(
+    sizes: Sequence[float], seconds: Sequence[float], made: Sequence[RowKind | None]
+) -> list[RowKind]:
+    """Return the kind of each row. made: what its size alone says."""
     kinds: list[RowKind] = []
-    for place, (flop, time) in enumerate(zip(flops, seconds, strict=True)):
-        if not math.isfinite(time):
-            kinds.append(RowKind.FAILED)
-        elif flop <= 0:
-            kinds.append(RowKind.LAUNCH)
-        else:
-            kinds.append(_carried(place, flops, seconds, kinds))
+    for place, (time, kind) in enumerate(zip(seconds, made, strict=True)):
+        found = kind if math.isfinite(time) else RowKind.FAILED
+        kinds.append(found or _carried(place, sizes, seconds, kinds))
     return kinds
 
 

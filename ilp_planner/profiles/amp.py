@@ -76,7 +76,6 @@ class AmpProfile:
     source: str
     model: AmpModel
     forward: Mapping[tuple[str, int], Floats]
-    notes: tuple[str, ...] = ()
 
     def degrees(self, device: str) -> tuple[int, ...]:
         """Tensor-parallel degrees that a device type has rows for, ascending."""
@@ -98,8 +97,6 @@ def read_amp(
 ) -> AmpExperiment:
     """Read one experiment.
 
-    Parameters
-    ----------
     experiment: its name; may be left out when the file has one.
     hosts: (name, slots) of a DeepSpeed hostfile, to run on instead of on all devices of the nodes;
         hostfile: where they come from, to blame.
@@ -125,8 +122,6 @@ def read_amp(
 def read_amp_profile(path: Path, model: str, devices: Sequence[str]) -> AmpProfile:
     """Read the rows of a model for device types of a cluster that is described elsewhere.
 
-    Parameters
-    ----------
     devices: what the cluster's types are called in profiles (`Device.profile`); each is the
         `instance` or the `device` of some profile.
     """
@@ -367,7 +362,6 @@ def layer_profile(profile: AmpProfile) -> LayerProfile:
         measured=frozenset(time),
         isolated=True,
         notes=(
-            *profile.notes,
             "AMP profiles one sample only, and no memory: larger micro-batches and all memory are "
             "predictions",
         ),

@@ -33,9 +33,6 @@ def analytic_profile(
     model: ModelSpec, cluster: ClusterSpec, micro_batch_sizes: Sequence[int] | None = None
 ) -> Profile:
     """Estimate every operator of a model on a cluster.
-
-    Parameters
-    ----------
     micro_batch_sizes: samples per replica; the model's own list when None.
 
     Raises

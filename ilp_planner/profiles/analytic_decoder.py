@@ -18,12 +18,14 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts, stage_memory
 from ilp_planner.anatomy.messages import (
+    Messages,
     embedding_messages,
     layer_messages,
     output_messages,
     prediction_messages,
 )
 from ilp_planner.anatomy.work import (
+    ModuleWork,
     embedding_work,
     layer_work,
     output_work,
@@ -37,9 +39,7 @@ from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, Tra
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ilp_planner.anatomy.messages import Messages
     from ilp_planner.anatomy.modules import Message
-    from ilp_planner.anatomy.work import ModuleWork
     from ilp_planner.numerics import Floats
     from ilp_planner.specs.cluster import Device, Link
     from ilp_planner.specs.decoder import Decoder
@@ -90,12 +90,7 @@ class DecoderRows:
 def decoder_rows(
     decoder: Decoder, samples: int, degree: int, precision: str, *, flash: bool
 ) -> DecoderRows:
-    """Return what every layer does and holds.
-
-    Parameters
-    ----------
-    flash: fused attention runs on the devices.
-    """
+    """Return what every layer does and holds. flash: fused attention runs on the devices."""
     single = precision == "fp32"
     job = TrainingJob(
         model=decoder,

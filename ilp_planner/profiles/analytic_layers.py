@@ -47,8 +47,6 @@ def analytic_layers(
     Tensor-parallel degrees are those that fit the largest node of a type and divide the model. An
     optimiser step reads and writes the states once, at the device's sustained memory bandwidth.
 
-    Parameters
-    ----------
     samples: of one replica per micro-batch, besides the model's own list.
 
     Raises
@@ -185,10 +183,14 @@ class _Chain:
                 }
             )
 
+        def largest(field: str) -> Floats:
+            return np.maximum.reduceat(self._along(_field(works, field)), self.starts)
+
         return _LayerWork(
-            activations=self.activations(works),
-            workspace=self.workspace(works),
-            inputs=self.inputs(works),
+            activations=self.added(_field(works, "activations")),
+            # An allocator that has grown for one pass keeps it beside the other.
+            workspace=largest("forward_reserved") + largest("backward_reserved"),
+            inputs=self._along(_field(works, "input"))[self.starts],
             seconds=seconds,
         )
 
@@ -205,24 +207,9 @@ class _Chain:
         per_byte = STATE_BYTES / self.model.bytes_per_number
         return per_byte * self.added(operator_weights(self.model, degree))
 
-    def activations(self, work: Mapping[str, Work]) -> Floats:
-        """Return bytes that a micro-batch keeps."""
-        return self.added({name: done.activations for name, done in work.items()})
 
-    def workspace(self, work: Mapping[str, Work]) -> Floats:
-        """Return the bytes of the largest forward and the largest backward buffer together.
-
-        An allocator that has grown for one keeps it beside the other.
-        """
-        forward = self._along({name: done.forward_reserved for name, done in work.items()})
-        backward = self._along({name: done.backward_reserved for name, done in work.items()})
-        return np.maximum.reduceat(forward, self.starts) + np.maximum.reduceat(
-            backward, self.starts
-        )
-
-    def inputs(self, work: Mapping[str, Work]) -> Floats:
-        """Return bytes that a cut before each layer sends."""
-        return self._along({name: done.input for name, done in work.items()})[self.starts]
+def _field(works: Mapping[str, Work], name: str) -> dict[str, float]:
+    return {operator: getattr(work, name) for operator, work in works.items()}
 
 
 def _line(sizes: Sequence[int], values: Sequence[Floats]) -> tuple[Floats, Floats]:

@@ -38,12 +38,8 @@ class Images:
 
 
 def resnet_work(resnet: WideResNet, samples: int, degree: int, number: int) -> dict[str, Work]:
-    """Return the work of every operator.
-
-    Parameters
-    ----------
-    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
-    """
+    """Return the work of every operator. samples: micro-batch of the replica. degree:
+    tensor-parallel ranks. number: bytes of a number."""
     images = Images(samples, degree, number)
     base, edge = resnet.in_channels, resnet.image
     outer, inner = images.size(base, edge // 2), images.size(base, edge // 4)
@@ -119,8 +115,6 @@ def _convolution(
 ) -> Work:
     """Return one convolution.
 
-    Parameters
-    ----------
     past: bytes that travel past it. keeps: bytes of the residual that go on beside its output.
     edge: pixels along an edge of its input.
     merges: the gradient of the residual is added to that of its input, three tensors at once.

@@ -25,7 +25,7 @@ STATISTICS = 8  # bytes per token that a layer norm keeps: mean and deviation in
 TOKEN_ID = 4  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Share:
     """One device's share of a micro-batch.
 
@@ -64,16 +64,8 @@ class Share:
         """Return the bytes copied where batch and sequence change places; 0 for one sample."""
         return size if self.samples > 1 else 0.0
 
-    def product(
-        self, operator: str, left: float, right: float | None, result: float, **sizes: Any
-    ) -> Work:
-        """Return a product of two operands.
-
-        Parameters
-        ----------
-        left, right, result: bytes; right None: the operator's weights. sizes: the other fields.
-        """
-        moved = (left, self.weights(operator) if right is None else right, result)
+    def product(self, operator: str, moved: tuple[float, float, float], **sizes: Any) -> Work:
+        """Return a product. moved: bytes of both operands and of the result. sizes: all others."""
         flops = self.arithmetic(operator)
         return Work(
             forward=product(flops, *moved), backward=product_backward(flops, *moved), **sizes
@@ -125,8 +117,6 @@ def encoder_layer(side: Side, *, causal: bool) -> dict[str, Work]:
 def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) -> dict[str, Work]:
     """Return the operators from `qkv` to `post-attention-dropout`.
 
-    Parameters
-    ----------
     number: how their names end. causal: the softmax skips the upper triangle. across: tokens that
         keys and values are made of; 0: the side's own.
     """
@@ -144,9 +134,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
     return {
         name("qkv"): share.product(
             name("qkv"),
-            taken,
-            None,
-            projected,
+            (taken, share.weights(name("qkv")), projected),
             backward_exchanges=(Exchange("all_reduce", taken),),
             input=live + hidden,
             output=live + projected,
@@ -156,9 +144,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
         ),
         name("score"): share.product(
             name("score"),
-            inner,
-            keys,
-            scores,
+            (inner, keys, scores),
             input=live + projected,
             output=live + keys + scores,
             activations=scores,
@@ -183,9 +169,7 @@ def attention(side: Side, number: str = "", *, causal: bool, across: int = 0) ->
         ),
         name("context"): share.product(
             name("context"),
-            scores,
-            keys,
-            inner,
+            (scores, keys, inner),
             input=live + keys + scores,
             output=live + inner,
             activations=inner,
@@ -202,9 +186,7 @@ def _back_to_hidden(side: Side, operator: str, inner: float) -> Work:
     hidden = side.hidden
     return side.share.product(
         operator,
-        inner,
-        None,
-        hidden,
+        (inner, side.share.weights(operator), hidden),
         forward_exchanges=(Exchange("all_reduce", hidden),),
         input=side.live + inner,
         output=side.live + hidden + side.bias,
@@ -221,9 +203,7 @@ def mlp(side: Side) -> dict[str, Work]:
     return {
         f"{side.name}-MLP-GEMM-1": share.product(
             f"{side.name}-MLP-GEMM-1",
-            hidden,
-            None,
-            ffn,
+            (hidden, share.weights(f"{side.name}-MLP-GEMM-1"), ffn),
             backward_exchanges=(Exchange("all_reduce", hidden),),
             input=live + hidden,
             output=live + ffn + bias,
@@ -327,15 +307,9 @@ def post_process(side: Side, operator: str) -> Work:
 
 
 def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work]:
-    """Return the work of every distinct operator.
-
-    Parameters
-    ----------
-    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
-    """
-    share = Share(
-        samples=samples, degree=degree, number=number, flops=gpt.flops, parameters=gpt.parameters
-    )
+    """Return the work of every distinct operator. samples: micro-batch of the replica. degree:
+    tensor-parallel ranks. number: bytes of a number."""
+    share = Share(samples, degree, number, gpt.flops, gpt.parameters)
     side = Side(share=share, name="enc", model=gpt, tokens=gpt.sequence, inner=gpt.hidden)
     return {
         "encoder-embedding": embedding(side, "encoder-embedding"),
@@ -346,15 +320,9 @@ def gpt_work(gpt: Gpt, samples: int, degree: int, number: int) -> dict[str, Work
 
 
 def t5_work(t5: T5, samples: int, degree: int, number: int) -> dict[str, Work]:
-    """Return the work of every distinct operator.
-
-    Parameters
-    ----------
-    samples: micro-batch of the replica. degree: tensor-parallel ranks. number: bytes of a number.
-    """
-    share = Share(
-        samples=samples, degree=degree, number=number, flops=t5.flops, parameters=t5.parameters
-    )
+    """Return the work of every distinct operator. samples: micro-batch of the replica. degree:
+    tensor-parallel ranks. number: bytes of a number."""
+    share = Share(samples, degree, number, t5.flops, t5.parameters)
     memory = t5.encoder_sequence
     first = Side(share=share, name="enc", model=t5, tokens=memory, inner=t5.inner)
     second = Side(

@@ -30,9 +30,6 @@ def completed_operators(
     degrees: Sequence[int] = (),
 ) -> Measurements:
     """Return the table with the missing operator rows of one model added.
-
-    Parameters
-    ----------
     samples, degrees: besides those of the table.
 
     Raises
@@ -48,20 +45,12 @@ def completed_operators(
     kinds = len(frame[["device", "name", "split"]].drop_duplicates())
     if len(have) >= kinds * len(sizes) * len(tps):
         return table
-    from ilp_planner.profiles.predict.completion import Want, complete
+    from ilp_planner.profiles.predict.completion import complete
+    from ilp_planner.profiles.predict.series import Want
 
     several = several_sizes(table, wanted)
-    wants = [
-        Want(
-            record=Record.OPERATOR,
-            tp=tp,
-            micro_batch=size,
-            sequence=several.sequence,
-            hidden=several.hidden,
-        )
-        for tp in tps
-        for size in sizes
-    ]
+    each = Want(record=Record.OPERATOR, sequence=several.sequence, hidden=several.hidden)
+    wants = [replace(each, tp=tp, micro_batch=size) for tp in tps for size in sizes]
     try:
         found = complete(table, wants)
     except ProfileError as error:

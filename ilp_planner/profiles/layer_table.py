@@ -50,9 +50,6 @@ def layer_profile(
     table: Measurements, wanted: Wanted = ANY, cluster: ClusterSpec | None = None
 ) -> LayerProfile:
     """Return the rows of one model as a layer profile, under the table's names of device types.
-
-    Parameters
-    ----------
     cluster: whose links say what tensor-parallel messages take where the table does not.
 
     Raises
@@ -185,9 +182,9 @@ def _size_of(table: Measurements, column: str) -> Any:
 
 def _of_parts(table: Measurements, rows: LayerRows, wanted: Wanted) -> LayerProfile:
     time = {key: _column(table, rows, key, "time_s") for key in rows.complete}
-    state, activation, fixed, growing = {}, {}, {}, {}
-    optimizer = {}
+    state, activation, fixed, growing, optimizer = {}, {}, {}, {}, {}
     pairs = dict.fromkeys((key.device, key.tp) for key in rows.complete)
+    first = min(rows.complete, key=lambda key: (key.tp, key.samples, key.device))
     steps = step_seconds(table, "optimizer", wanted)
     for pair in pairs:
         keys = [key for key in rows.complete if (key.device, key.tp) == pair]
@@ -212,8 +209,8 @@ def _of_parts(table: Measurements, rows: LayerRows, wanted: Wanted) -> LayerProf
         activation=activation,
         workspace=fixed,
         workspace_per_sample=growing,
-        gradients=_gradients(table, rows),
-        boundary=_boundary(table, rows, wanted),
+        gradients=_gradients(table, rows, first),
+        boundary=_boundary(table, rows, wanted, first),
         optimizer=optimizer,
         notes=table.notes,
     )
@@ -252,11 +249,7 @@ def _workspace(frame: pandas.DataFrame) -> Floats:
 
 def covering_line(sizes: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Return (fixed, per sample), float64 [L], of lines that are nowhere below the values.
-
-    Parameters
-    ----------
-    sizes: float64 [k], ascending. values: float64 [k, L].
-    """
+    sizes: float64 [k], ascending. values: float64 [k, L]."""
     if sizes.size == 1:
         return np.zeros_like(values[0]), values[0] / sizes[0]
     slope = np.maximum((values[-1] - values[0]) / (sizes[-1] - sizes[0]), 0.0)
@@ -264,12 +257,10 @@ def covering_line(sizes: Floats, values: Floats) -> tuple[Floats, Floats]:
     return fixed, slope
 
 
-def _gradients(table: Measurements, rows: LayerRows) -> Floats:
+def _gradients(table: Measurements, rows: LayerRows, key: LayerKey) -> Floats:
     """Return the bytes of gradients of all tensor-parallel ranks together, by layer: said, or as
     wide as the states tell."""
-    key = min(rows.complete, key=lambda key: (key.tp, key.samples, key.device))
-    frame = rows.complete[key]
-    said = frame["gradient_bytes"].to_numpy(np.float64)
+    said = rows.complete[key]["gradient_bytes"].to_numpy(np.float64)
     if not np.isnan(said).any():
         return said * key.tp
     weights = _column(table, rows, key, "weight_bytes")
@@ -279,10 +270,9 @@ def _gradients(table: Measurements, rows: LayerRows) -> Floats:
     return weights * key.tp * (2.0 if wide else 1.0)
 
 
-def _boundary(table: Measurements, rows: LayerRows, wanted: Wanted) -> Floats:
+def _boundary(table: Measurements, rows: LayerRows, wanted: Wanted, key: LayerKey) -> Floats:
     """Return the bytes per sample that cross a cut before each layer: said, or a sample's
     activations."""
-    key = min(rows.complete, key=lambda key: (key.tp, key.samples, key.device))
     frame = rows.complete[key]
     left = frame["output_bytes"].to_numpy(np.float64)[:-1] / key.samples
     right = frame["input_bytes"].to_numpy(np.float64)[1:] / key.samples
@@ -359,9 +349,6 @@ def _some(texts: Sequence[str]) -> str:
 
 def check_layers(profile: LayerProfile, layers: int, model: str) -> None:
     """Refuse a model with another number of layers than the table has.
-
-    Parameters
-    ----------
     layers: of the model, embedding and head included. model: to blame.
 
     Raises

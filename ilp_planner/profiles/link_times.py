@@ -43,11 +43,7 @@ class LinkGroup(NamedTuple):
 
 class LinkTimes:
     """Measured links.
-
-    Parameters
-    ----------
-    table: rows of collectives and messages, of which there is one at least (`link_times`).
-    """
+    table: rows of collectives and messages, of which there is one at least (`link_times`)."""
 
     def __init__(self, table: Measurements) -> None:
         self.source = table.source
@@ -91,11 +87,7 @@ class LinkTimes:
         self, name: str, size: float, group: LinkGroup, seconds: float | None = None
     ) -> Origin:
         """Return where the seconds of a message come from.
-
-        Parameters
-        ----------
-        seconds: what a line says of it, which adds its own error; None: `LinkTimes.seconds`.
-        """
+        seconds: what a line says of it, which adds its own error; None: `LinkTimes.seconds`."""
         found = self._at(name, size, group)
         if seconds is None:
             return Origin(found.provenance, found.error)

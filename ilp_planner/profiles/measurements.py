@@ -101,14 +101,8 @@ KEYS: dict[Record, tuple[str, ...]] = {
     Record.POINT_TO_POINT: ("bytes",),
     Record.MATMUL: ("flop",),
 }
-VALUES: dict[Record, tuple[str, ...]] = {
-    Record.LAYER: ("time_s",),
-    Record.OPERATOR: ("forward_s", "backward_s"),
-    Record.STEP: ("time_s",),
-    Record.COLLECTIVE: ("time_s",),
-    Record.POINT_TO_POINT: ("time_s",),
-    Record.MATMUL: ("time_s",),
-}
+VALUES: dict[Record, tuple[str, ...]] = dict.fromkeys(Record, ("time_s",))
+VALUES[Record.OPERATOR] = ("forward_s", "backward_s")
 ISOLATED = "isolated"  # what `timing` says of layers that were timed by themselves
 VERSION_LINE = f"{COMMENT} {TITLE} {VERSION}"
 QUANTITY = re.compile(r"([0-9.eE+-]+)\s*([A-Za-zµ]+)")
@@ -174,13 +168,10 @@ def join(tables: Iterable[Measurements], source: str) -> Measurements:
     import pandas as pd
 
     parts = list(tables)
-    machine: dict[str, str] = {}
-    for part in parts:
-        machine |= part.machine
     return Measurements(
         frame=pd.concat([part.frame for part in parts], ignore_index=True),
         source=source,
-        machine=machine,
+        machine={key: text for part in parts for key, text in part.machine.items()},
         notes=tuple(note for part in parts for note in part.notes),
     )
 

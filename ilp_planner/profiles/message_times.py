@@ -6,6 +6,7 @@ are added from the collectives of the same table, or, where it has none, from th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,15 +28,10 @@ ALL_REDUCE = "all_reduce"
 
 class MessageTimes:
     """Seconds of all-reduces among tensor-parallel ranks inside a node.
-
-    Parameters
-    ----------
-    cluster: whose links stand in where the table has no all-reduces; None: there are no links.
-    """
+    cluster: whose links stand in where the table has no all-reduces; None: there are no links."""
 
     def __init__(self, table: Measurements, cluster: ClusterSpec | None = None) -> None:
         self.table, self.cluster = table, cluster
-        self._predictor: CollectivePredictor | None = None
         self._known: dict[tuple[str, int, float], tuple[float, Origin]] = {}
         rows = table.of(Record.COLLECTIVE)
         self.measured = bool((rows["name"] == ALL_REDUCE).any())
@@ -44,8 +40,6 @@ class MessageTimes:
         """Return the seconds of one pass that each row leaves out, float64 [rows], and where they
         come from: of several, the least trustworthy.
 
-        Parameters
-        ----------
         frame: rows of one device type and degree. device: as the table calls it.
 
         Raises
@@ -62,6 +56,12 @@ class MessageTimes:
             origins.append(origin)
         return seconds, worst(origins)
 
+    @cached_property
+    def _predictor(self) -> CollectivePredictor:
+        from ilp_planner.profiles.predict.collectives import CollectivePredictor
+
+        return CollectivePredictor(self.table)
+
     def all_reduce(self, device: str, tp: int, size: float) -> tuple[float, Origin]:
         """Return seconds of one all-reduce of so many bytes."""
         key = (device, tp, size)
@@ -71,10 +71,6 @@ class MessageTimes:
 
     def _find(self, device: str, tp: int, size: float) -> tuple[float, Origin]:
         if self.measured:
-            from ilp_planner.profiles.predict.collectives import CollectivePredictor
-
-            if self._predictor is None:
-                self._predictor = CollectivePredictor(self.table)
             found = self._predictor.predict(ALL_REDUCE, size, group_size=tp, hosts=1, device=device)
             return found.value, Origin(found.provenance, found.error)
         if self.cluster is None:

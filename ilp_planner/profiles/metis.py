@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.layers import LayerKey
 
-MIB = 2**20
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MetisRow:

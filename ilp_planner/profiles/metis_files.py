@@ -32,9 +32,6 @@ MODEL_WIDE = ("optimizer", "batch_generator", "parameters")  # of `MetisRow`
 
 def read_metis_profile(folder: Path, *, model_file: str | None = None) -> MetisProfile:
     """Read a folder; the order in which the system lists it does not matter.
-
-    Parameters
-    ----------
     model_file: the file that model-wide constants come from.
 
     Raises

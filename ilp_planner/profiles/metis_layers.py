@@ -4,13 +4,13 @@ in."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.metis import MIB, MetisProfile, layer_names
+from ilp_planner.profiles.metis import MetisProfile, layer_names
+from ilp_planner.profiles.table import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +42,10 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
     * boundary: fp16 activations, 2 sequence hidden bytes per sample.
     * optimizer: that of the file with the least micro-batch, over the layers by their parameters.
 
-    Parameters
-    ----------
     hidden, sequence: sizes of the model that was profiled.
     """
-    meaning = _parameter_meaning(profile, hidden)
-    parameters = profile.parameters * meaning.elements
+    elements, gradient_bytes, notes = _parameter_meaning(profile, hidden)
+    parameters = profile.parameters * elements
     layers = profile.layers
     time: dict[LayerKey, Floats] = {}
     state: dict[tuple[str, int], Floats] = {}
@@ -77,11 +75,11 @@ def metis_layer_profile(profile: MetisProfile, *, hidden: int, sequence: int) ->
         state=state,
         activation=activation,
         workspace={key: np.zeros(layers) for key in state},
-        gradients=parameters * meaning.gradient_bytes,
+        gradients=parameters * gradient_bytes,
         boundary=boundary,
         optimizer=optimizer,
         measured=frozenset(time),
-        notes=(*profile.notes, *meaning.notes),
+        notes=(*profile.notes, *notes),
     )
 
 
@@ -102,21 +100,13 @@ def _split_memory(sizes: Sequence[int], memory: Floats, known: Floats) -> tuple[
     return state, slope
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Meaning:
-    """elements: parameters per unit of the file's figures. gradient_bytes: per parameter."""
-
-    elements: float
-    gradient_bytes: int
-    notes: tuple[str, ...] = ()
-
-
-def _parameter_meaning(profile: MetisProfile, hidden: int) -> _Meaning:
+def _parameter_meaning(profile: MetisProfile, hidden: int) -> tuple[float, int, list[str]]:
+    """Return parameters per unit of the file's figures, bytes of a gradient, and remarks."""
     figures = profile.parameters
     inner = figures[1:-1] if figures.size > 2 else figures
     figure = float(np.median(inner))
     if figure <= 0:
-        return _Meaning(elements=1.0, gradient_bytes=GRADIENT_BYTES)
+        return 1.0, GRADIENT_BYTES, []
     counted = f"{profile.source}: parameters_per_layer_bytes ({figure:.12g} in a layer)"
     tp = profile.constants.tp
     best = min(
@@ -135,7 +125,7 @@ def _parameter_meaning(profile: MetisProfile, hidden: int) -> _Meaning:
     if shards > 1:
         notes.append(f"{counted} are those of one of {shards} tensor-parallel devices")
     gradient = 4 if unit == 4 else GRADIENT_BYTES
-    return _Meaning(elements=shards / unit, gradient_bytes=gradient, notes=tuple(notes))
+    return shards / unit, gradient, notes
 
 
 def _unit_by_memory(profile: MetisProfile, figure: float) -> int:

@@ -47,8 +47,6 @@ def operator_profile(
 ) -> Profile:
     """Return the operators of one model on one device type.
 
-    Parameters
-    ----------
     cluster: whose device type is planned for, and whose links stand in for what the table does not
         say of messages; None: the table has rows of one type only, and says all.
     largest_degree: tensor-parallel degree at most; None: all.
@@ -129,6 +127,11 @@ def _key(row: Mapping[Any, Any]) -> RowKey:
     )
 
 
+def _origin(row: Mapping[Any, Any]) -> Origin:
+    known = row["error"] == row["error"]
+    return Origin(Provenance(row["provenance"]), float(row["error"]) if known else None)
+
+
 def _rows(
     table: Measurements, frame: pandas.DataFrame, messages: MessageTimes
 ) -> dict[RowKey, OperatorRow]:
@@ -154,14 +157,12 @@ def _rows(
                     f"{key.micro_batch}, split {key.split}: found two rows, expected one: a table "
                     "of one model and one run"
                 )
-            error = None if row["error"] != row["error"] else float(row["error"])
             values = {name: float(row[column]) for name, column in FIELDS.items()}
-            provenance = Provenance(row["provenance"])
             values["forward"] += more
             values["backward"] += more
-            if 2 * more > row["forward_s"] + row["backward_s"]:
-                provenance, error = origin.provenance, origin.error  # as most of its seconds
-            found[key] = OperatorRow(**values, provenance=provenance, error=error)
+            of_messages = 2 * more > row["forward_s"] + row["backward_s"]  # most of its seconds
+            source = origin if of_messages else _origin(row)
+            found[key] = OperatorRow(**values, provenance=source.provenance, error=source.error)
     return {key: found[key] for key in map(_key, frame.to_dict("records"))}
 
 
@@ -234,12 +235,11 @@ def _whole_sizes(frame: pandas.DataFrame, device: str) -> tuple[Tables, Origins]
         if known is not None and (failed or known <= row["time_s"]):
             continue  # of several runs (types of numbers, machines) the fastest
         tables.setdefault(key, {})[int(size)] = FAILED_SECONDS if failed else float(row["time_s"])
-        provenance = Provenance(row["provenance"])
-        error = None if row["error"] != row["error"] else float(row["error"])
-        if provenance is Provenance.MEASURED and _is_other(row["device"], device):
-            provenance, error = Provenance.EXTRAPOLATED, None
-        if provenance is not Provenance.MEASURED:
-            origins.setdefault(key, {})[int(size)] = Origin(provenance, error)
+        origin = _origin(row)
+        if origin.provenance is Provenance.MEASURED and _is_other(row["device"], device):
+            origin = Origin(Provenance.EXTRAPOLATED)
+        if origin.provenance is not Provenance.MEASURED:
+            origins.setdefault(key, {})[int(size)] = origin
     return tables, origins
 
 

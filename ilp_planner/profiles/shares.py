@@ -64,12 +64,8 @@ class Tally:
 def term_shares(
     terms: Mapping[str, float], links: Collection[str], profiled: Origin
 ) -> dict[Provenance, Share]:
-    """Return the shares of a time whose terms come each from one source.
-
-    Parameters
-    ----------
-    terms: seconds by name. links: those that the cluster's links make; all others are `profiled`.
-    """
+    """Return the shares of a time whose terms come each from one source. terms: seconds by name.
+    links: those that the cluster's links make; all others are `profiled`."""
     tally = Tally()
     for name, seconds in terms.items():
         tally.add(LINKS if name in links else profiled, seconds)

@@ -115,11 +115,8 @@ def _of_dtype(
 
 def several_sizes(table: Measurements, wanted: Wanted) -> Wanted:
     """Return the sizes that choose between rows; those that all rows have are understood."""
-    found = {
-        name: getattr(wanted, name) if table.frame[name].nunique() > 1 else None
-        for name in ("sequence", "hidden")
-    }
-    return Wanted(sequence=found["sequence"], hidden=found["hidden"])
+    several = [name for name in ("sequence", "hidden") if table.frame[name].nunique() > 1]
+    return Wanted(**{name: getattr(wanted, name) for name in several})
 
 
 def layer_rows(table: Measurements, wanted: Wanted = ANY) -> LayerRows:

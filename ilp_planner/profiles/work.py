@@ -93,11 +93,11 @@ class Measured:
         rates, machine = self.rates, self.machine
         match kernel.shape:
             case Product() as p if p.batched:
-                return rates.batched(p.m, p.n, p.k, count=p.count, precision=precision)
+                return rates.batched(p.m, p.n, p.k, count=p.copies, precision=precision)
             case Product() as p:
                 product = rates.grouped if p.grouped else rates.product
                 spent = product(
-                    p.m, p.n, p.k, count=p.count, precision=precision, accumulate=p.summed
+                    p.m, p.n, p.k, count=p.copies, precision=precision, accumulate=p.summed
                 )
                 return spent / machine.grouped if p.grouped else spent
             case FusedAttention(length, head, backward):

@@ -86,9 +86,8 @@ def _tree(
     samples = f"of {count} sample" + "s" * (count > 1)
     titles = (*heads, "parameters\n(MiB)", f"activations (MiB)\n{samples}")
     table = Grid((*titles, *(("message\n(MiB)",) * messages)), frozenset((0, 1)))
-    for row in module_rows(modules):
-        module = row.module
-        indent = "  " * row.depth
+    for depth, _, module in module_rows(modules):
+        indent = "  " * depth
         cells = [
             indent + module.name + (f" x {module.repeat}" if module.repeat > 1 else ""),
             "\n".join(weight_texts(module.weights)),

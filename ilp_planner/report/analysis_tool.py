@@ -11,7 +11,6 @@ from ilp_planner.report.analysis_tool_numbers import GB, defects, in_gb, in_mb, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ilp_planner.anatomy.groups import RankGroup
     from ilp_planner.report.analysis_tool_numbers import ToolFigures, ToolTable
     from ilp_planner.specs.training import TrainingJob
 
@@ -53,13 +52,13 @@ def tool_text(job: TrainingJob, *, all_groups: bool = False) -> str:
         _full_model(figures),
         _summary(figures),
         _rank_memory(figures),
-        _pipeline(job, figures, limit),
-        _data(job, figures, limit),
-        _tensor(job, figures, limit),
+        _pipeline(figures, limit),
+        _data(figures, limit),
+        _tensor(figures, limit),
     ]
     notes = [f"note: {text}" for text in defects(job)]
     head = "These are the analysis tool's own figures; where it errs, so do they:"
-    return "\n\n".join("\n".join(part) for part in [*parts, [head, *notes]])
+    return "\n\n".join([*parts, "\n".join([head, *notes])])
 
 
 def tool_object(job: TrainingJob) -> dict[str, Any]:
@@ -71,9 +70,9 @@ def tool_object(job: TrainingJob) -> dict[str, Any]:
     """
     found = tool_figures(job)
     return {
-        "layers": found.layers,
+        "layers": job.model.layers,
         "stage_layers": found.stage_layers,
-        "gradient_accumulation_steps": found.accumulation,
+        "gradient_accumulation_steps": job.micro_batches,
         "full_model": _table_object(found.full)
         | {"parameters": found.parameters, "memory_bytes": found.full_memory},
         "rank": _table_object(found.shard)
@@ -95,9 +94,9 @@ def tool_object(job: TrainingJob) -> dict[str, Any]:
 
 def _table_object(table: ToolTable) -> dict[str, Any]:
     return {
-        "weight_bytes": table.weights,
+        "weight_bytes": {name: size for name, (size, _) in table.weights.items()},
         "activation_bytes": table.activations,
-        "weight_shapes": table.shapes,
+        "weight_shapes": {name: shape for name, (_, shape) in table.weights.items()},
     }
 
 
@@ -108,16 +107,16 @@ def group_text(job: TrainingJob, ranks: Iterable[int]) -> str:
 
 def _listed(job: TrainingJob, kind: str, limit: int | None, lead: str) -> Iterator[str]:
     """Yield a line per group of a kind."""
-    found: Iterator[RankGroup] = groups(job, kind)
-    for group in islice(found, limit):
+    for group in islice(groups(job, kind), limit):
         yield f"{lead}└─{group_text(job, group.ranks)}"
     left = group_count(job, kind) - (limit or group_count(job, kind))
     if left > 0:
         yield f"{lead}└─... and {left} more (--all-groups lists them)"
 
 
-def _title(text: str) -> str:
-    return f"***{text}***"
+def _section(title: str, *lines: str, width: int = WIDE) -> str:
+    """Return a part of the report, between its title and its lower line."""
+    return "\n".join([f"***{title}***", "=" * width, *lines, "=" * width])
 
 
 def _tree(depth: int, name: str) -> str:
@@ -126,20 +125,18 @@ def _tree(depth: int, name: str) -> str:
     return lead + name
 
 
-def _full_model(figures: ToolFigures) -> list[str]:
-    lines = [
-        _title("Full Model without Parallel"),
-        "=" * WIDE,
+def _full_model(figures: ToolFigures) -> str:
+    return _section(
+        "Full Model without Parallel",
         f"{'Layer':<43}{'Param.(shape)':<25}{'Param.(Mem. MB)':<17}{'Act.(Mem. MB)'}",
         "-" * WIDE,
         "GPTModel",
         _tree(0, "TransformerLanguageModel"),
-        *_rows(figures, figures.full, figures.layers),
+        *_rows(figures, figures.full, figures.job.model.layers),
         "-" * WIDE,
         f"Amount of Parameters: {figures.parameters:,}",
-    ]
-    lines += [f"{name}: {in_gb(size)}GB" for name, size in figures.full_memory.items()]
-    return [*lines, "=" * WIDE]
+        *(f"{name}: {in_gb(size)}GB" for name, size in figures.full_memory.items()),
+    )
 
 
 def _rows(
@@ -151,7 +148,7 @@ def _rows(
         shape, size, kept = "", "", ""
         label = _tree(depth, name)
         if weight:
-            shape, size = table.shapes[weight], in_mb(table.weights[weight])
+            size, shape = in_mb(table.weights[weight][0]), table.weights[weight][1]
         if activation:
             kept = in_mb(table.activations[activation])
         if name == "ParallelTransformer":
@@ -164,39 +161,30 @@ def _rows(
         yield line.rstrip()
 
 
-def _summary(figures: ToolFigures) -> list[str]:
-    lines = [_title("Cluster Communication Summary"), "=" * 30]
+def _summary(figures: ToolFigures) -> str:
+    lines = []
     for name, (count, volume) in figures.cluster.items():
         lines += [
             name,
             f"│    └─frequency/iteration: {count}",
             f"│    └─volume/iteration: {in_gb(volume)} GB",
         ]
-    return [*lines, "=" * 30]
+    return _section("Cluster Communication Summary", *lines, width=30)
 
 
-def _rank_memory(figures: ToolFigures) -> list[str]:
-    return [
-        _title("Memory demand on each GPU in the cluster"),
-        "=" * 30,
+def _rank_memory(figures: ToolFigures) -> str:
+    return _section(
+        "Memory demand on each GPU in the cluster",
         f"Amount of Parameters: {figures.rank_parameters:,}",
         *(f"{name}: {in_gb(size)}GB" for name, size in figures.rank_memory.items()),
-        "=" * 30,
-    ]
+        width=30,
+    )
 
 
-def _pipeline(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list[str]:
-    lines = [
-        _title("Pipeline Parallel Communications"),
-        "=" * WIDE,
-        "GPTModel",
-        _tree(0, "TransformerLanguageModel"),
-        _tree(1, "Embedding"),
-        _tree(2, "word_embeddings"),
-        _tree(2, "position_embeddings"),
-    ]
-    each = figures.stage_layers
-    times = figures.accumulation * figures.pipeline_messages
+def _pipeline(figures: ToolFigures, limit: int | None) -> str:
+    lines: list[str] = []
+    job, each = figures.job, figures.stage_layers
+    times = job.micro_batches * figures.pipeline_messages
     for stage in range(job.pp):
         members = islice(stage_ranks(job, stage).ranks, limit)
         first, last = stage * each, stage * each + each - 1
@@ -219,26 +207,31 @@ def _pipeline(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list
                 f"│    │    │    └─volume: {in_mb(times * figures.message)}MB",
             ]
     count, volume = figures.cluster["Pipeline Parallelism"]
-    lines += [
+    return _section(
+        "Pipeline Parallel Communications",
+        "GPTModel",
+        _tree(0, "TransformerLanguageModel"),
+        _tree(1, "Embedding"),
+        _tree(2, "word_embeddings"),
+        _tree(2, "position_embeddings"),
+        *lines,
         "-" * WIDE,
         f"{group_count(job, 'pp')} Pipeline Parallel Communication Groups:",
         *_listed(job, "pp", limit, "│    "),
         "All Communication of Cluster in Pipeline Parallelism",
         f"│    └─frequency/iteration: {count}",
         f"│    └─volume/iteration: {in_gb(volume)}GB",
-        "=" * WIDE,
-    ]
-    return lines
+    )
 
 
-def _data(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list[str]:
+def _data(figures: ToolFigures, limit: int | None) -> str:
+    job = figures.job
     count, volume = figures.cluster["Data Parallelism"]
     number = f"│    │    └─{group_count(job, 'dp')} Data Parallel Groups"
     members = list(_listed(job, "dp", limit, "│    │    │    "))
     each = f"│    │    │    └─volume: {in_gb(figures.data_volume)}GB"
-    return [
-        _title("Data Parallel Communications"),
-        "=" * WIDE,
+    return _section(
+        "Data Parallel Communications",
         "GPTModel",
         "├─each iteration",
         "│    └─synchronize_gradient",
@@ -248,7 +241,7 @@ def _data(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list[str
         each,
         "│    │    │    └─func: reduce_scatter (using DistributedOptimizer)",
         "│    │    └─frequency/iteration: 1",
-        f"│    │    └─location: after forward_and_backward_compute * {figures.accumulation} "
+        f"│    │    └─location: after forward_and_backward_compute * {job.micro_batches} "
         "times/iteration",
         "│    └─gather_model_param (using DistributedOptimizer)",
         number,
@@ -262,24 +255,22 @@ def _data(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list[str
         "All Communication of Cluster in Data Parallelism",
         f"│    └─frequency/iteration: {count}",
         f"│    └─volume/iteration: {in_gb(volume)}GB",
-        "=" * WIDE,
-    ]
+    )
 
 
-def _tensor(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list[str]:
-    wide = 215
+def _tensor(figures: ToolFigures, limit: int | None) -> str:
+    wide, job = 215, figures.job
     per_layer = 4 if figures.tensor_messages else 0
     half = per_layer // 2
-    steps, ranks = figures.accumulation, figures.world
+    steps, ranks = job.micro_batches, job.world
     each = figures.tensor_messages
 
     def lines(lead: str, count: int, digits: int = 1) -> list[str]:
         volume = count * figures.message / GB
         return [f"{lead}└─frequency: {count}", f"{lead}└─volume: {volume:.{digits}f}GB"]
 
-    return [
-        _title("Tensor Parallel Communications"),
-        "=" * wide,
+    return _section(
+        "Tensor Parallel Communications",
         f"{'Layer':<43}{'Param(shape)':<25}{'Param(Mem. MB)':<17}{'Activations(Mem. MB)':<23}"
         f"{'TP_Fw.(Comm. Shape)':<23}{'TP_Fw.(Comm. Mem. MB)':<25}"
         f"{'TP_Bw.(Comm. Shape)':<23}{'TP_Bw.(Comm. Mem. MB)':<25}TP(Comm. func)",
@@ -304,5 +295,5 @@ def _tensor(job: TrainingJob, figures: ToolFigures, limit: int | None) -> list[s
         *lines("│    │    │    ", each * ranks),
         "│    │    └─each iteration:",
         *lines("│    │    │    ", each * steps * ranks),
-        "=" * wide,
-    ]
+        width=wide,
+    )

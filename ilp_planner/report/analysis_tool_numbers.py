@@ -30,25 +30,18 @@ WIDTH, GRADIENT, STATES = 2, 4, 12  # bytes of a parameter, its gradient, its Ad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTable:
-    """A column of the tool's tables: bytes of weights and activations by row, and weight shapes."""
+    """A column of the tool's tables by row: (bytes, shape) of weights, bytes of activations."""
 
-    weights: dict[str, float]
+    weights: dict[str, tuple[float, str]]
     activations: dict[str, float]
-    shapes: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFigures:
-    """What the tool reports, bytes and messages.
+    """What the tool reports, bytes and messages. message: bytes of one."""
 
-    stage_layers: per stage. accumulation: micro-batches per iteration. message: bytes of one.
-    Lists of groups are by rank.
-    """
-
-    layers: int
+    job: TrainingJob
     stage_layers: int
-    accumulation: int
-    world: int
     full: ToolTable
     shard: ToolTable
     parameters: int
@@ -65,8 +58,8 @@ class ToolFigures:
     @property
     def cluster(self) -> dict[str, tuple[int, float]]:
         """Messages and bytes per iteration, by kind."""
-        pipeline = self.world * self.accumulation * self.pipeline_messages
-        tensor = self.world * self.accumulation * self.tensor_messages
+        passes = self.job.world * self.job.micro_batches
+        pipeline, tensor = passes * self.pipeline_messages, passes * self.tensor_messages
         rows = {
             "Pipeline Parallelism": (pipeline, float(pipeline * self.message)),
             "Data Parallelism": (self.data_messages, self.data_messages * self.data_volume),
@@ -76,23 +69,8 @@ class ToolFigures:
         return rows | {"All Communication": (int(total[0]), float(total[1]))}
 
 
-def check_supported(job: TrainingJob) -> None:
-    """Refuse what the tool has no formula for.
-
-    Raises
-    ------
-    UsageError: the first such thing, and what the tool expects.
-    """
-    for what, found, expected in unsupported(job):
-        if found != expected:
-            raise UsageError(
-                f"--compat analysis-tool: {what}: found {found}, expected {expected}: the tool "
-                "has no formula for it (without --compat, it is analysed)"
-            )
-
-
-def unsupported(job: TrainingJob) -> Iterator[tuple[str, str, str]]:
-    """Yield what the tool cannot say: its name, the job's value, and the only one it knows."""
+def limits(job: TrainingJob) -> Iterator[tuple[str, str, str]]:
+    """Yield what the tool knows one case of: its name, the job's value, and the tool's."""
     settings = job.settings
 
     def flag(value: object) -> str:
@@ -154,9 +132,14 @@ def tool_figures(job: TrainingJob) -> ToolFigures:
 
     Raises
     ------
-    UsageError: the tool has no formula for such a job.
+    UsageError: the tool has no formula for such a job: the first thing, and what it expects.
     """
-    check_supported(job)
+    for what, found, expected in limits(job):
+        if found != expected:
+            raise UsageError(
+                f"--compat analysis-tool: {what}: found {found}, expected {expected}: the tool "
+                "has no formula for it (without --compat, it is analysed)"
+            )
     h, f, s, b = job.model.hidden, job.model.ffn, job.model.sequence, job.micro_batch
     n, t, p, v = job.model.layers, job.tp, job.pp, job.padded_vocab
     d = group_size(job, "dp")
@@ -179,10 +162,8 @@ def tool_figures(job: TrainingJob) -> ToolFigures:
         "Activations": WIDTH * full_activations,
     }
     return ToolFigures(
-        layers=n,
+        job=job,
         stage_layers=each,
-        accumulation=job.micro_batches,
-        world=job.world,
         full=_table(job, 1),
         shard=_table(job, t),
         parameters=parameters,
@@ -213,7 +194,7 @@ def _table(job: TrainingJob, t: int) -> ToolTable:
     words = f"w=[{v},{h}]" if t == 1 else f"w=[{v // t}],b=[{h}]"
     places = f"w=[{s},{h}]" if t == 1 else f"w=[{s}],b=[{h}]"
     norm = (2 * WIDTH * h, f"w=[{h}],b=[{h}]")
-    weights = {
+    weights: dict[str, tuple[float, str]] = {
         "word_embeddings": (WIDTH * v * h, words),
         "position_embeddings": (WIDTH * s * h, places),
         "input_layernorm": norm,
@@ -224,7 +205,7 @@ def _table(job: TrainingJob, t: int) -> ToolTable:
         "dense_4h_to_h": (WIDTH * f * h, f"w=[{h},{f // t}],b=[{h}]"),
     }
     return ToolTable(
-        weights={name: size for name, (size, _) in weights.items()},
+        weights=weights,
         activations={
             "Embedding": 1.5 * tokens,
             "ParallelTransformer": 10 * tokens + glue,
@@ -240,7 +221,6 @@ def _table(job: TrainingJob, t: int) -> ToolTable:
             "dense_4h_to_h": tokens,
             "drop_add_fusion": 1.5 * tokens,
         },
-        shapes={name: shape for name, (_, shape) in weights.items()},
     )
 
 

@@ -52,13 +52,8 @@ class Entry:
     outside: str | None = None
 
     def gap(self, bound: float) -> float | None:
-        """Return the gap to a bound in seconds; None where there is none, or it is not about this
-        plan.
-
-        Raises
-        ------
-        SolverError: the bound is above the time of a plan that it is about.
-        """
+        """Return the gap to a bound in seconds, as `proved_gap` does; None where there is none, or
+        it is not about this plan."""
         return None if self.outside or bound <= 0 else proved_gap(self.time, bound)
 
 

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ilp_planner.kernels import before_compiling
-from ilp_planner.report.grid import GAP, blocks, wrapped
+from ilp_planner.report.grid import GAP, blocks, narrow, wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.table import Table
 
 COMPILING = "compiling the numerical kernels, once ..."
@@ -43,16 +45,21 @@ def tell_of_compiling() -> None:
 
 
 def print_report(lines: Text, *tables: Table) -> None:
-    """Print tables and then lines to stdout, an empty line after each table.
+    """Print tables and then lines to stdout.
 
     On a terminal the lines are wrapped between words, each below where its text begins.
     """
     console = open_console()
+    print_tables(console, tables)
+    text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
+    console.print(coloured(text), soft_wrap=True)
+
+
+def print_tables(console: Console, tables: Iterable[Table]) -> None:
+    """Print tables as wide as there is room for, an empty line after each."""
     for table in tables:
         console.print(fitted(table, console.width), soft_wrap=True)
         console.print()
-    text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
-    console.print(coloured(text), soft_wrap=True)
 
 
 def coloured(text: str) -> Text:
@@ -75,9 +82,7 @@ def fitted(table: Table, width: int) -> Table | Text:
     if sum(least) > room:
         titles, *rows = zip(*texts, strict=True)
         return Text(blocks(titles, rows, width))
-    while sum(widths) > room:
-        wide = max((k for k in range(len(widths)) if widths[k] > least[k]), key=widths.__getitem__)
-        widths[wide] -= 1
+    narrow(widths, dict(enumerate(least)), room)
     for column, size in zip(table.columns, widths, strict=True):
         column.width = size
     return table

@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.units import number_ranges
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ilp_planner.plan import GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
@@ -20,16 +22,6 @@ class _Run(NamedTuple):
     devices: tuple[int, ...]
     slots: tuple[int, ...]
     whole: bool
-
-
-def number_ranges(numbers: Iterable[int]) -> str:
-    """Return `0-3, 7` for 0, 1, 2, 3, 7."""
-    ordered = sorted(numbers)
-    parts = []
-    for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0]):
-        found = [number for _, number in run]
-        parts.append(str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}")
-    return ", ".join(parts)
 
 
 def describe_devices(cluster: ClusterSpec, devices: Sequence[int]) -> str:

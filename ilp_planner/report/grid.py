@@ -54,8 +54,9 @@ def grid_lines(grid: Grid, limit: int, *, styled: bool = False) -> list[str]:
         max(len(line) for cells, _ in split for line in cells[c]) for c in range(len(grid.titles))
     ]
     least = {c: max(_least(line) for cells, _ in split for line in cells[c]) for c in grid.left}
-    _narrow(widths, least, limit)
-    if sum(widths) + GAP * (len(widths) - 1) > limit:
+    room = limit - GAP * (len(widths) - 1)
+    narrow(widths, least, room)
+    if sum(widths) > room:
         return blocks(grid.titles, (cells for cells, _ in grid.rows), limit).split("\n")
     found = []
     for number, (cells, style) in enumerate(split):
@@ -91,13 +92,10 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _narrow(widths: list[int], least: dict[int, int], limit: int) -> None:
-    """Take from the widest columns of text what the line is too long by.
-
-    least: what such a column keeps.
-    """
-    over = sum(widths) + GAP * (len(widths) - 1) - limit
-    for _ in range(over):
+def narrow(widths: list[int], least: dict[int, int], room: int) -> None:
+    """Take from the widest columns of text what there is no room for. least: what such a column
+    keeps."""
+    for _ in range(sum(widths) - room):
         wide = [column for column, width in least.items() if widths[column] > width]
         if not wide:
             return

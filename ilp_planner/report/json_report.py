@@ -179,14 +179,9 @@ def certificate_object(
 ) -> dict[str, Any]:
     """Return what became of a certificate.
 
-    Parameters
-    ----------
     iteration_time: seconds, as evaluated. parts: the key of what the certificate calls them.
-    outside: why the bound is not about the plan.
-
-    Raises
-    ------
-    SolverError: the bound is above the time of a plan that it is about.
+    outside: why the bound is not about the plan; of one that it is about, it may not be above the
+    time (`proved_gap`).
     """
     return {
         "holds": check.holds,

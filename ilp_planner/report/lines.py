@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
-from ilp_planner.report.devices import describe_cluster, describe_types, number_ranges
+from ilp_planner.report.devices import describe_cluster, describe_types
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
 from ilp_planner.result import Status
-from ilp_planner.units import format_bytes
+from ilp_planner.units import format_bytes, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,21 +66,13 @@ def plan_lines(
     if evaluation.idle:
         lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
     lines += share_lines(time_shares(problem, plan, evaluation))
-    lines += _price_lines(problem, plan, evaluation)
+    price = None if evaluation.cost is None else hourly_price(problem, plan)
+    if price is not None:
+        once = price * evaluation.iteration_time / HOUR
+        text = f"{price:.2f} per hour for {plan.devices} devices, {once:.4g} per iteration"
+        lines.append(("price", text))
     lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
     return lines
-
-
-def _price_lines(
-    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation
-) -> list[tuple[str, str]]:
-    """Say the price; nothing of a plan that takes no time, or where a price is not known."""
-    price = None if evaluation.cost is None else hourly_price(problem, plan)
-    if price is None:
-        return []
-    once = price * evaluation.iteration_time / HOUR
-    text = f"{price:.2f} per hour for {plan.devices} devices, {once:.4g} per iteration"
-    return [("price", text)]
 
 
 def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -> str:

@@ -29,8 +29,7 @@ KINDS = {
     Record.COLLECTIVE: "collectives, by size",
     Record.MATMUL: "matrix products",
 }
-MEMORY = ("state_bytes", "activation_bytes", "memory_bytes")
-MEMORY_NAMES = {
+MEMORY = {
     "state_bytes": "states",
     "activation_bytes": "activations",
     "memory_bytes": "memory",
@@ -42,7 +41,7 @@ def answer_table(answers: Sequence[Answer]) -> Table:
     memory = [name for name in MEMORY if any(name in answer.row for answer in answers)]
     devices = {answer.row.get("device", "") for answer in answers}
     columns = ["what", *(["device"] if len(devices) > 1 else []), "where", "time"]
-    columns += ["expected\nerror", "provenance", *(MEMORY_NAMES[name] for name in memory), "basis"]
+    columns += ["expected\nerror", "provenance", *(MEMORY[name] for name in memory), "basis"]
     table = new_table(*columns, left=("what", "device", "where", "provenance", "basis"))
     for answer in answers:
         cells = [answer.what]

@@ -20,11 +20,11 @@ from ilp_planner.report.prediction_plots import by_size_svg, distribution_svg, s
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ilp_planner.profiles.measurements import Measurements, Record
     from ilp_planner.profiles.predict.answers import Answer
-    from ilp_planner.profiles.predict.assessment import Judged, Score
+    from ilp_planner.profiles.predict.assessment import Judged
 
 WORST = 20  # rows
 MOST_SERIES = 400  # rows of a table of series
@@ -108,9 +108,7 @@ def _answers(answers: Sequence[Answer]) -> str:
         )
         for answer in answers[:MOST_ANSWERS]
     ]
-    more = len(answers) - len(rows)
-    rest = f'<p class="quiet">{more} more</p>' if more else ""
-    return "<h2>Asked for</h2>" + _table(heads, rows, text=4) + rest
+    return "<h2>Asked for</h2>" + _table(heads, rows, text=4, of=len(answers))
 
 
 def _summary(judged: Sequence[Judged]) -> str:
@@ -122,7 +120,8 @@ def _summary(judged: Sequence[Judged]) -> str:
             for protocol in Protocol:
                 found = score(errors_of(mine, protocol, columns))
                 if found.rows:
-                    rows.append((name, what, protocol.value, str(found.rows), *_percents(found)))
+                    off = map(format_percent, (found.mean, found.median, found.high))
+                    rows.append((name, what, protocol.value, str(found.rows), *off))
     return _table(heads, rows, text=3)
 
 
@@ -195,11 +194,9 @@ def _series(judged: Sequence[Judged]) -> str:
                     f"{worst.rows[place]} ({format_percent(abs(float(worst.errors[place])))})",
                 )
             )
-        more = len(mine) - len(rows)
-        rest = f'<p class="quiet">{more} more</p>' if more else ""
         parts.append(
             f"<details open><summary>{escape(name)}, {len(mine)}</summary>"
-            f"{_table(heads, rows, text=2)}{rest}</details>"
+            f"{_table(heads, rows, text=2, of=len(mine))}</details>"
         )
     return "".join(parts)
 
@@ -223,12 +220,8 @@ def _label(j: Judged) -> str:
     return f"{j.label}, {j.device}" if j.device else j.label
 
 
-def _percents(found: Score) -> tuple[str, str, str]:
-    return (format_percent(found.mean), format_percent(found.median), format_percent(found.high))
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text: int) -> str:
-    """Return a table whose first `text` columns are text."""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: int, of: int = 0) -> str:
+    """Return a table whose first `text` columns are text. of: rows that there are, 0 for these."""
 
     def cells(values: Sequence[str], tag: str) -> str:
         return "".join(
@@ -240,4 +233,5 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, text: int) ->
 
     head = f"<tr>{cells(heads, 'th')}</tr>\n" if any(heads) else ""
     body = "\n".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f"<table>\n{head}{body}\n</table>"
+    rest = f'<p class="quiet">{of - len(rows)} more</p>' if of > len(rows) else ""
+    return f"<table>\n{head}{body}\n</table>{rest}"

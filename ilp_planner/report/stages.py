@@ -10,12 +10,12 @@ from rich.text import Text
 
 from ilp_planner.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
-from ilp_planner.report.devices import describe_devices, describe_stage, number_ranges
+from ilp_planner.report.devices import describe_devices, describe_stage
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.report.tables import memory_used, new_table, span
 from ilp_planner.specs.chain_layers import find_layers
 from ilp_planner.specs.training import ORDERS
-from ilp_planner.units import format_percent
+from ilp_planner.units import format_percent, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

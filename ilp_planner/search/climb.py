@@ -48,8 +48,8 @@ def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) 
     chain = part.chain(cutoff)
     assert chain is not None
     search.check_time()
-    deepest = int(chain.behind.max(initial=0))
-    limiting = chain.behind[chain.behind < deepest]
+    behind = chain.stages.behind
+    limiting = behind[behind < behind.max(initial=0)]
     levels = min(int(limiting.max(initial=0)) + 2, MOST_LEVELS)
     boxes = BoxSearch(chain, cutoff, levels)
     while not boxes.finished:

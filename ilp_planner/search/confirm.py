@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Status
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import GraphSolution, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.base import GraphSolution
 
 ROOM = 1e-6  # relative: how far above its plan a last problem reaches
 MOST_ARCS = 4_000

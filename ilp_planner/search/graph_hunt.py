@@ -16,7 +16,6 @@ from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Stop
-from ilp_planner.search.group_search import GroupSearch
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:

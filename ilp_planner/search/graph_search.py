@@ -13,17 +13,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
+from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.errors import PlannerError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.climb import boxable, climb
-from ilp_planner.search.group_search import LABELS
+from ilp_planner.search.group_search import LABELS, GroupSearch, PartState, narrowed
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
-    from ilp_planner.bounds.resource_prices import Interval
-    from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.search.parts import OpenGraph
 
 WIDTHS = (300, 3_000, 10_000, 30_000, 2**62)  # labels per node, until nothing is left open
@@ -70,12 +68,10 @@ def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
         cutoff = search.objective - part.constant
         if not opened.graph.arcs:
             return
-        priced = PricedGraph(opened.graph)
-        intervals = priced.sweep(cutoff, SKETCH_SPLITS, search.goon)
+        opened, intervals = narrowed(opened, cutoff, search.goon, SKETCH_SPLITS)
         if not intervals:
             return
         state.promise = intervals[0].bound + part.constant
-        opened = opened.only(priced.open_arcs(intervals, cutoff))
         if find(search, state, opened, intervals, cutoff, width) or not search.goon():
             return
     state.boxed = boxable(search, state)
@@ -202,9 +198,7 @@ def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
     opened = part.unplaced(cutoff)
     if opened is None or not opened.graph.arcs:
         return
-    priced = PricedGraph(opened.graph)
-    intervals = priced.sweep(cutoff, SPLITS, search.goon)
-    opened = opened.only(priced.open_arcs(intervals, cutoff))
+    opened, intervals = narrowed(opened, cutoff, search.goon)
     found = search_resource_paths(
         opened.graph,
         opened.context,

@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ilp_planner.bounds.resource_prices import PricedGraph
+from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.search.climb import FIRST_REACH
-from ilp_planner.search.parts import Part, SpacePart
+from ilp_planner.search.parts import OpenGraph, Part, SpacePart
 from ilp_planner.search.state import SearchState
 from ilp_planner.solvers import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.resource_prices import Interval
-    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 EFFORT = 1e8  # comparisons of labels in a second
 OUTLINE_SPLITS = 8
@@ -62,18 +60,10 @@ class PartState(Generic[AnyPart]):
 class PartSearch(SearchState, Generic[AnyPart]):
     """State of one solve of a space in parts."""
 
-    def __init__(
-        self,
-        problem: Problem[Any],
-        parts: Sequence[AnyPart],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
-        if solver not in LABELS:
-            registry.get(solver)
-        super().__init__(problem, limits, solver, progress, deadline)
+    def __init__(self, problem: Problem[Any], parts: Sequence[AnyPart], task: Task) -> None:
+        if task.solver not in LABELS:
+            registry.get(task.solver)
+        super().__init__(problem, task)
         self.states = [PartState(part=part) for part in parts]
 
     def proved_parts(self) -> Sequence[PartState[AnyPart]]:
@@ -103,6 +93,16 @@ class PartSearch(SearchState, Generic[AnyPart]):
         """
         bound = max(self.bound, 0.0 if state is None else state.bound)
         self.keep(plan, evaluate(self.problem, plan), bound)
+
+
+def narrowed(
+    opened: OpenGraph, cutoff: float, goon: Callable[[], bool], splits: int = SPLITS
+) -> tuple[OpenGraph, list[Interval]]:
+    """Return the graph of the arcs that prices on devices leave open below the cutoff, and the
+    intervals that the slowest one may be in."""
+    priced = PricedGraph(opened.graph)
+    intervals = priced.sweep(cutoff, splits, goon)
+    return opened.only(priced.open_arcs(intervals, cutoff)), intervals
 
 
 AnyGraphPart = TypeVar("AnyGraphPart", bound=SpacePart)

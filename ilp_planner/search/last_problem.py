@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.bounds.resource_prices import SPLITS, PricedGraph
 from ilp_planner.evaluate import evaluate
 from ilp_planner.search.confirm import ROOM, LastProblem
-from ilp_planner.search.group_search import PartState
+from ilp_planner.search.group_search import GroupSearch, PartState, narrowed
 from ilp_planner.solvers.arc_reduction import reduced
 
 if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import GroupSearch
-    from ilp_planner.search.parts import OpenGraph
 
 
 def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastProblem | None:
@@ -29,23 +26,14 @@ def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastProblem | N
     cutoff = guess - part.constant
     # What it learns is up to a cutoff above the plan: it must not count as a bound of the search.
     choices = search.outline(PartState(part=part), guess)
-    opened = _open(search, part.graph(cutoff, choices), cutoff)
+    opened, _ = narrowed(part.graph(cutoff, choices), cutoff, search.goon)
     explicit = part.explicit(opened)
     if explicit is None:
         return None
     if explicit is not opened:
-        explicit = _open(search, explicit, cutoff)
+        explicit, _ = narrowed(explicit, cutoff, search.goon)
     return LastProblem(
         graph=reduced(explicit.graph, cutoff).graph,
         constant=part.constant,
         relaxed=opened.context is not None,
     )
-
-
-def _open(search: GroupSearch[Any], opened: OpenGraph, cutoff: float) -> OpenGraph:
-    """Return the graph of the arcs that prices on devices leave open below the cutoff."""
-    if not opened.graph.arcs:
-        return opened
-    priced = PricedGraph(opened.graph)
-    intervals = priced.sweep(cutoff, SPLITS, search.goon)
-    return opened.only(priced.open_arcs(intervals, cutoff))

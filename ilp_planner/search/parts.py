@@ -64,99 +64,84 @@ class Part(Protocol):
         """Tell whether a legal plan of the space is of this part."""
 
 
-class SpacePart(Part, Protocol):
-    """A part in stage graphs: all its plans have the same number of micro-batches.
+class SpacePart(ABC):
+    """A part in stage graphs: all its plans have the same number of micro-batches. Unless it says
+    otherwise its graph is small, and plans are placed in one way, at the graph's own times.
 
     constant: seconds that every plan of it takes besides its path. boxable: it has a `chain`.
     """
 
+    name: str
     micro_batches: int
     constant: float
-    boxable: bool
+    boxable = False
+
+    @abstractmethod
+    def holds(self, plan: GroupPlan) -> bool:
+        """Tell whether a legal plan of the space is of this part."""
+
+    @abstractmethod
+    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
+        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that
+        use only these candidates, all of them when None."""
+
+    @abstractmethod
+    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
+        """Return an open graph as one without context, for solvers that know of none; None where
+        that would be too large."""
+
+    @abstractmethod
+    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
+        """Return the plan of stage candidates in a row; None where it cannot be placed."""
+
+    @abstractmethod
+    def family(self, choice: int) -> Hashable:
+        """Return what a stage candidate decides besides where it begins and ends."""
 
     def chain(self, cutoff: float) -> GroupChain | None:
         """Return the stage candidates below `cutoff` seconds in the order that searches in boxes
         need; None where there is none."""
+        return None
 
     def sketch(self) -> OpenGraph | None:
         """Return the graph of some of the part's plans, to look for a first good one in; None where
         that does not help."""
+        return None
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return a small graph, to bound the part and to tell which candidates matter: every plan
         cheaper than `cutoff` seconds (without the constant) has a path in it that costs no more.
         None where `graph` is small already."""
-
-    def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the graph of all plans cheaper than `cutoff` seconds (without the constant) that
-        use only these candidates, all of them when None."""
-
-    def explicit(self, opened: OpenGraph) -> OpenGraph | None:
-        """Return an open graph as one without context, for solvers that know of none; None where
-        that would be too large."""
+        return None
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
         """Return the graph of all plans that the best links allow below `cutoff` seconds (without
         the constant), also of candidates that others beat there. None where there is nothing to
         place."""
+        return None
 
     def placed(self, choices: Sequence[int]) -> Placed:
         """Return the cheapest placement found of stage candidates in a row, and a bound on all of
         them (without the constant)."""
-
-    def plan(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Return the plan of stage candidates in a row; None where it cannot be placed."""
+        return Placed(plan=None, bound=0.0)
 
     def seat(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Return the plan of a path of a seated graph."""
+        """Return the plan of a path of a seated graph; None where none is seated."""
+        return None
 
-    def family(self, choice: int) -> Hashable:
-        """Return what a stage candidate decides besides where it begins and ends."""
-
-    def improve(
+    def improve(  # noqa: B027 - nothing, where placing costs nothing
         self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
     ) -> None:
         """Look for better plans like these candidates in a row, where placing them was dear."""
 
 
-class FixedPlacement:
-    """What parts have in common whose plans are placed in one way, at the graph's own times."""
-
-    boxable = False
-
-    def chain(self, cutoff: float) -> GroupChain | None:
-        """Return nothing: their graphs are searched as a whole."""
-        return None
-
-    def seat(self, choices: Sequence[int]) -> GroupPlan | None:
-        """Return nothing: no graph of theirs is seated."""
-        return None
-
-    def unplaced(self, cutoff: float) -> OpenGraph | None:
-        """Return nothing: there is nothing to place."""
-        return None
-
-    def placed(self, choices: Sequence[int]) -> Placed:
-        """Return nothing."""
-        return Placed(plan=None, bound=0.0)
-
-    def improve(
-        self, search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]
-    ) -> None:
-        """Do nothing: placing costs nothing."""
-
-
-class FixedGraph(FixedPlacement, ABC):
+class FixedGraph(SpacePart):
     """What parts have in common that are one small stage graph: candidates are its arcs."""
 
     @property
     @abstractmethod
     def stage_graph(self) -> StageGraph:
         """The whole graph."""
-
-    def outline(self, cutoff: float) -> OpenGraph | None:
-        """Return nothing: the graph is small."""
-        return None
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
         """Return the whole graph, or some of its arcs."""

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.evaluate import Evaluation, evaluate
 from ilp_planner.result import Ranked
+from ilp_planner.search.group_search import GroupSearch, PartState, narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.group_search import GroupSearch, PartState
 
 FIRST_SLACK = 0.01  # relative: how far above the best plan to list at first
 LAST_SLACK = 1e3
@@ -62,11 +61,9 @@ def list_families(
     opened = part.unplaced(below) or part.graph(below, None)
     if not opened.graph.arcs:
         return [], cutoff
-    priced = PricedGraph(opened.graph)
-    intervals = priced.sweep(below, goon=search.goon)
+    opened, intervals = narrowed(opened, below, search.goon)
     if not intervals:
         return [], cutoff
-    opened = opened.only(priced.open_arcs(intervals, below))
     numbers: dict[Hashable, int] = {}
     families = [numbers.setdefault(part.family(c), len(numbers)) for c in opened.choice.tolist()]
     found = search_resource_paths(

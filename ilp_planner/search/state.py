@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.result import Result, Status, Stop, relative_gap
+from ilp_planner.result import Ranked, Result, Status, Stop, relative_gap
 from ilp_planner.search.confirm import confirm
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Ranked
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 CERTIFICATE_VERSION = 1
 
@@ -29,13 +28,8 @@ class Proved(Protocol):
     """A part of the space. bound: seconds that none of its plans undercuts; source: what proves
     it."""
 
-    @property
-    def bound(self) -> float:
-        """Seconds."""
-
-    @property
-    def source(self) -> str:
-        """What proves it."""
+    bound: float
+    source: str
 
     def record(self) -> dict[str, Any]:
         """Return what a certificate keeps."""
@@ -51,20 +45,11 @@ class SearchState(ABC):
 
     rounding = PROVED
 
-    def __init__(
-        self,
-        problem: Problem[Any],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem[Any], task: Task) -> None:
         self.problem = problem
-        self.limits = limits
-        self.exactly = dataclasses.replace(limits, gap=0.0)  # of what must be solved on the way
-        self.deadline = deadline or Deadline(limits.seconds)
-        self.solver = solver
-        self.progress = progress
+        self.limits, self.solver, self.progress, deadline = task
+        self.exactly = dataclasses.replace(task.limits, gap=0.0)  # what is solved on the way
+        self.deadline = deadline or Deadline(task.limits.seconds)
         self.plan: Plan[Any] | None = None
         self.evaluation: Evaluation | None = None
         self.objective = math.inf

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.errors import SolverError
-from ilp_planner.solvers.arc_rows import above, capacity_rows, cover_rows, flow_rows, under
+from ilp_planner.solvers.arc_rows import Rows, above, capacity_rows, cover_rows, flow_rows, under
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.arc_reduction import Reduced
-    from ilp_planner.solvers.arc_rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

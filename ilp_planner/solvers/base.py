@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from ilp_planner.deadline import Deadline
     from ilp_planner.result import Status, Stop
 
 
@@ -54,3 +55,13 @@ class GraphSolution:
 
 Progress = Callable[[float, float], None]
 """Called with (objective, bound) whenever either improves; may raise KeyboardInterrupt."""
+
+
+class Task(NamedTuple):
+    """How a problem is to be searched. deadline: of a search that this one is a part of; by the
+    limits without."""
+
+    limits: Limits
+    solver: str
+    progress: Progress | None = None
+    deadline: Deadline | None = None

@@ -195,7 +195,7 @@ class _Descent:
         from ilp_planner.solvers.soft_graph import path_counts
 
         soft = self.soft
-        ways = path_counts(soft.first, soft.head, soft.sink)[soft.head].astype(np.float32)
+        ways = path_counts(soft)[soft.head].astype(np.float32)
         for number in members:
             if number not in self.draws:
                 draw = np.random.default_rng([self.limits.seed % 2**64, number])
@@ -210,7 +210,7 @@ class _Descent:
 
         s, room, plan = self.soft, scratch(self.soft), self.schedules[number]
         tuned = self.tuning
-        arcs, logits, prices = s.swept, self.logits[number], self.prices[number]
+        logits, prices = self.logits[number], self.prices[number]
         visits = self.visits[number] = np.zeros(s.size, np.float32)
         schedule = plan.steps(steps)
         for begin in range(0, steps, tuned.decode):
@@ -221,11 +221,11 @@ class _Descent:
                     break
             rows = schedule[begin : begin + tuned.decode]
             how = Steps(rows, plan.rate, tuned.price_rates, tuned.steepest)
-            descend(arcs, logits, prices, how, visits, room)
+            descend(s, logits, prices, how, visits, room)
             for attempt, noise in enumerate(tuned.decode_noise):
                 seed = (((number * 64 + self.rung) * 4096 + begin) * 8 + attempt) % 2**31
-                path = decode(s.first, s.head, s.use, s.spare, s.sink, logits, noise, seed)
-                value = path_cost(s.cost, s.values, s.weights, path) * s.scale
+                path = decode(s, logits, noise, seed)
+                value = path_cost(s, path) * s.scale
                 if path.size and value < self.value[number]:
                     self.value[number], self.path[number] = value, s.path(path)
         if s.capacity.size:

@@ -25,18 +25,10 @@ path in one of them, 40 find one (2.4 % above the best path known, whose own gap
 """
 
 
-def shortest_path(graph: StageGraph, ceiling: float = math.inf) -> tuple[int, ...]:
-    """Return the path of least total time and extra without arcs slower than `ceiling` seconds.
-
-    The capacities do not matter here.
-    """
-    return _shortest(graph, graph.time + graph.extra, graph.time <= ceiling)
-
-
-def _shortest(
+def shortest_path(
     graph: StageGraph, weight: NDArray[np.float64], allowed: NDArray[np.bool_]
 ) -> tuple[int, ...]:
-    """Return the path of least total weight over the allowed arcs."""
+    """Return the path of least total weight over the allowed arcs; () without one."""
     order = np.argsort(graph.start, kind="stable")
     order = order[allowed[order]]
     total = [math.inf] * graph.nodes
@@ -78,12 +70,12 @@ class _Fitting:
         graph = self.graph
         weight = graph.time + graph.extra
         if not self.capacity.size:
-            return _shortest(graph, weight, allowed)
+            return shortest_path(graph, weight, allowed)
         best: tuple[int, ...] = ()
         for step in range(self.steps):
             if best and step >= PRICE_STEPS:
                 break
-            path = _shortest(graph, weight + graph.use @ self.price, allowed)
+            path = shortest_path(graph, weight + graph.use @ self.price, allowed)
             if not path:
                 return ()
             arcs = list(path)

@@ -22,7 +22,7 @@ from ilp_planner.errors import SolverError
 from ilp_planner.result import Stop
 from ilp_planner.solvers.arc_flow import linear_model, maxima_of, ordered_path, solver_scale
 from ilp_planner.solvers.backend import ArcFlow
-from ilp_planner.solvers.search import MILP_TOLERANCE, printed_floor
+from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.arc_flow import LinearModel
     from ilp_planner.solvers.arc_reduction import Reduced
     from ilp_planner.solvers.base import Limits
-    from ilp_planner.solvers.search import Search
 
 GRACE = 5.0
 """Seconds that a solver may take past its time limit before its process is ended."""

@@ -18,19 +18,16 @@ from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, SolverError, UsageError
 from ilp_planner.files import write_text
 from ilp_planner.result import Stop
-from ilp_planner.solvers.arc_flow import linear_model, ordered_path, solver_scale
-from ilp_planner.solvers.arc_reduction import reduced
+from ilp_planner.solvers.arc_flow import LinearModel, linear_model, ordered_path, solver_scale
+from ilp_planner.solvers.arc_reduction import Reduced, reduced
 from ilp_planner.solvers.backend import ArcFlow
-from ilp_planner.solvers.search import MILP_TOLERANCE, printed_floor
+from ilp_planner.solvers.search import MILP_TOLERANCE, Search, printed_floor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.arc_flow import LinearModel
-    from ilp_planner.solvers.arc_reduction import Reduced
     from ilp_planner.solvers.base import Limits
-    from ilp_planner.solvers.search import Search
 
 CBC = ("PULP_CBC_CMD", "COIN_CMD")
 """PuLP's names for CBC: its own copy, and one on the search path."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,24 +18,8 @@ if TYPE_CHECKING:
 RAREST = -1e30  # logarithm of 0
 
 
-class SweptArcs(NamedTuple):
-    """What sweeps along the nodes need; see `SoftGraph`."""
-
-    first: NDArray[np.int64]
-    head: NDArray[np.int64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    cost: NDArray[np.float64]
-    values: NDArray[np.float64]
-    logs: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    use: NDArray[np.int64]
-    share: NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SoftGraph:
-    """Frozen arrays; nodes are renumbered along the chain.
+class SoftGraph(NamedTuple):
+    """What kernels take of a graph; nodes are renumbered along the chain.
 
     Node 0 is added before the sources and has an arc to each, which covers and costs nothing.
     Operators between two neighbouring places where arcs start or stop are under the same arcs: they
@@ -74,11 +57,6 @@ class SoftGraph:
     def nodes(self) -> int:
         """Number of nodes, the added one included."""
         return int(self.first.size) - 1
-
-    @property
-    def swept(self) -> SweptArcs:
-        """What sweeps along the nodes need."""
-        return SweptArcs(*(getattr(self, name) for name in SweptArcs._fields))
 
     @property
     def size(self) -> int:
@@ -160,11 +138,12 @@ def _spare(first, head, use, capacity, sink):  # type: ignore[no-untyped-def]  #
 
 
 @kernel
-def path_counts(first, head, sink):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def path_counts(soft):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the logarithm of the number of paths from each node to the sink ([n])."""
+    first, head = soft.first, soft.head
     nodes = first.size - 1
     count = np.full(nodes, RAREST)
-    count[sink] = 0.0
+    count[soft.sink] = 0.0
     for v in range(nodes - 1, -1, -1):
         most = RAREST
         for a in range(first[v], first[v + 1]):

@@ -42,10 +42,11 @@ FLOOR = 1e-12
 
 
 @kernel
-def sweep_forward(arcs, logits, q, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def sweep_forward(soft, logits, q, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the expected cost; fill in flows (nodes), probabilities, value ** q, sums over
     segments and the use of devices."""
-    first, head, low, high, cost, _, logs, _, use, share = arcs
+    first, head, low, high = soft.first, soft.head, soft.low, soft.high
+    cost, logs, use, share = soft.cost, soft.logs, soft.use, soft.share
     flow, chance, raised, cover, used = room.flow, room.chance, room.raised, room.cover, room.used
     nodes, maxima, kinds = first.size - 1, logs.shape[0], use.shape[1]
     flow[:] = 0.0
@@ -113,13 +114,14 @@ def soften(cover, weights, q, p):  # type: ignore[no-untyped-def]  # pragma: no 
 
 
 @kernel
-def sweep_back(arcs, steepest, prices, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def sweep_back(soft, steepest, prices, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Fill in the cost to go of each arc (`togo`) and node (`ahead`), from the slopes of `soften`.
 
     steepest: where a maximum's marginal cost exceeds so many times what the arc's own value would
     cost as that maximum, it is cut to that: the root makes it infinite where nothing is used yet.
     """
-    first, head, low, high, cost, values, _, weights, use, share = arcs
+    first, head, low, high, cost = soft.first, soft.head, soft.low, soft.high, soft.cost
+    values, weights, use, share = soft.values, soft.weights, soft.use, soft.share
     _, ahead, chance, togo, raised, cover, _ = room
     maxima, kinds = raised.shape[0], use.shape[1]
     for v in range(first.size - 2, -1, -1):
@@ -143,10 +145,10 @@ def relaxed(
 
     The prices themselves are dual variables, whose derivative is what is used too much.
     """
-    arcs, room = soft.swept, scratch(soft)
-    value = sweep_forward(arcs, logits, q, room)
+    room = scratch(soft)
+    value = sweep_forward(soft, logits, q, room)
     value += soften(room.cover, soft.weights, q, p) + float(prices @ (room.used - 1.0))
-    sweep_back(arcs, NO_LIMIT, prices, room)
+    sweep_back(soft, NO_LIMIT, prices, room)
     tail = np.repeat(np.arange(soft.nodes), np.diff(soft.first))
     return float(value), room.flow[tail] * room.chance * (room.togo - room.ahead[tail])
 
@@ -189,7 +191,7 @@ class Steps(NamedTuple):
 
 
 @kernel
-def descend(arcs, logits, prices, steps, visits, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def descend(soft, logits, prices, steps, visits, room):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Take one step for each row (q, p, heat): logits move towards -(cost to go) / heat.
 
     That is mirror descent on the probabilities with their entropy, times the heat, as regulariser.
@@ -201,18 +203,18 @@ def descend(arcs, logits, prices, steps, visits, room):  # type: ignore[no-untyp
     of device to another at once.
     """
     rows, rate, price_rates, steepest = steps
-    first = arcs.first
+    first = soft.first
     flow, ahead, chance, togo, _, _, used = room
     charged = np.empty(prices.size)
     for step in range(rows.shape[0]):
         q, p, heat = rows[step, 0], rows[step, 1], rows[step, 2]
-        sweep_forward(arcs, logits, q, room)
-        soften(room.cover, arcs.weights, q, p)
+        sweep_forward(soft, logits, q, room)
+        soften(room.cover, soft.weights, q, p)
         for d in range(prices.size):
             over = max(used[d] - 1.0, -1.0)
             charged[d] = max(0.0, prices[d] + price_rates[1] * heat * over)
             prices[d] = max(0.0, prices[d] + price_rates[0] * heat * over)
-        sweep_back(arcs, steepest, charged, room)
+        sweep_back(soft, steepest, charged, room)
         for v in range(first.size - 1):
             begin, end = first[v], first[v + 1]
             if visits.size:
@@ -237,13 +239,14 @@ def _uniform(seed, number):  # type: ignore[no-untyped-def]  # pragma: no cover 
 
 
 @kernel
-def decode(first, head, use, spare, sink, logits, noise, seed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def decode(soft, logits, noise, seed):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return the path of the likeliest choices (arc numbers), empty where it ran out of devices.
 
     A choice is ruled out when what it leaves is less than any way on to the sink needs. noise: 0
     takes the likeliest, 1 samples by the probabilities (Gumbel), anything between leans to the
     likeliest. seed: of the samples, int64.
     """
+    first, head, use, spare, sink = soft.first, soft.head, soft.use, soft.spare, soft.sink
     kinds = use.shape[1]
     path = np.empty(spare.shape[0], np.int64)
     taken = np.zeros(kinds, np.int64)
@@ -273,8 +276,9 @@ def decode(first, head, use, spare, sink, logits, noise, seed):  # type: ignore[
 
 
 @kernel
-def path_cost(cost, values, weights, path):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def path_cost(soft, path):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Return what a path costs, in units of the scale."""
+    cost, values, weights = soft.cost, soft.values, soft.weights
     total = 0.0
     for a in path:
         total += cost[a]

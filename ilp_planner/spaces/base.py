@@ -14,18 +14,16 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
-    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Progress
 
 AnySearch = TypeVar("AnySearch", bound=SearchState)
 
@@ -35,14 +33,12 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     name: what the command line and certificates call it. unit: what stages are made of.
     idles: devices may be in no stage. part_key: what certificates call the name of a part.
-    ranks: the best plans can be listed in order.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str] = "layer"
     idles: ClassVar[bool] = False
     part_key: ClassVar[str] = "part"
-    ranks: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"<Space {self.name}>"
@@ -56,6 +52,10 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def stage_sizes(self, problem: Problem[AnyCosts]) -> tuple[int, ...]:
         """Return the numbers of devices that one stage may have, ascending."""
         return tuple(range(1, problem.cluster.device_count + 1))
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and which can; empty: they can."""
+        return ""
 
     @abstractmethod
     def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:
@@ -118,14 +118,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     # ---- how it is searched ---------------------------------------------------------------------
 
     @abstractmethod
-    def begin(
-        self,
-        problem: Problem[AnyCosts],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> AnySearch:
+    def begin(self, problem: Problem[AnyCosts], task: Task) -> AnySearch:
         """Return the state of a search that begins."""
 
     @abstractmethod
@@ -155,7 +148,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     ) -> LastProblem | None:
         """Return what a proof leaves open of the part that holds its plan, up to the plan; None as
         in `last_problem`."""
-        return self.last_problem(self.begin(problem, Limits(seconds=math.inf), "dp"), plan)
+        return self.last_problem(self.begin(problem, Task(Limits(seconds=math.inf), "dp")), plan)
 
     # ---- why there is nothing -------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ilp_planner.evaluate import Violation
 from ilp_planner.numerics import NEVER
-from ilp_planner.plan import is_of_groups
-from ilp_planner.problem import AnyCosts
-from ilp_planner.result import Stop
+from ilp_planner.plan import GroupPlan, Plan, is_of_groups
+from ilp_planner.problem import AnyCosts, Problem
+from ilp_planner.result import Ranked, Stop
 from ilp_planner.search.group_search import AnyGraphPart, GroupSearch, PartSearch
 from ilp_planner.spaces.base import Space
 
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
-    from ilp_planner.deadline import Deadline
-    from ilp_planner.plan import GroupPlan, Plan
-    from ilp_planner.problem import Problem
-    from ilp_planner.result import Ranked
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.parts import Part
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 AnyPartSearch = TypeVar("AnyPartSearch", bound=PartSearch[Any])
 
@@ -110,16 +106,9 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
     def parts(self, problem: Problem[AnyCosts]) -> list[AnyGraphPart]:
         """Return the parts of the space."""
 
-    def begin(
-        self,
-        problem: Problem[AnyCosts],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GroupSearch[AnyGraphPart]:
+    def begin(self, problem: Problem[AnyCosts], task: Task) -> GroupSearch[AnyGraphPart]:
         """Return the state of a search that begins."""
-        return GroupSearch(problem, self.parts(problem), limits, solver, progress, deadline)
+        return GroupSearch(problem, self.parts(problem), task)
 
     def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""

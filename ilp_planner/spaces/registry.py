@@ -10,7 +10,7 @@ from ilp_planner.errors import UsageError
 from ilp_planner.inputs.tables import find_tables, records_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
@@ -80,8 +80,22 @@ def build_problem(files: InputFiles) -> Problem[Any]:
         problem,
         spec=files.model,
         request=None if files.objects else request,
-        notes=(*problem.notes, *files.notes),
+        notes=(*problem.notes, *without_effect(files, space), *files.notes),
     )
+
+
+def without_effect(files: InputFiles, space: str) -> Iterator[str]:
+    """Yield a note on everything that was said and counts for nothing here."""
+    asked, model = files.request, files.model
+    if asked.vocabulary is not None and asked.cost_model != "metis":
+        yield f"vocabulary {asked.vocabulary}: without effect, only Metis's costs need one"
+    estimated = files.kind == "analytic" and "profile" not in files.objects
+    if model is None or (estimated and not SPACES[space].layers):
+        return
+    if model.micro_batch_sizes != model.architecture.micro_batch_sizes:
+        yield (
+            f"micro_batches of {model.name}: without effect, they are tried of estimated operators"
+        )
 
 
 def space_of(files: InputFiles) -> str:
@@ -173,7 +187,7 @@ def check_together(files: InputFiles, space: str) -> None:
             f"`space={space}`: expected {expected}, which has costs for its plans, found "
             f"{asked.cost_model}, which has them for `space={own}`"
         )
-    layered = [name for name in LAYER_PARAMETERS if getattr(asked, name)]
+    layered = [name for name in LAYER_PARAMETERS if getattr(asked, name) not in (None, "")]
     if layered and not entry.layers:
         raise UsageError(
             f"{layered[0]}: found operators to plan, expected whole layers: `space=planner` plans "

@@ -4,18 +4,13 @@ A node sends to itself at `intra_Gbps`, and two nodes send to each other at the 
 `inter_Gbps`. The nodes of one instance type need not have the same figures.
 """
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.toml_reader import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 GIGABIT = 1e9 / 8  # bytes
 # AMP's files have no latency and its cost model uses none; other cost models need one. Inside a

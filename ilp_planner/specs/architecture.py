@@ -1,11 +1,7 @@
 """What every model family says about itself: operators, their parameters and arithmetic."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple, Protocol
 
 
 class Parameters(NamedTuple):
@@ -34,8 +30,6 @@ class Architecture(Protocol):
         takes twice that.
     masked_flops: of `flops` of all operators, those that a causal mask makes needless.
     tokens: of a sample; 0 where it has none.
-    tied_parameters: parameters that are in the table more than once, because the operators that
-        share them (word embeddings) may be on different stages.
     tensor_parts: tensor-parallel degrees must divide this.
     """
 
@@ -52,8 +46,6 @@ class Architecture(Protocol):
     def masked_flops(self) -> int: ...  # noqa: D102
     @property
     def tokens(self) -> int: ...  # noqa: D102
-    @property
-    def tied_parameters(self) -> int: ...  # noqa: D102
     @property
     def tensor_parts(self) -> int: ...  # noqa: D102
 

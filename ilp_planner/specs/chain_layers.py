@@ -1,12 +1,7 @@
 """The layers of a chain of operators: those that repeat, and what is around them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FIRST = ("1st-layernorm", "-conv1")  # how the name of a layer's first operator ends
 LAST = ("post-MLP-dropout", "-relu")  # and that of its last

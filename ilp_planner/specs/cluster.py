@@ -1,21 +1,15 @@
 """The cluster specification: device types, the nodes that hold them, and the links between them."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.architecture import check_counts
+from ilp_planner.specs.kernel_constants import KernelConstants
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ilp_planner.specs.kernel_constants import KernelConstants
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
 ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"

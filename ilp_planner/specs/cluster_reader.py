@@ -1,20 +1,14 @@
 """Cluster specifications from TOML; `clusters/README.md` describes the format."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ilp_planner.files import Document
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.toml_reader import Table, read_toml
 from ilp_planner.units import parse_duration, parse_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ilp_planner.files import Document
 
 KEYS = ("name", "devices", "nodes", "links")
 DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name != "name")

@@ -4,8 +4,6 @@ One description for everything that a rank holds and sends (`anatomy`), for the 
 for what a launch line says. `Gpt` is the special case that Aceso and Metis profile.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -243,11 +241,6 @@ class Decoder:
             more, same = self._mlp(self.experts.shared_ffn)
             split, whole = split + more, whole + same
         return split, whole + self.experts.count * (self.hidden + self.bias)
-
-    @property
-    def tied_parameters(self) -> int:
-        """Return the word embedding where the output shares it."""
-        return self.vocab * self.hidden if self.tied else 0
 
     @property
     def flops(self) -> dict[str, int]:

@@ -1,17 +1,11 @@
 """Whether a model can be divided as asked; where it cannot, the nearest value that would do."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd, isqrt
-from typing import TYPE_CHECKING
 
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import ORDERS, TrainingJob
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ilp_planner.specs.decoder import Decoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +58,11 @@ def _tensor_fits(model: Decoder, tp: int) -> bool:
 
 
 def expert_misfits(model: Decoder, ep: int, etp: int, ranks: int = 0) -> Iterator[Misfit]:
-    """Yield what expert parallelism of these degrees cannot divide.
-
-    Parameters
-    ----------
-    ranks: that a repair must divide as well; 0: any.
-    """
+    """Yield what expert parallelism of these degrees cannot divide. ranks: that a repair of ep must
+    divide as well; 0: any."""
     if model.experts is None:
-        for name, degree in (("ep", ep), ("etp", etp)):
-            if degree > 1 and (name == "ep"):
-                yield Misfit(name=name, found=degree, rule="a model with experts", repair=1)
+        if ep > 1:
+            yield Misfit(name="ep", found=ep, rule="a model with experts", repair=1)
         return
     count, ffn = model.experts.count, model.experts.ffn
     if count % ep:

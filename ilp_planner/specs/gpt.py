@@ -1,7 +1,5 @@
 """GPT: a decoder-only transformer (Brown et al. 2020), with the operators of Megatron-LM."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -76,11 +74,6 @@ class Gpt:
             "final-layernorm": norm,
             "gpt-post-process": Parameters(words),
         }
-
-    @property
-    def tied_parameters(self) -> int:
-        """Return the word embedding, which the last operator shares with the first."""
-        return self.vocab * self.hidden
 
     @property
     def flops(self) -> dict[str, int]:

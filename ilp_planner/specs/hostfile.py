@@ -5,16 +5,12 @@ Blank lines and what follows a `#` do not count. A name may come twice: two node
 Metis reads it.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document, read_document
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LINE = re.compile(r"(?P<name>\S+)\s+(?:slots\s*=\s*)?(?P<devices>[0-9]+)", re.ASCII)
 MOST_DEVICES = 65536  # in one node; a longer number is a mistake, and would fill the memory

@@ -15,15 +15,14 @@ class Machine:
     """Constants of a machine and the framework on it.
 
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
-    of the memory bandwidth of kernels that are fused as `anatomy.work` counts them. grouped: rate
-    of the grouped products of experts, of that of the kernels that were measured. attention, attention_backward:
-    rates of fused attention, of that of the kernel that was measured. links: share of the rate of
-    collectives inside a node alone on the machine. network: share of the network cards' rate.
-    tensor_exposed, expert_exposed, data_exposed: share of the messages of tensor, expert and data
-    parallelism that overlap does not hide where it is on. host_forward, host_backward: seconds that
-    the host takes at least to start a layer's kernels; host_experts: more than that of a layer with
-    experts, half of it in each pass. step: seconds of an iteration that are
-    nobody's.
+    of the memory bandwidth of kernels that are fused as `anatomy.work` counts them. grouped,
+    attention, attention_backward: rates of the grouped products of experts and of fused attention,
+    of those of the kernels that were measured. links: share of the rate of collectives inside a
+    node alone on the machine. network: share of the network cards' rate. tensor_exposed,
+    expert_exposed, data_exposed: share of the messages of tensor, expert and data parallelism that
+    overlap does not hide where it is on. host_forward, host_backward: seconds that the host takes
+    at least to start a layer's kernels; host_experts: more than that of a layer with experts, half
+    of it in each pass. step: seconds of an iteration that are nobody's.
     """
 
     sustained: float = 1.0

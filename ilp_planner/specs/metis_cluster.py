@@ -7,20 +7,16 @@ bandwidths in bytes per second, which makes its communication free: such figures
 Metis's own cost model, and read as what they evidently are everywhere else.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document, read_json
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.hostfile import read_hostfile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 GIB = 2**30
 GB = 1e9

@@ -1,21 +1,15 @@
 """The model specification: an architecture, a precision, and what other tools call the model."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from ilp_planner.specs.architecture import Architecture, Parameters, check_counts
+from ilp_planner.specs.architecture import Architecture, check_counts
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ilp_planner.specs.toml_reader import Scalar
+from ilp_planner.specs.toml_reader import Scalar
 
 ARCHITECTURES: Mapping[str, type[Gpt] | type[T5] | type[WideResNet] | type[Decoder]] = {
     kind.family: kind for kind in (Gpt, T5, WideResNet, Decoder)
@@ -67,10 +61,3 @@ class ModelSpec:
     def operators(self) -> tuple[str, ...]:
         """Return the names of the operators along the chain; equal names are equal operators."""
         return self.architecture.operators
-
-    @property
-    def parameter_count(self) -> int:
-        """Return the number of parameters, tied ones once."""
-        table = self.architecture.parameters
-        repeated = sum(table.get(name, Parameters()).total for name in self.operators)
-        return repeated - self.architecture.tied_parameters

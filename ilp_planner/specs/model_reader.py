@@ -1,20 +1,14 @@
 """Model specifications from TOML; `models/README.md` describes the format."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ilp_planner.files import Document
+from ilp_planner.specs.architecture import Architecture
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ilp_planner.files import Document
-    from ilp_planner.specs.architecture import Architecture
 
 TABLES = {"latent": LatentAttention, "experts": Experts}  # of a decoder's architecture
 MAY_BE_ZERO = ("dense_first", "query_rank", "shared_ffn", "prediction_layers")
@@ -55,27 +49,24 @@ def _read_architecture(root: Table, family: str) -> Architecture:
 
 
 def _read_fields(table: Table, kind: type[Any]) -> dict[str, Any]:
-    """Return the values that a table has for the fields of a dataclass.
-
-    Fields without a default must be there. The kind of a value is that of its field: a table for a
-    dataclass, a list for a tuple.
-    """
+    """Return the values that a table has for the fields of a dataclass, each of its field's type;
+    those without a default must be there."""
     values: dict[str, Any] = {}
     for f in fields(kind):
         if f.default is not MISSING and f.name not in table.values:
             continue
-        readers: dict[str, Callable[[str], Any]] = {
-            "int": table.natural if f.name in MAY_BE_ZERO else table.whole,
-            "bool": table.flag,
-            "str": table.text,
-            "float": table.share,
-            "tuple[int, ...]": table.wholes,
-            "tuple[bool, ...]": table.flags,
+        readers: dict[Any, Any] = {
+            int: table.natural if f.name in MAY_BE_ZERO else table.whole,
+            bool: table.flag,
+            str: table.text,
+            float: table.share,
+            tuple[int, ...]: table.wholes,
+            tuple[bool, ...]: table.flags,
         }
         if f.name in TABLES:
             inner = table.table(f.name, [field.name for field in fields(TABLES[f.name])])
             with inner.blamed():
                 values[f.name] = TABLES[f.name](**_read_fields(inner, TABLES[f.name]))
         else:
-            values[f.name] = readers[str(f.type)](f.name)
+            values[f.name] = readers[f.type](f.name)
     return values

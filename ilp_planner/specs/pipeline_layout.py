@@ -6,8 +6,6 @@ E embedding, t a layer, m a multi-token-prediction layer, L loss, | between stag
 Stage k of the text is virtual stage k // pp of pipeline rank k % pp.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -66,6 +64,13 @@ def even_layout(
         raise ValueError(f"{layers} layers are not divisible by {stages} pipeline stages")
     each = layers // stages
     return split_layout([each] * stages, prediction_layers=prediction_layers)
+
+
+def is_even(layout: PipelineLayout, prediction_layers: int) -> bool:
+    """Tell whether a layout is Megatron's own split with so many prediction layers."""
+    stages = len(layout.stages)
+    even = balanced_layout(layout.layers, stages, prediction_layers=prediction_layers)
+    return layout.layers % stages == 0 and layout == even
 
 
 def split_layout(layers: list[int], *, prediction_layers: int = 0) -> PipelineLayout:

@@ -1,14 +1,10 @@
 """Wide ResNet with bottleneck blocks (Zagoruyko, Komodakis 2016), with the operators of Aceso."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ilp_planner.specs.architecture import Parameters, check_counts, check_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EXPANSION = 4  # output channels of a block over its base channels
 
@@ -175,11 +171,6 @@ class WideResNet:
         found.update((name, conv.parameters) for name, conv in self.convolutions.items())
         found["fc"] = Parameters(whole=(self.features + 1) * self.classes)
         return found
-
-    @property
-    def tied_parameters(self) -> int:
-        """Return 0: nothing is shared."""
-        return 0
 
     @property
     def flops(self) -> dict[str, int]:

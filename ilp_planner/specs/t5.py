@@ -1,7 +1,5 @@
 """T5: encoder and decoder (Raffel et al. 2020) with the biases and positions of Megatron-LM."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -91,11 +89,6 @@ class T5:
             **mlp_parameters("dec", h, self.ffn),
             "t5-post-process": Parameters(words + self.vocab),
         }
-
-    @property
-    def tied_parameters(self) -> int:
-        """Return the decoder's embedding and the output's words: both are the encoder's."""
-        return (2 * self.vocab + self.max_position_embeddings) * self.hidden
 
     @property
     def flops(self) -> dict[str, int]:

@@ -1,21 +1,17 @@
 """Reading TOML into typed values; an error names the file, the key, found and expected."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
 from ilp_planner.files import Document, read_document
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 Value = TypeVar("Value")
 Scalar = str | int | float | bool
@@ -167,16 +163,16 @@ class Table:
 
     def scalars(self, key: str) -> dict[str, Scalar]:
         """Return a table of texts, numbers and booleans as it is; empty when missing."""
-        value = self._get(key, {})
-        if not isinstance(value, dict) or not all(isinstance(v, Scalar) for v in value.values()):
-            raise self.error(f"{key} must be a table of texts and numbers, found {_shown(value)}")
-        return dict(value)
+        return self._record(key, "texts and numbers", lambda v: isinstance(v, Scalar))
 
     def texts(self, key: str) -> dict[str, str]:
         """Return a table of texts; empty when missing."""
+        return self._record(key, "texts", lambda v: isinstance(v, str) and v != "")
+
+    def _record(self, key: str, of: str, fits: Callable[[object], bool]) -> dict[str, Any]:
         value = self._get(key, {})
-        if not isinstance(value, dict) or not all(isinstance(v, str) and v for v in value.values()):
-            raise self.error(f"{key} must be a table of texts, found {_shown(value)}")
+        if not isinstance(value, dict) or not all(map(fits, value.values())):
+            raise self.error(f"{key} must be a table of {of}, found {_shown(value)}")
         return dict(value)
 
     def table(
@@ -186,7 +182,7 @@ class Table:
         *,
         where: str | None = None,
         optional: bool = False,
-    ) -> Table:
+    ) -> "Table":
         """Return the table under a key; empty when optional and missing.
 
         Parameters
@@ -199,7 +195,7 @@ class Table:
             raise self.error(f"{key} must be a table [{key}], found {_shown(value)}")
         return Table(value, file=self.file, where=name, keys=keys)
 
-    def tables(self, key: str, keys: Sequence[str]) -> tuple[Table, ...]:
+    def tables(self, key: str, keys: Sequence[str]) -> tuple["Table", ...]:
         """Return the tables of `[[key]]`, at least one.
 
         Errors name each by its `name`, else by its number from 1.

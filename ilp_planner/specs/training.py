@@ -4,25 +4,19 @@ Everything here is what a launch line of Megatron-LM can say. `anatomy` tells wh
 and sends; `formats` reads and writes it in other tools' words.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from ilp_planner.schedule import schedule_of
+from ilp_planner.schedule import Schedule, schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
+from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import (
+    LayoutStage,
     PipelineLayout,
     balanced_layout,
     even_layout,
     with_layers,
     write_layout,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.schedule import Schedule
-    from ilp_planner.specs.decoder import Decoder
-    from ilp_planner.specs.pipeline_layout import LayoutStage
 
 HOPPER = 9  # major compute capability of H100, H200, H800
 GRANULARITIES = ("none", "selective", "full")

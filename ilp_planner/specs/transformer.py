@@ -4,8 +4,6 @@ Operator names are Aceso's: 13 to an encoder layer, which is also GPT's only kin
 layer with cross-attention. inner: heads x channels per head, the width inside attention.
 """
 
-from __future__ import annotations
-
 from ilp_planner.specs.architecture import Parameters
 
 ATTENTION = (

@@ -9,7 +9,6 @@ import pytest
 from ilp_planner.analysis import analyze_stages
 from ilp_planner.analysis.placed import (
     device_names,
-    layout_of,
     link_of,
     placed_groups,
     placed_links,
@@ -63,7 +62,7 @@ def test_every_stage_has_its_own_degrees() -> None:
     first, second = stage_jobs(PLAN, MODEL, "bf16")
     assert (first.tp, first.dp, first.micro_batch, first.micro_batches) == (2, 2, 2, 8)
     assert (second.tp, second.dp, second.micro_batch, second.micro_batches) == (1, 4, 1, 8)
-    assert write_layout(layout_of(PLAN, MODEL)) == "Et*5|t*3L"
+    assert write_layout(stage_jobs(PLAN, MODEL, "bf16")[0].pipeline) == "Et*5|t*3L"
 
 
 def test_the_fullest_replica_tells() -> None:
@@ -90,7 +89,7 @@ def test_devices_of_a_replica_are_tensor_and_context_parallel() -> None:
 
 def test_another_number_of_layers_is_refused() -> None:
     with pytest.raises(PlanError, match="found 10 layers, expected 11"):
-        layout_of(PLAN, replace(MODEL, layers=9))
+        stage_jobs(PLAN, replace(MODEL, layers=9), "bf16")
 
 
 def test_groups_and_links_are_those_of_the_devices() -> None:

@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.measure.layers import (
     LayerBench,
-    all_kinds,
-    handed,
     layer_values,
     optimizer_seconds,
 )
 from ilp_planner.measure.run import measure_model
-from ilp_planner.measure.shard import decoder_of, job_of
 from ilp_planner.measure.target import open_target
 from ilp_planner.measure.wish import chain_job
 from ilp_planner.profiles.measurements import Record, layer_range, read_measurements, rows_of
@@ -39,7 +37,7 @@ from tests.benchmarks.training_step import StepBench, chain_of, predict_step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.measure.chain_job import Job
+    from ilp_planner.measure.job import Job
     from ilp_planner.measure.target import Target
     from ilp_planner.specs.training import TrainingJob
     from tests.benchmarks.training_step import StepFigures
@@ -169,7 +167,7 @@ def cpu_rows(only: str) -> Iterator[Row]:
 
 def in_turn(case: str, job: Job, target: Target) -> Iterator[Row]:
     """Measure rows and steps in turn, and compare them."""
-    bench = LayerBench(all_kinds(job), job, target, copies=2)
+    bench = LayerBench(job.kinds, job, target, copies=2)
     steps = {
         recompute: StepBench(job, target, micro_batches=MICRO_BATCHES, recompute=recompute)
         for recompute in (False, True)
@@ -178,11 +176,11 @@ def in_turn(case: str, job: Job, target: Target) -> Iterator[Row]:
         bench.sample(PASSES)
         for step in steps.values():
             step.sample(STEPS)
-    stepped = optimizer_seconds(all_kinds(job), job, target, OPTIMIZER_REPEATS)
+    stepped = optimizer_seconds(job.kinds, job, target, OPTIMIZER_REPEATS)
     values = layer_values(bench, bench.memory())
     rows = []
-    for kind in all_kinds(job):
-        taken, left = handed(kind, job)
+    for kind in job.kinds:
+        taken, left = job.handed(kind)
         row = {"name": kind, "optimizer_s": stepped[kind], **values[kind]}
         rows.append(row | {"input_bytes": taken, "output_bytes": left})
     generator = sorted(bench.load_seconds(OPTIMIZER_REPEATS))[OPTIMIZER_REPEATS // 2]
@@ -260,7 +258,7 @@ def checked(case: str, job: TrainingJob, target: Target, table: list[Row]) -> It
         print(f"{case}: left out, not all of its rows fitted", flush=True)
         return
     generator = next((row["time_s"] for row in rows if row["record"] == Record.STEP), 0.0)
-    warm = LayerBench(all_kinds(job)[1:2], job, target, copies=1)  # makes the libraries' workspaces
+    warm = LayerBench(job.kinds[1:2], job, target, copies=1)  # makes the libraries' workspaces
     warm.release()
     del warm
     room = LARGEST_SHARE * torch.cuda.get_device_properties(0).total_memory

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.benchmarks import step
-
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
+
+from tests.benchmarks import step  # noqa: E402
 
 MODEL = """name = "small"
 family = "gpt"

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.measure.layers import runs
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.shard import AROUND, EMBEDDING, HEAD
 from ilp_planner.measure.target import median_spread
@@ -19,7 +18,7 @@ from ilp_planner.measure.target import median_spread
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ilp_planner.measure.chain_job import Job
+    from ilp_planner.measure.job import Job
     from ilp_planner.measure.target import Target
 
 WARM_UP = 2  # steps
@@ -49,10 +48,10 @@ class StepBench:
     def __init__(
         self, job: Job, target: Target, *, micro_batches: int, recompute: bool = False
     ) -> None:
-        from ilp_planner.measure.stack import stack_of
+        from ilp_planner.measure.stack import Stack
 
         self.target, self.micro_batches = target, micro_batches
-        self.stack = stack_of(chain_of(job), job, target, stepped=True, recompute=recompute)
+        self.stack = Stack(chain_of(job), job, target, stepped=True, recompute=recompute)
         self.seconds: list[float] = []
         for _ in range(WARM_UP):
             self._step()
@@ -78,7 +77,7 @@ class StepBench:
             self._step()
         return StepFigures(
             seconds=statistics.median(self.seconds),
-            peak=self.held + trace.peak,
+            peak=self.held + max(level.peak for level in trace.levels),
             spread=median_spread(self.seconds),
         )
 
@@ -115,7 +114,7 @@ def predict_step(
     ----------
     rows: of one shard and micro-batch: embedding, layers, head, with `layers` ranges that may be
         longer than the model is here; `input_bytes` and `output_bytes` are what a part takes over
-        and leaves (`layers.handed`). layers: of a model with one kind of them, or the kinds of all
+        and leaves (`Job.handed`). layers: of a model with one kind of them, or the kinds of all
         parts of any (`chain_of`). generator: seconds until a micro-batch is on the device.
         resident: bytes that are held besides states.
 
@@ -136,7 +135,7 @@ def predict_step(
 
 def chain_of(job: Job) -> list[str]:
     """Return the kind of every part of a model, in order."""
-    return [run.kind for run in runs(job) for _ in range(run.first, run.last + 1)]
+    return list(job.chain)
 
 
 def _chain(

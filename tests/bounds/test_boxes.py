@@ -13,7 +13,7 @@ from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.bounds.group_labels import search_chain
 from ilp_planner.bounds.group_potentials import prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
-from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.parts import GroupPart
 from tests.brute import cheapest, random_problem
 
 if TYPE_CHECKING:
@@ -46,33 +46,34 @@ def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
             best = min(best, (value, path))
             return
         for a in np.flatnonzero(chain.stop == v).tolist():
-            if chain.behind[a] < after or (use + chain.use[a] > chain.capacity).any():
+            if chain.stages.behind[a] < after or (use + chain.stages.use[a] > chain.capacity).any():
                 continue
-            ways = [(int(chain.state[a]), None)]
+            ways = [(int(chain.stages.state[a]), None)]
             if state is not None:
                 group, taken = told.group[state], told.taken[state]
                 kind, direct = told.counted[group], told.direct[group]
-                ways = [(int(chain.state[a]), direct)]
-                seats = chain.seats[a, kind] if kind >= 0 else 0
+                ways = [(int(chain.stages.state[a]), direct)]
+                seats = chain.stages.seats[a, kind] if kind >= 0 else 0
                 if seats and taken:
-                    ways = [(int(chain.state[a]), told.parted[group])]
+                    ways = [(int(chain.stages.state[a]), told.parted[group])]
                     if taken + seats <= told.size[kind]:
-                        joined = int(chain.state[a])
-                        if told.counted[chain.group[a]] == kind:
-                            joined = int(told.offset[chain.group[a]] + taken + seats)
+                        joined = int(chain.stages.state[a])
+                        if told.counted[chain.stages.group[a]] == kind:
+                            joined = int(told.offset[chain.stages.group[a]] + taken + seats)
                         ways.append((joined, direct))
             for then, column in ways:
-                time, cost = chain.time[a], chain.total[a]
+                time, cost = chain.stages.time[a], chain.stages.total[a]
                 if column is not None:
-                    time = time + chain.send_time[chain.row[a], column]
-                    cost = cost + chain.send_total[chain.row[a], column]
+                    time = time + chain.sending.time[chain.stages.row[a], column]
+                    cost = cost + chain.sending.total[chain.stages.row[a], column]
                 grow(
-                    int(chain.start[a]), then, max(top, time), total + cost,
-                    np.maximum(peaks, chain.peaks[a]), use + chain.use[a], after + 1, (a, *path),
+                    int(chain.stages.start[a]), then, max(top, time), total + cost,
+                    np.maximum(peaks, chain.stages.peaks[a]), use + chain.stages.use[a],
+                    after + 1, (a, *path),
                 )  # fmt: skip
 
     none = np.zeros(len(chain.capacity), np.int64)
-    grow(chain.layers, None, 0.0, 0.0, np.zeros(chain.peaks.shape[1]), none, 0, ())
+    grow(chain.layers, None, 0.0, 0.0, np.zeros(chain.stages.peaks.shape[1]), none, 0, ())
     return best
 
 
@@ -85,7 +86,7 @@ def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: in
     best, _ = cheapest(problem)
     bounds = []
     for batches in problem.micro_batches:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         for cutoff in (np.inf, best * 1.2):
             boxes = searched(part.chain(cutoff), cutoff)
             assert boxes.bound <= max(best, cutoff)
@@ -101,7 +102,7 @@ def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
     """Searched to the end, boxes give the cheapest chain, which the best links do not exceed."""
     problem = random_problem(seed, links="pairs", sizes=sizes, devices=6)
     for batches in problem.micro_batches[:3]:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         chain = part.chain(np.inf)
         best, _ = every_chain(chain)
         boxes = searched(chain, np.inf)
@@ -121,7 +122,7 @@ def test_the_cheapest_chain(sizes: tuple[int, ...], seed: int) -> None:
 def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
     """Priced sums: never above a way that fits, and the cheapest way goes through an arc."""
     problem = random_problem(seed, sizes=(2,), devices=6)
-    part = PlannerPart(problem, problem.micro_batches[-1])
+    part = GroupPart(problem, problem.micro_batches[-1])
     chain = part.chain(np.inf)
     if not chain.arcs:
         return
@@ -131,17 +132,17 @@ def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
     known = prefixes(chain, price, np.inf, levels)
     ways = through(chain, known)
     if not np.isinf(best):
-        total = best - chain.peaks[list(path)].max(axis=0).sum()
+        total = best - chain.stages.peaks[list(path)].max(axis=0).sum()
         assert known.least <= total
         assert (ways[list(path)] <= total).all()
     if known.path.size:
         assert ways.min() == pytest.approx(known.least, rel=1e-9)
         assert ways[known.path] == pytest.approx(np.full(known.path.size, known.least), rel=1e-9)
-        use = chain.use[known.path].sum(axis=0) - chain.capacity
+        use = chain.stages.use[known.path].sum(axis=0) - chain.capacity
         assert known.total + use @ price == pytest.approx(known.least, rel=1e-9)
     # slower stages do not count
     if not np.isinf(best) and chain.weight > 0:
-        slow = prefixes(chain, price, float(chain.time.min()) * 0.999, levels)
+        slow = prefixes(chain, price, float(chain.stages.time.min()) * 0.999, levels)
         assert slow.least >= 1e29
 
 
@@ -149,13 +150,13 @@ def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
 @given(seed=SEEDS, width=st.integers(1, 4))
 def test_narrow_searches_keep_a_bound(seed: int, width: int) -> None:
     problem = random_problem(seed, links="pairs", sizes=(2,), devices=6)
-    part = PlannerPart(problem, problem.micro_batches[-1])
+    part = GroupPart(problem, problem.micro_batches[-1])
     chain = part.chain(np.inf)
     best, _ = every_chain(chain)
     if np.isinf(best):
         return
     known = prefixes(chain, np.zeros(len(chain.capacity)), np.inf, 3)
-    none = np.zeros(chain.peaks.shape[1])
+    none = np.zeros(chain.stages.peaks.shape[1])
     for effort in (np.inf, 5.0):
         found = search_chain(
             chain, known, low=0.0, peak_low=none, cutoff=np.inf, width=width, effort=effort
@@ -174,7 +175,7 @@ def problem_of(seed: int) -> Problem:
 def test_a_lower_cutoff_says_no(seed: int) -> None:
     problem = problem_of(seed)
     for batches in problem.micro_batches[:2]:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         boxes = searched(part.chain(np.inf), np.inf)
         if boxes.bound >= 1e29:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.certificate import check_certificate
 from ilp_planner.result import Status, Stop
 from ilp_planner.schedule import OneForwardOneBackward
@@ -37,7 +37,7 @@ def test_no_plan_reaches_the_ceiling_of_its_part(problem: Problem) -> None:
                 slowest = max(
                     slowest, OneForwardOneBackward(catalogue.micro_batches).iteration_time(worst)
                 )
-        part = Part(problem, micro_batch)
+        part = OperatorPart(problem, micro_batch)
         assert slowest < part.ceiling * (1 - 1e-7)
 
 

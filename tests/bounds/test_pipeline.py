@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
 from ilp_planner.numerics import ROUNDING
@@ -22,7 +22,7 @@ from tests.tiny import StageCatalogue, problems
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.pipeline import OpenGraph
+    from ilp_planner.bounds.pipeline import OpenStages
     from ilp_planner.problem import Problem
 
 FEW = settings(max_examples=20)
@@ -83,7 +83,7 @@ class Listed:
 
     def __init__(self, problem: Problem, micro_batch: int) -> None:
         self.catalogue = StageCatalogue(problem, micro_batch)
-        self.part = Part(problem, micro_batch)
+        self.part = OperatorPart(problem, micro_batch)
         self.room = problem.memory_limit * (1 + ROUNDING)
         self.count = self.part.micro_batches
         self.known: dict[tuple[object, ...], float] = {}
@@ -133,7 +133,7 @@ class Listed:
         )
 
 
-def arcs(graph: OpenGraph) -> set[tuple[int, int, int, int, bool, bool]]:
+def arcs(graph: OpenStages) -> set[tuple[int, int, int, int, bool, bool]]:
     """Return the stages of a graph, as the enumeration of pipelines names them."""
     found = set()
     for arc, (start, stop) in enumerate(zip(graph.graph.start, graph.graph.stop, strict=True)):
@@ -232,7 +232,7 @@ def test_coarse_bounds_and_confirmed_ones_hold(part: Listed, factor: float) -> N
     part.part.bound_by_work()
     part.part.bound_by_stages(best * factor, coarse=True)
     assert part.part.bound <= best * (1 + SAME)
-    again = Part(part.part.problem, part.part.micro_batch)
+    again = OperatorPart(part.part.problem, part.part.micro_batch)
     again.bound_by_work()
     again.confirm_by_stages(best * factor)
     assert again.bound <= best * (1 + SAME)

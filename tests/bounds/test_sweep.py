@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.bounds.sweep import extent
@@ -25,8 +25,10 @@ FEW = settings(max_examples=20)
 SAME = 1e-9  # relative
 
 
-def parts(problem: Problem) -> list[Part]:
-    return [part for part in (Part(problem, m) for m in problem.micro_batch_sizes) if part.steps]
+def parts(problem: Problem) -> list[OperatorPart]:
+    return [
+        part for part in (OperatorPart(problem, m) for m in problem.micro_batch_sizes) if part.steps
+    ]
 
 
 @FEW

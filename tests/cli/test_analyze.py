@@ -136,6 +136,15 @@ def test_one_stage(ilp_plan: Command) -> None:
     assert "stage 0 (of 2)" not in done.out
 
 
+def test_one_stage_of_several_that_are_shown_as_one(ilp_plan: Command) -> None:
+    done = ilp_plan("analyze", "--model", "gpt3-1.3b", "--pp", "8", "--stage", "5")
+    assert done.code == 0, done.err
+    assert "stages 1-6 (of 8)" in done.out
+    refused = ilp_plan("analyze", "--model", "gpt3-1.3b", "--pp", "8", "--stage", "8")
+    assert refused.code == 2
+    assert "--stage: found 8, expected one of 0 to 7" in refused.err
+
+
 def test_a_file_is_written_and_not_half(ilp_plan: Command) -> None:
     done = ilp_plan("analyze", *JOB, "--output", "report.json")
     assert (done.code, done.out) == (0, "")

@@ -346,4 +346,4 @@ def test_what_cannot_be_true_is_remarked_on(
 
 def parts(*sizes: int) -> dict[str, Any]:
     """Return a certificate that lists these micro-batch sizes."""
-    return {"parts": [{"micro_batch": size, "bound_s": 0.0, "by": "work"} for size in sizes]}
+    return {"parts": [{"micro_batch": size, "bound_s": None, "by": "work"} for size in sizes]}

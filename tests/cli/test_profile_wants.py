@@ -10,7 +10,7 @@ from ilp_planner.cli.profile_wants import parse_wants
 from ilp_planner.errors import UsageError
 from ilp_planner.profiles.measurements import Record
 from ilp_planner.profiles.predict.answers import CollectiveWant, ProductWant
-from ilp_planner.profiles.predict.completion import Want
+from ilp_planner.profiles.predict.series import Want
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.costs.launch_floor import Calibration, predict_time, predict_times, time_origins
+from ilp_planner.costs.launch_floor import Calibration, predict_times, time_origins
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.table import Provenance
 
@@ -31,6 +31,13 @@ def profile(times: dict[tuple[str, int, int], list[float]], **more) -> LayerProf
 
 
 MANY = profile({("a", 1, 2): [4.0, 1.0], ("a", 1, 4): [6.0, 3.0], ("a", 1, 8): [14.0, 2.0]})
+
+
+def predict_time(profile, device, tp, samples, *options):
+    """Return seconds per layer, and where most of them come from."""
+    row = predict_times(profile, device, tp, np.array([samples]), *options)[0]
+    parts = list(time_origins(profile, LayerKey(device, tp, samples), row))
+    return row, max(parts, key=lambda part: float(part[1].sum()))[0].provenance
 
 
 @pytest.mark.parametrize(

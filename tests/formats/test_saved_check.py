@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,38 @@ def test_a_false_claim_is_a_fault(
     found = judge_saved(problem, claiming(saved, **changes), certificate=False)
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(found.fault)
+
+
+def test_an_optimum_that_the_certificate_does_not_prove_is_a_fault(
+    problem: Problem[Any], saved: SavedPlan
+) -> None:
+    """The certificate of a plan that is 5 % from its bound, in a file that calls it optimal."""
+    parts = [{**part, "bound_s": 0.95 * part["bound_s"]} for part in saved.certificate["parts"]]
+    least = min(part["bound_s"] for part in parts)
+    for whole, faults in (
+        (least, ["result.bound_s"]),
+        (saved.certificate["bound_s"], ["result.bound_s", "certificate.bound_s"]),
+        (None, ["result.bound_s", "certificate.bound_s"]),
+    ):
+        certificate = {**saved.certificate, "bound_s": whole, "parts": parts}
+        found = judge_saved(problem, replace(saved, certificate=certificate), certificate=True)
+        assert found.certificate is not None
+        assert found.certificate.holds
+        assert [fault.split(":")[0] for fault in found.faults] == faults
+        assert f"expected at most {least!r}, the least of the parts" in found.fault
+
+
+def test_a_false_verdict_is_a_fault(problem: Problem[Any], saved: SavedPlan) -> None:
+    """Exports would tell its time."""
+    assert saved.verdict is not None
+    for changes, message in (
+        ({"iteration_time": 0.1}, "evaluation.iteration_time_s: found 0.1, expected 0.288"),
+        ({"iteration_time": math.nan}, "evaluation.iteration_time_s: found nan, expected 0.288"),
+        ({"legal": False}, "evaluation.legal: found false, expected true"),
+    ):
+        verdict = replace(saved.verdict, **changes)
+        found = judge_saved(problem, replace(saved, verdict=verdict), certificate=False)
+        assert found.fault.startswith(message)
 
 
 def test_a_broken_plan_is_the_first_fault(problem: Problem[Any], saved: SavedPlan) -> None:

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.errors import UsageError
-from ilp_planner.measure.layers import all_kinds, handed, known_values, sent
 from ilp_planner.measure.wish import Wish
 from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.chain_layers import segments
@@ -68,7 +67,7 @@ def test_what_crosses_cuts_by_hand():
     cuts = [(v["input_bytes"], v["output_bytes"]) for v in map(job.known_values, job.kinds)]
     both = encoded + hidden
     assert cuts == [(0, encoded), (encoded, encoded), (encoded, both), (both, both), (both, 0)]
-    over = [handed(kind, job) for kind in job.kinds]
+    over = [job.handed(kind) for kind in job.kinds]
     assert over[2:] == [(encoded, hidden), (hidden, hidden), (hidden, 0)]
     assert [job.passing(kind) for kind in job.kinds] == [0, 0, 0, encoded, 0]
 
@@ -77,10 +76,10 @@ def test_what_crosses_cuts_by_hand():
 def test_what_a_part_leaves_the_next_takes_over(name):
     job = shard(CHAINS[name])
     for before, after in zip(job.kinds, job.kinds[1:], strict=False):
-        assert handed(before, job)[1] == handed(after, job)[0]
+        assert job.handed(before)[1] == job.handed(after)[0]
     for tensors, kind in ((job.shapes(kind), kind) for kind in job.kinds):
         count = sum(a * b * c * (d or [1])[0] for a, b, c, *d in tensors)
-        assert known_values(kind, job)["input_bytes"] == FLOAT * count
+        assert job.known_values(kind)["input_bytes"] == FLOAT * count
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
@@ -94,7 +93,7 @@ def test_ranks_share_the_arithmetic(name, tp):
     undivided = flops.get("fc", 0)
     expected = sum(flops.get(n, 0) for n in model.operators) - undivided
     assert total == 2 * (expected / tp + undivided)
-    assert all(sent(kind, whole) == ([], []) for kind in all_kinds(whole))
+    assert all(whole.sent(kind) == ([], []) for kind in whole.kinds)
 
 
 def test_gathered_tensors_count_by_half():

@@ -12,7 +12,6 @@ from ilp_planner.measure.convolution import Bottleneck  # noqa: E402
 from ilp_planner.measure.encoder_decoder import Attention  # noqa: E402
 from ilp_planner.measure.operator import known_sizes, sent_bytes  # noqa: E402
 from ilp_planner.measure.operator_bench import OperatorBench  # noqa: E402
-from ilp_planner.measure.operators import operators_of  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 SHARDS = [(name, tp, 0) for name in CHAINS for tp in (1, 2, 4)]
@@ -24,7 +23,7 @@ TOKENS = ("encoder-embedding",)  # whose input is tokens, of which tools have va
 def test_names_parameters_and_cuts_are_the_models(name, tp, split):
     model = CHAINS[name]
     job = shard(model, tp)
-    found = operators_of(job, split)
+    found = job.operators(split)
     assert tuple(found) == tuple(dict.fromkeys(model.operators))
     for operator, ours in found.items():
         held = model.parameters.get(operator)
@@ -40,7 +39,7 @@ def test_names_parameters_and_cuts_are_the_models(name, tp, split):
 def test_a_pass_sends_what_the_model_does(name, tp, split):
     """The sums over a vocabulary, a few bytes a token, are left out."""
     job = shard(CHAINS[name], tp)
-    for operator, ours in operators_of(job, split).items():
+    for operator, ours in job.operators(split).items():
         work = job.works[operator]
         ways = (work.forward_exchanges, work.backward_exchanges)
         if operator == "t5-post-process":
@@ -58,7 +57,7 @@ def test_a_pass_sends_what_the_model_does(name, tp, split):
 def test_all_of_them_run_and_keep_what_the_model_says(name, tp, split):
     job = shard(CHAINS[name], tp, micro_batch=1)
     seen = set()
-    for operator, ours in operators_of(job, split).items():
+    for operator, ours in job.operators(split).items():
         what = (ours.step or operator, ours.inputs, ours.weights)
         if what in seen:
             continue
@@ -81,7 +80,7 @@ def test_a_divided_input_is_kept_as_well():
     job = shard(IMAGES, tp=2)
     kept = {}
     for split in (0, 1):
-        operator = operators_of(job, split)["block-0-1-conv1"]
+        operator = job.operators(split)["block-0-1-conv1"]
         bench = OperatorBench(operator, job, CPU)
         bench.sample(1)
         kept[split] = bench.values()["activation_bytes"]
@@ -92,7 +91,7 @@ def test_crossing_operators_together_are_attention():
     """One after the other they attend as the fused kernel of whole layers does."""
     torch.manual_seed(3)
     job = shard(SIDES)
-    found = operators_of(job, 0)
+    found = job.operators(0)
     layer = Attention(job, across=True)
     hidden, memory = torch.randn(8, 2, 32), torch.randn(16, 2, 32)
     # Heads are one after the other in the operators' products: keys and values of each together.
@@ -115,7 +114,7 @@ def test_operators_of_a_block_together_are_the_block(name):
     torch.manual_seed(4)
     model = replace(IMAGES, blocks=(2, 2))
     job = shard(model)
-    found = operators_of(job, 0)
+    found = job.operators(0)
     block = next(one for one in model.each_block() if one.name == name)
     layer = Bottleneck(job, block)
     for parameter in layer.parameters():

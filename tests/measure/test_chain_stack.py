@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.measure.layers import LayerBench, all_kinds, handed, layer_values, layers_need
+from ilp_planner.measure.layers import LayerBench, layer_values
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.target import Target
 from ilp_planner.specs.resnet import WideResNet
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.measure.convolution import Gathered, Sliced, convolved  # noqa: E402
 from ilp_planner.measure.encoder_decoder import Attention  # noqa: E402
 from ilp_planner.measure.modules import parameter_count  # noqa: E402
-from ilp_planner.measure.stack import ChainStack  # noqa: E402
+from ilp_planner.measure.stack import Stack  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 
@@ -61,7 +61,7 @@ def test_parts_learn_what_the_model_says(model, tp):
 
 def chained(model, **options):
     job = shard(model)
-    return ChainStack(chain_of(job), job, CPU, **options)
+    return Stack(chain_of(job), job, CPU, **options)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -111,8 +111,9 @@ def test_the_estimate_of_memory_is_about_what_is_needed(name):
     }
     job = shard(models[name], micro_batch=4)
     with MemoryTrace(CPU) as trace:
-        LayerBench(all_kinds(job), job, CPU, copies=2)
-    assert trace.peak < layers_need(all_kinds(job), job, 2) < 3.0 * trace.peak
+        LayerBench(job.kinds, job, CPU, copies=2)
+    peak = max(level.peak for level in trace.levels)
+    assert peak < job.need(job.kinds, 2) < 3.0 * peak
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -120,12 +121,12 @@ def test_memory_of_rows_is_that_of_a_step(name):
     """Also of a model with more layers than were measured; a recomputed layer keeps the state of
     the random numbers besides, 5 KiB."""
     job = shard(CHAINS[name])
-    bench = LayerBench(all_kinds(job), job, CPU, copies=2)
+    bench = LayerBench(job.kinds, job, CPU, copies=2)
     bench.sample(1)
     values = layer_values(bench, bench.memory())
     rows = []
-    for kind in all_kinds(job):
-        taken, left = handed(kind, job)
+    for kind in job.kinds:
+        taken, left = job.handed(kind)
         row = {"name": kind, "optimizer_s": 0.0, **values[kind]}
         rows.append(row | {"input_bytes": taken, "output_bytes": left})
     for recompute in (False, True):
@@ -143,7 +144,7 @@ def test_a_step_lowers_the_loss(name, dtype):
     torch.manual_seed(5)
     target = Target(kind="cpu", name="CPU", dtype=dtype)
     job = shard(CHAINS[name], dtype=dtype)
-    made = ChainStack(chain_of(job), job, target, stepped=True)
+    made = Stack(chain_of(job), job, target, stepped=True)
     for group in made.optimizer.adam.param_groups:
         group["lr"] = 1e-2
 

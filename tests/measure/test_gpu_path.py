@@ -76,7 +76,7 @@ def test_a_profile_is_measured_with_events(gpu, tmp_path):
 
 
 def test_nothing_waits_inside_a_chain_of_passes(gpu):
-    from ilp_planner.measure.shard import job_of
+    from ilp_planner.measure.decoder_job import job_of
 
     job = job_of(LLAMA, tp=1, micro_batch=1, dtype="bf16")
     target = Target(kind="cuda", name="H100", dtype="bf16")

@@ -9,10 +9,16 @@ import pytest
 
 from ilp_planner.errors import MeasureError
 from ilp_planner.measure import links
-from ilp_planner.measure.links import LinkSettings, expected_time, settings_of
+from ilp_planner.measure.links import expected_time
 from ilp_planner.measure.links_launch import cause_of
 from ilp_planner.measure.links_ops import Operation, make_operation
-from ilp_planner.measure.links_plan import OPERATIONS, cases_of, series_of
+from ilp_planner.measure.links_plan import (
+    OPERATIONS,
+    LinkSettings,
+    cases_of,
+    series_of,
+    settings_of,
+)
 
 
 def test_settings_survive_the_way_to_another_process():
@@ -26,7 +32,6 @@ def test_settings_survive_the_way_to_another_process():
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_an_operation_that_did_nothing_is_found_out(name, ranks):
     """Not one of the ranks may think that values came which were never sent."""
-    pytest.importorskip("torch")
     if name == "send_recv" and ranks > 2:
         pytest.skip("messages are between two")
     wrong = 0
@@ -41,7 +46,6 @@ def test_an_operation_that_did_nothing_is_found_out(name, ranks):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_result_that_lacks_its_last_value_is_found_out(name, monkeypatch):
     """Bring the right values by hand, then all but one."""
-    pytest.importorskip("torch")
     import torch
     import torch.distributed as dist
 
@@ -160,7 +164,6 @@ def test_short_of_memory_the_row_says_so(series, monkeypatch):
 
 
 def test_a_device_that_has_not_the_memory_is_no_failure(series, monkeypatch):
-    pytest.importorskip("torch")
 
     def refuse(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
@@ -170,7 +173,6 @@ def test_a_device_that_has_not_the_memory_is_no_failure(series, monkeypatch):
 
 
 def test_a_device_that_is_lost_is(series, monkeypatch):
-    pytest.importorskip("torch")
 
     def refuse(*_):
         raise RuntimeError("CUDA error: device lost")

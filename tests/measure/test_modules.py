@@ -12,14 +12,14 @@ from ilp_planner.anatomy.decoder import (
     output_module,
     prediction_module,
 )
-from ilp_planner.measure.shard import job_of, layer_kinds
+from ilp_planner.measure.decoder_job import job_of
 from ilp_planner.measure.target import Target
 from ilp_planner.specs.decoder import LatentAttention
 from tests.measure.small_decoders import DECODERS, LATENT, LLAMA, PLAIN
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.measure import attention, modules  # noqa: E402
-from ilp_planner.measure.layers import LayerBench, all_kinds  # noqa: E402
+from ilp_planner.measure.layers import LayerBench  # noqa: E402
 
 CPU = {"device": "cpu", "dtype": torch.float32}
 
@@ -29,7 +29,7 @@ def held(job):
     # A pipeline's last stage has a copy of a tied embedding, and so has the row of the head.
     apart = replace(job, model=replace(job.model, tied=False))
     found = {"embedding": [embedding_module(job)], "head": [output_module(apart)]}
-    for kind in layer_kinds(job.model):
+    for kind in job.kinds[1:-1]:
         found[kind] = [layer_module(job, kind == "layer with experts")]
     if job.model.prediction_layers:
         found["head"] += job.model.prediction_layers * [prediction_module(job)]
@@ -66,7 +66,7 @@ def test_a_rank_keeps_the_activations_of_the_anatomy(
     )
     model = replace(PLAIN, latent=latent, qk_norm=norms, prediction_layers=ahead, bias=bias)
     job = job_of(model, tp=tp, micro_batch=batch, dtype="fp32")
-    bench = LayerBench(all_kinds(job), job, Target(kind="cpu", name="CPU", dtype="fp32"), copies=2)
+    bench = LayerBench(job.kinds, job, Target(kind="cpu", name="CPU", dtype="fp32"), copies=2)
     found = bench.memory()
     small = 32 * batch * model.sequence * (1 + ahead)  # bytes of tokens, labels and masks
     for kind, parts in held(job).items():
@@ -81,11 +81,12 @@ def test_shards_add_up_to_the_model(name):
     """What is divided is divided evenly, what is whole is on every rank."""
     model = DECODERS[name]
     operators = {"layer": "mlp", "layer with experts": "experts"}
-    for kind in layer_kinds(model):
-        held = [model.parameters[f"{operators[kind]}{end}"] for end in ("-1st-layernorm", "-layer")]
-        split, whole = sum(h.split for h in held), sum(h.whole for h in held)
-        for tp in (1, 2):
-            job = job_of(model, tp=tp, micro_batch=1, dtype="fp32")
+    for tp in (1, 2):
+        job = job_of(model, tp=tp, micro_batch=1, dtype="fp32")
+        for kind in job.kinds[1:-1]:
+            ends = ("-1st-layernorm", "-layer")
+            held = [model.parameters[f"{operators[kind]}{end}"] for end in ends]
+            split, whole = sum(h.split for h in held), sum(h.whole for h in held)
             count = modules.parameter_count(modules.build(kind, job, **CPU))
             assert tp * count == split + tp * whole
 

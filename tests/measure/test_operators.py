@@ -4,14 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from ilp_planner.measure.shard import decoder_of, job_of
+from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.measure.target import Target
 from tests.measure.small_decoders import GPT, spec
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.measure.operator import sent_bytes  # noqa: E402
 from ilp_planner.measure.operator_bench import OperatorBench  # noqa: E402
-from ilp_planner.measure.operators import operators_of  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 SHARDS = [(tp, split) for tp in (1, 2, 4) for split in (0, 1)]
@@ -27,12 +26,12 @@ def numbers(shape):
 
 @pytest.mark.parametrize(("tp", "split"), SHARDS)
 def test_the_chain_is_that_of_the_model(tp, split):
-    assert tuple(operators_of(shard(tp), split)) == tuple(dict.fromkeys(GPT.operators))
+    assert tuple(shard(tp).operators(split)) == tuple(dict.fromkeys(GPT.operators))
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_parameters_are_those_of_the_model(tp):
-    for name, operator in operators_of(shard(tp), 0).items():
+    for name, operator in shard(tp).operators(0).items():
         held = GPT.parameters.get(name)
         count = sum(map(numbers, operator.weights)) + operator.bias
         expected = 0 if held is None else held.split / tp + held.whole
@@ -42,19 +41,19 @@ def test_parameters_are_those_of_the_model(tp):
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_what_leaves_one_operator_reaches_the_next(tp):
     """Of split 0, no layout changes between operators of one degree."""
-    for before, after in pairwise(operators_of(shard(tp), 0).values()):
+    for before, after in pairwise(shard(tp).operators(0).values()):
         assert before.left == after.live
 
 
 def test_sizes_by_hand():
     """Two samples of 16 tokens, 32 wide, 4 heads, on 2 ranks: hidden 1024, scores 2 x 2 x 256."""
-    found = operators_of(shard(2), 0)
+    found = shard(2).operators(0)
     hidden, scores = 2 * 16 * 32, 2 * 2 * 16 * 16
     assert found["enc-attention-qkv"].left == hidden + 3 * hidden / 2
     assert found["enc-attention-score"].left == hidden + hidden / 2 + scores
     assert found["enc-attention-dense"].left == 2 * hidden + 32
     assert found["enc-MLP-GEMM-1"].left == hidden + 4 * hidden / 2 + 64
-    other = operators_of(shard(2), 1)
+    other = shard(2).operators(1)
     assert other["enc-attention-qkv"].live == hidden + hidden / 2
     assert other["enc-attention-qkv"].left == hidden + 3 * hidden
     assert other["enc-MLP-GEMM-2"].left == hidden + hidden / 2 + 16
@@ -65,7 +64,7 @@ def test_a_pass_sends_what_its_layout_needs(tp, split):
     """Divided columns sum the input's gradient, divided rows the output."""
     job = shard(tp)
     hidden = 4 * 2 * 16 * 32
-    sent = {n: sent_bytes(o, job) for n, o in operators_of(job, split).items()}
+    sent = {n: sent_bytes(o, job) for n, o in job.operators(split).items()}
     if tp == 1:
         assert all(ways == ([], []) for ways in sent.values())
         return
@@ -80,7 +79,7 @@ def test_a_pass_sends_what_its_layout_needs(tp, split):
 @pytest.mark.parametrize(("tp", "split"), SHARDS)
 def test_all_of_them_run(tp, split):
     job = shard(tp, micro_batch=1)
-    for name, operator in operators_of(job, split).items():
+    for name, operator in job.operators(split).items():
         bench = OperatorBench(operator, job, CPU)
         bench.sample(1)
         values = bench.values()
@@ -96,7 +95,7 @@ def test_all_of_them_run(tp, split):
 def test_together_they_are_a_layer():
     """One after the other they attend as the fused kernel of whole layers does."""
     torch.manual_seed(3)
-    found = operators_of(shard(1), 0)
+    found = shard(1).operators(0)
     mixed = torch.randn(found["enc-attention-score"].inputs[0])
     scores, value = found["enc-attention-score"].run(mixed)
     (share,) = found["enc-attention-softmax"].run(scores)
@@ -108,7 +107,7 @@ def test_together_they_are_a_layer():
 
 def test_memory_of_an_operator_is_what_it_makes():
     job = shard(1)
-    bench = OperatorBench(operators_of(job, 0)["enc-MLP-GEMM-1"], job, CPU)
+    bench = OperatorBench(job.operators(0)["enc-MLP-GEMM-1"], job, CPU)
     bench.sample(2)
     values = bench.values()
     inner = 4 * 2 * 16 * 128

@@ -7,7 +7,7 @@ import pytest
 
 import ilp_planner
 from ilp_planner.errors import UsageError
-from ilp_planner.measure.shard import decoder_of, job_of, layer_kinds, runs_of
+from ilp_planner.measure.decoder_job import decoder_of, job_of
 from ilp_planner.profiles.measurements import layer_range
 from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.model_reader import read_model
@@ -17,7 +17,7 @@ ROOT = Path(ilp_planner.__file__).parent.parent
 
 
 def test_a_model_of_one_kind_of_layers_has_three_rows():
-    runs = runs_of(PLAIN)
+    runs = job_of(PLAIN, tp=1, micro_batch=1, dtype="fp32").runs
     assert [(run.kind, run.layers) for run in runs] == [
         ("embedding", "0"),
         ("layer", "1-3"),
@@ -30,12 +30,13 @@ def test_a_model_of_one_kind_of_layers_has_three_rows():
 def test_runs_cover_every_layer_once(first, every):
     experts = Experts(count=4, top_k=2, ffn=16, dense_first=first, every=every)
     model = replace(LLAMA, layers=7, experts=experts)
-    runs = runs_of(model)
+    job = job_of(model, tp=1, micro_batch=1, dtype="fp32")
+    runs = job.runs
     covered = [layer for run in runs for layer in layer_range(run.layers)]
     assert covered == list(range(model.layers + 2))
     kinds = {layer: run.kind for run in runs for layer in layer_range(run.layers)}
     assert [kinds[i + 1] == "layer with experts" for i in range(7)] == list(model.expert_layers)
-    assert set(layer_kinds(model)) == set(kinds.values()) - {"embedding", "head"}
+    assert set(job.kinds) == set(kinds.values())
 
 
 def test_other_samples_need_more_positions():

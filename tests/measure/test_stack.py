@@ -2,7 +2,7 @@
 
 import pytest
 
-from ilp_planner.measure.shard import job_of
+from ilp_planner.measure.decoder_job import job_of
 from ilp_planner.measure.target import Target
 from tests.measure.small_decoders import LLAMA
 

@@ -5,16 +5,13 @@ from dataclasses import replace
 import pytest
 
 from ilp_planner.errors import ProfileError
+from ilp_planner.measure.decoder_job import job_of
 from ilp_planner.measure.layers import (
     LayerBench,
-    all_kinds,
-    known_values,
     layer_values,
-    layers_need,
     optimizer_seconds,
 )
 from ilp_planner.measure.memory import MemoryTrace
-from ilp_planner.measure.shard import job_of
 from ilp_planner.measure.target import Target
 from tests.benchmarks.training_step import StepBench, predict_step
 from tests.measure.small_decoders import DECODERS, LLAMA
@@ -65,15 +62,15 @@ def test_the_peak_is_the_worst_moment():
 def test_the_estimate_of_memory_is_about_what_is_needed(name):
     """More than that, so that a machine is not filled, but not so much more that nothing is
     tried."""
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     model = replace(DECODERS[name], sequence=64, vocab=2000, max_position_embeddings=64)
     job = job_of(model, tp=1, micro_batch=8, dtype="fp32")
-    kinds = all_kinds(job)
+    kinds = job.kinds
     with MemoryTrace(CPU) as trace:
         bench = LayerBench(kinds, job, CPU, copies=2)
         bench.sample(1)
     streams = 128 * 2**20 if model.experts else 0  # workspaces of a GPU's grouped products
-    assert trace.peak < layers_need(kinds, job, 2) < 2.5 * trace.peak + streams
+    peak = max(level.peak for level in trace.levels)
+    assert peak < job.need(kinds, 2) < 2.5 * peak + streams
 
 
 def test_a_missing_kind_is_named():
@@ -89,16 +86,15 @@ def test_memory_of_rows_is_that_of_a_step(name):
 
     Beside what the rows know, a recomputed layer keeps the state of the random numbers: 5 KiB.
     """
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     model = DECODERS[name]
     job = job_of(model, tp=1, micro_batch=2, dtype="fp32")
-    bench = LayerBench(all_kinds(job), job, CPU, copies=2)
+    bench = LayerBench(job.kinds, job, CPU, copies=2)
     bench.sample(1)
-    stepped = optimizer_seconds(all_kinds(job), job, CPU, 1)
+    stepped = optimizer_seconds(job.kinds, job, CPU, 1)
     values = layer_values(bench, bench.memory())
     rows = [
-        {"name": kind, "optimizer_s": stepped[kind], **values[kind], **known_values(kind, job)}
-        for kind in all_kinds(job)
+        {"name": kind, "optimizer_s": stepped[kind], **values[kind], **job.known_values(kind)}
+        for kind in job.kinds
     ]
     for recompute in (False, True):
         step = StepBench(job, CPU, micro_batches=2, recompute=recompute)
@@ -111,7 +107,6 @@ def test_memory_of_rows_is_that_of_a_step(name):
 
 
 def test_activations_grow_with_the_samples():
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     found = {}
     for size in (1, 2, 4):
         job = job_of(LLAMA, tp=1, micro_batch=size, dtype="fp32")
@@ -127,7 +122,6 @@ def test_activations_grow_with_the_samples():
 def test_copies_of_a_layer_cost_the_same():
     """The first gets its input from the embedding and the last gives its to the head: neither may
     show."""
-    pytest.importorskip("torch", reason="needs the extra [torch]")
     job = job_of(LLAMA, tp=1, micro_batch=2, dtype="fp32")
     kinds = ("embedding", "layer", "head")
     few, many = (LayerBench(kinds, job, CPU, copies=n).memory() for n in (2, 5))

@@ -24,6 +24,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.model_counts import parameter_count, tied_parameters
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT.parent / "shared" / "data" / "metis" / "profile_data_samples"
@@ -217,7 +218,7 @@ def test_layers_are_the_sums_of_their_operators(family):
                         number = model.bytes_per_number
                         assert found.gradients[place] == pytest.approx(weights)
                         assert found.gradients.sum() / number == pytest.approx(
-                            model.parameter_count + model.architecture.tied_parameters
+                            parameter_count(model) + tied_parameters(model.architecture)
                         )
                     if place:
                         sent = found.boundary[place] * size

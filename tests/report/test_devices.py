@@ -8,7 +8,6 @@ from ilp_planner.report.devices import (
     describe_devices,
     describe_stage,
     describe_types,
-    number_ranges,
 )
 from ilp_planner.specs.metis_cluster import MetisCluster, MetisNode, metis_cluster_spec
 
@@ -20,14 +19,6 @@ def nodes(*sizes: tuple[str, int]) -> MetisCluster:
 
 
 CLUSTER = metis_cluster_spec(nodes(("A100", 4), ("A100", 4), ("T4", 2), ("A100", 4), ("A100", 2)))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [([7], "7"), ([0, 1, 2, 3], "0-3"), ([7, 0, 1, 2], "0-2, 7"), ([0, 2, 4], "0, 2, 4"), ([], "")],
-)
-def test_number_ranges(numbers: list[int], text: str) -> None:
-    assert number_ranges(numbers) == text
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from ilp_planner.profiles.measurements import Record, measurements_of
 from ilp_planner.profiles.predict.answers import Answer, answer_layers
 from ilp_planner.profiles.predict.assessment import Judged, judge_layers
-from ilp_planner.profiles.predict.completion import Want
 from ilp_planner.profiles.predict.crossvalidation import Protocol
 from ilp_planner.profiles.predict.layers import LayerPredictor
+from ilp_planner.profiles.predict.series import Want
 from ilp_planner.profiles.table import Prediction, Provenance
 from ilp_planner.report.prediction import describe_error, prediction_lines, prediction_object
 from ilp_planner.report.prediction_page import MOST_ANSWERS, prediction_page

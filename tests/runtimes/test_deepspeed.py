@@ -16,6 +16,7 @@ from hypothesis import given, settings
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.deepspeed import VERSION, export_deepspeed
+from ilp_planner.formats.exported import file_name
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
@@ -166,8 +167,8 @@ class Layer(torch.nn.Module):
 
 def planned_pipeline(folder: Path, case: TrainingJob) -> Any:
     """Write the exported files and import the class that keeps the boundaries."""
-    for name, text in export_deepspeed(case, "run").names("run").items():
-        (folder / name).write_text(text)
+    for suffix, text in export_deepspeed(case, "run").files.items():
+        (folder / file_name("run", suffix)).write_text(text)
     spec = spec_from_file_location("run_pipeline", folder / "run_pipeline.py")
     assert spec is not None
     assert spec.loader is not None

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.decoder import rank_modules
-from ilp_planner.anatomy.groups import KINDS, group_of, stage_ranks
+from ilp_planner.anatomy.groups import KINDS, stage_ranks
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
@@ -19,6 +19,7 @@ from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Recompute, TrainingJob
 from tests.anatomy.parameter_names import parameter_names
+from tests.rank_groups import group_of
 from tests.runtimes.megatron_core import (
     as_rank,
     build_stages,
@@ -39,6 +40,7 @@ SEVERAL = settings(
     max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
 EXAMPLES = {
     "llama, uneven": job(),
     "gpt, even": job(gpt(), layout=None),

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
+from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.torchtitan import VERSION, export_torchtitan
 from ilp_planner.formats.torchtitan_models import flavors
 from ilp_planner.specs.decoder import Experts
@@ -47,6 +48,7 @@ MIXTURE = Experts(count=8, top_k=2, ffn=96)
 LLAMA_8B = llama(
     layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, sequence=8192
 )
+
 EXAMPLES = {
     "uneven pipeline": job(),
     "even pipeline": job(layout=None),
@@ -71,8 +73,8 @@ EXAMPLES = {
 
 def read(case: TrainingJob, folder: Path, name: str = "run") -> Any:
     """Write the exported files, import the model if there is one, and let torchtitan read."""
-    for file, text in export_torchtitan(case, name).names(name).items():
-        (folder / file).write_text(text)
+    for suffix, text in export_torchtitan(case, name).files.items():
+        (folder / file_name(name, suffix)).write_text(text)
     for module in folder.glob("*_model.py"):
         train_spec._extra_train_specs.pop(module.stem, None)
         spec = spec_from_file_location(module.stem, module)

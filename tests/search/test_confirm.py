@@ -14,7 +14,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.search.confirm import MOST_ARCS, LastProblem, confirm
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
@@ -46,7 +46,7 @@ def chain(*times: float, micro_batches: int = 4) -> StageGraph:
 
 def check_last(problem: Problem, *, exact: bool = True) -> None:
     """Solve a problem of layers; its last problem, enumerated, has the same optimum."""
-    search = problem.space.begin(problem, Limits(), "auto")
+    search = problem.space.begin(problem, Task(Limits(), "auto"))
     result = solve(problem)
     if result.plan is None:
         assert result.status is Status.INFEASIBLE

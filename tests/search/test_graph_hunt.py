@@ -16,13 +16,13 @@ from ilp_planner.result import Status, Stop
 from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.search.graph_hunt import GraphHunt, path_of_choices
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.registry import HEURISTICS
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.placement import place
 from ilp_planner.spaces.amp.space import AmpSpace
-from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.placed_moves import neighbours
 from tests import amp_cases
 from tests.megatron_cases import GIB, small_problem
@@ -88,7 +88,7 @@ def test_ctrl_c_between_tables_of_candidates_is_the_users(
 
 def test_groups_of_one_type_are_looked_at_first() -> None:
     problem = room_problem()
-    alone, every = PlannerPart(problem, 4, alone=True), PlannerPart(problem, 4)
+    alone, every = GroupPart(problem, 4, alone=True), GroupPart(problem, 4)
     options = [o for o in every.catalogue.options if sum(n > 0 for n in o.replicas) == 1]
     assert list(alone.catalogue.options) == options
     assert len(options) < len(every.catalogue.options)
@@ -97,7 +97,7 @@ def test_groups_of_one_type_are_looked_at_first() -> None:
 def test_micro_batches_without_a_plan_of_one_type_are_looked_at_too() -> None:
     """There, devices of several types may be the only way."""
     problem = room_problem()
-    search = problem.space.begin(problem, FEW, "gradient")
+    search = problem.space.begin(problem, Task(FEW, "gradient"))
     hunt = GraphHunt(search, search.states)
     hunt.look_where({0: 1.0})
     assert len(search.states) > 1
@@ -169,7 +169,7 @@ def test_a_row_of_candidates_is_a_path_again() -> None:
 def test_neighbours_of_a_plan_cover_all_layers_with_the_same_devices() -> None:
     problem = room_problem()
     part = problem.space.parts(problem)[2]
-    assert isinstance(part, PlannerPart)
+    assert isinstance(part, GroupPart)
     opened = part.explicit(part.graph(np.inf, None))
     assert opened is not None
     candidates = part.catalogue.stages

@@ -18,7 +18,7 @@ from ilp_planner.numerics import NEVER
 from ilp_planner.plan import Plan
 from ilp_planner.result import Status, Stop
 from ilp_planner.search.state import Proved, SearchState
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Guess(SearchState):
     def __init__(
         self, bound: float = 0.0, limits: Limits | None = None, deadline: Deadline | None = None
     ) -> None:
-        super().__init__(PROBLEM, limits or Limits(), "auto", deadline=deadline)
+        super().__init__(PROBLEM, Task(limits or Limits(), "auto", deadline=deadline))
         self.notes.append("a note")
         self.least = bound
 

@@ -90,7 +90,7 @@ def test_the_gradient_is_that_of_the_relaxed_objective(
         return
     # Zeros under a root have no derivative: every value and its sums are kept away from them.
     values = np.maximum(soft.values, 0.05)
-    soft = dataclasses.replace(soft, values=values, logs=np.log(values))
+    soft = soft._replace(values=values, logs=np.log(values))
     random = np.random.default_rng(seed)
     logits = random.normal(size=soft.size)
     prices = random.random(soft.share.size)
@@ -111,14 +111,12 @@ def test_a_certain_path_costs_what_the_graph_says(graph: StageGraph, q: float) -
     soft = soften(graph)
     if soft is None:
         return
-    path = decode(
-        soft.first, soft.head, soft.use, soft.spare, soft.sink, np.zeros(soft.size), 1.0, 7
-    )
+    path = decode(soft, np.zeros(soft.size), 1.0, 7)
     if not path.size:
         return
     arcs = soft.path(path)
     known = graph.path_time(arcs)
-    cost = path_cost(soft.cost, soft.values, soft.weights, path) * soft.scale
+    cost = path_cost(soft, path) * soft.scale
     assert cost == pytest.approx(known, rel=1e-9)
     logits = np.full(soft.size, -200.0)
     logits[path] = 0.0
@@ -131,7 +129,7 @@ def test_a_certain_path_costs_what_the_graph_says(graph: StageGraph, q: float) -
 def test_paths_are_counted(graph: StageGraph) -> None:
     soft = soften(graph)
     assert soft is not None
-    counted = math.exp(path_counts(soft.first, soft.head, soft.sink)[0])
+    counted = math.exp(path_counts(soft)[0])
     assert counted == pytest.approx(len(paths_of(graph)))
 
 
@@ -141,9 +139,7 @@ def test_what_is_decoded_is_a_path_or_nothing(graph: StageGraph, seed: int) -> N
     soft = soften(graph)
     if soft is None:
         return
-    path = decode(
-        soft.first, soft.head, soft.use, soft.spare, soft.sink, np.zeros(soft.size), 1.0, seed
-    )
+    path = decode(soft, np.zeros(soft.size), 1.0, seed)
     assert not path.size or graph.is_path(soft.path(path))
 
 

@@ -35,7 +35,7 @@ def test_shortest_paths(graph: StageGraph) -> None:
     paths = paths_of(graph)
     for ceiling in (math.inf, float(np.median(graph.time))):
         allowed = [p for p in paths if graph.time[list(p)].max() <= ceiling]
-        best = shortest_path(graph, ceiling)
+        best = shortest_path(graph, graph.time + graph.extra, graph.time <= ceiling)
         assert bool(best) == bool(allowed)
         if best:
             assert best in allowed

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ilp_planner.errors import PlannerError, ProfileError, SpecError, UsageError
+from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.profiles import ModelSizes, check_model_layers
+from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.spaces.groups.space import GroupSpace
+from ilp_planner.spaces.registry import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.metis_cases import synthetic_profile
@@ -141,6 +144,13 @@ def test_refuses_in_one_line(
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_vocabulary_of_0_is_said_as_well() -> None:
+    files = {"profile": Reference(name="analytic")}
+    asked = Request(files=files, space="operators", vocabulary=0)
+    with pytest.raises(UsageError, match=r"^vocabulary: found operators to plan"):
+        build_problem(InputFiles(asked))
 
 
 def test_an_unknown_device_type_is_one_line() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.infeasible import exists_without_limits, misfit
 from tests.mixed_cases import room_problem
 
@@ -60,7 +60,7 @@ def test_an_end_of_the_profile_is_no_lack_of_memory() -> None:
     problem = room_problem(**METIS, global_batch=64, micro_batch_sizes=(64,))
     assert exists_without_limits(problem) is False
     assert exists_without_limits(room_problem(**METIS, memory_limit=1.0)) is True
-    search = problem.space.begin(problem, Limits(), "auto")
+    search = problem.space.begin(problem, Task(Limits(), "auto"))
     assert "whatever its memory" in problem.space.explain(search)
 
 

@@ -14,6 +14,7 @@ from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.model_counts import parameter_count
 
 ROOT = Path(__file__).parents[2]
 MODELS = sorted((ROOT / "models").glob("*.toml"))
@@ -104,7 +105,7 @@ def test_operators_and_weights_are_those_measured(path):
 )
 def test_sizes_are_what_the_names_say(name, billions, operators):
     model = read_model(ROOT / "models" / f"{name}.toml")
-    assert model.parameter_count == pytest.approx(billions * 1e9, rel=0.05)
+    assert parameter_count(model) == pytest.approx(billions * 1e9, rel=0.05)
     assert len(model.operators) == operators
 
 
@@ -142,7 +143,7 @@ def test_gpt_follows_the_published_formulas(layers, heads, width, sequence, voca
     # P = 12 l h^2 (1 + 13 / 12h + (V + s) / 12lh) without the last layer norm.
     flops = 24 * layers * sequence * h**2 + 4 * layers * sequence**2 * h + 2 * sequence * h * vocab
     assert forward_flops(model) == flops
-    assert model.parameter_count == layers * (12 * h**2 + 13 * h) + (vocab + sequence) * h + 2 * h
+    assert parameter_count(model) == layers * (12 * h**2 + 13 * h) + (vocab + sequence) * h + 2 * h
 
 
 @given(st.sampled_from(MODELS), st.sampled_from(["layers", "ffn", "vocab"]))
@@ -156,7 +157,7 @@ def test_a_bigger_transformer_has_more_of_everything(path, dimension):
         model.architecture, **{dimension: 2 * getattr(model.architecture, dimension)}
     )
     other = dataclasses.replace(model, architecture=bigger)
-    assert other.parameter_count > model.parameter_count
+    assert parameter_count(other) > parameter_count(model)
     assert forward_flops(other) > forward_flops(model)
 
 

@@ -4,12 +4,10 @@
 writes the arguments of a job.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.launcher import smallest_world, split_launch
@@ -18,11 +16,6 @@ from ilp_planner.formats.megatron.pipeline import layout_of, pipeline_values
 from ilp_planner.formats.megatron.settings import settings_of, settings_values
 from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments, parse_values
 from ilp_planner.specs.training import TrainingJob
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ilp_planner.formats.megatron.flags import Value
 
 __all__ = ["MegatronArguments", "arguments_of_job", "job_of_arguments", "read_arguments"]
 
@@ -67,7 +60,11 @@ def read_arguments(
         values=values,
         program=launch.program,
         source=source,
-        environment=_merged(environment, launch.environment),
+        environment=(
+            None
+            if environment is None and not launch.environment
+            else {**(environment or {}), **launch.environment}
+        ),
     )
     said = world or launch.world
     ranks = said or smallest_world(args)
@@ -120,7 +117,7 @@ def arguments_of_job(job: TrainingJob) -> MegatronArguments:
     ------
     SpecError: Megatron has no arguments for it.
     """
-    values: dict[str, Value] = model_values(job.model, job.settings.vocab_multiple)
+    values = model_values(job.model, job.settings.vocab_multiple)
     values |= {"micro_batch_size": job.micro_batch, "global_batch_size": job.global_batch}
     values["tensor_model_parallel_size"] = job.tp
     values |= pipeline_values(job.pipeline, job.pp)
@@ -150,11 +147,3 @@ def data_parallel_of(args: MegatronArguments) -> int:
     """Return the replicas; expert parallelism does not count."""
     model = math.prod(map(args.whole, (TP, PP, CP)))
     return max(1, args.world // max(1, model))
-
-
-def _merged(
-    environment: Mapping[str, str] | None, before: Mapping[str, str]
-) -> Mapping[str, str] | None:
-    if environment is None and not before:
-        return None
-    return {**(environment or {}), **before}

@@ -1,12 +1,11 @@
 """What is wrong with arguments, and where Megatron-LM would notice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from ilp_planner.formats.megatron.flags import flag_of, flags_by_key
+from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 
 # Where: Megatron's own checks before anything is built, in their order, and what comes after.
 PARSE, VALIDATE, CONFIG = "parse_args", "validate_args", "TransformerConfig"
@@ -59,6 +58,16 @@ class Seen(NamedTuple):
     def expected(self, expected: str, fix: str = "", *others: str) -> Finding:
         """Return that something else is expected."""
         return Finding(self.flag, self.what, expected, fix, self.stage, others)
+
+    def multiple(self, unit: int, of: str) -> Finding:
+        """Return that a multiple is expected; the nearest one repairs it."""
+        fix = f"{self.flag} {nearest_multiple(int(self.what), unit)}"
+        return self.expected(f"a multiple of {of} ({unit})", fix)
+
+    def divisor(self, whole: int, of: str) -> Finding:
+        """Return that a divisor is expected; the nearest one repairs it."""
+        fix = f"{self.flag} {nearest_divisor(int(self.what), whole)}"
+        return self.expected(f"a divisor of {of} ({whole})", fix)
 
 
 def found(key: str, what: object, stage: str = VALIDATE) -> Seen:

@@ -387,25 +387,22 @@ TABLES = {
 }
 
 # Arguments of earlier releases, and what to do instead.
+LEFT_OUT = """
+no-async-tensor-model-parallel-allreduce disable-async-tensor-model-parallel-allreduce
+legacy-tokenizer ckpt-fully-parallel-save-deprecated delay-grad-reduce delay-param-gather
+no-delay-grad-reduce data-impl DDP-impl
+"""
 REMOVED = {
+    **dict.fromkeys(LEFT_OUT.split(), "leave it out"),
     "use-legacy-models": "leave it out: models of megatron-core are the only ones",
     "use-custom-fsdp": "use --use-megatron-fsdp",
     "moe-extended-tp": "use --expert-tensor-parallel-size",
     "moe-use-legacy-grouped-gemm": "use --moe-grouped-gemm",
-    "no-async-tensor-model-parallel-allreduce": "leave it out",
-    "disable-async-tensor-model-parallel-allreduce": "leave it out",
     "standalone-embedding-stage": "use --pipeline-model-parallel-layout",
     "pipeline-model-parallel-split-rank": "leave it out: encoder-decoder models only",
     "encoder-tensor-model-parallel-size": "leave it out: encoder-decoder models only",
     "encoder-pipeline-model-parallel-size": "leave it out: encoder-decoder models only",
-    "legacy-tokenizer": "leave it out",
     "overlap-p2p-communication": "leave it out: it is the default",
-    "ckpt-fully-parallel-save-deprecated": "leave it out",
-    "delay-grad-reduce": "leave it out",
-    "delay-param-gather": "leave it out",
-    "no-delay-grad-reduce": "leave it out",
-    "data-impl": "leave it out",
-    "DDP-impl": "leave it out",
     "fp32-allreduce": "use --accumulate-allreduce-grads-in-fp32",
     "distributed-timeout": "use --distributed-timeout-minutes",
     "lr-decay-ratio": "use --lr-decay-iters",

@@ -1,18 +1,13 @@
 """What one argument of Megatron-LM's `pretrain_gpt.py` is, and finding it by name."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flag_table import REMOVED, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Value = bool | int | float | str | tuple[int | float | str, ...] | None
 

@@ -1,9 +1,8 @@
 """A training job as what starts Megatron-LM: a torchrun script, and the same as JSON."""
 
-from __future__ import annotations
-
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.files import to_json
@@ -14,10 +13,6 @@ from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments, write_value
 from ilp_planner.specs.training import ORDERS, TrainingJob
 from ilp_planner.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 FORMAT, VERSION = "megatron-lm launch", 1
 # Arrays of the script, by the topics of their arguments.

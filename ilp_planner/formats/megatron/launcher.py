@@ -1,20 +1,14 @@
 """What stands before Megatron's own arguments: environment, torchrun, srun, mpirun, the program."""
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.values import CP, EP, ETP, PP, TP, MegatronArguments
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Options of torchrun that stand alone; all others take a value.

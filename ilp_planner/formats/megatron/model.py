@@ -1,15 +1,9 @@
 """The model in Megatron-LM's arguments: `Decoder` from values, and values from `Decoder`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.flags import Value
 
 NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
 POSITIONS = {

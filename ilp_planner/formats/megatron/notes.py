@@ -1,16 +1,10 @@
 """What a launch line asks for that the memory and communication models do not know."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import sequence_of
 from ilp_planner.formats.megatron.rules import check_environment
+from ilp_planner.formats.megatron.values import MegatronArguments
 from ilp_planner.units import format_bytes
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.values import MegatronArguments
 
 # Key -> what is not counted.
 UNCOUNTED = {

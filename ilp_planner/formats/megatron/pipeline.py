@@ -1,15 +1,14 @@
 """Which layers each pipeline stage holds, in Megatron-LM's arguments."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout, write_layout
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.flags import Value
-    from ilp_planner.formats.megatron.values import MegatronArguments
-    from ilp_planner.specs.pipeline_layout import PipelineLayout
+from ilp_planner.formats.megatron.flags import Value
+from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.specs.pipeline_layout import (
+    PipelineLayout,
+    is_even,
+    read_layout,
+    split_layout,
+    write_layout,
+)
 
 
 def virtual_of(args: MegatronArguments, layers: int, pp: int) -> int:
@@ -56,10 +55,7 @@ def pipeline_values(layout: PipelineLayout, pp: int) -> dict[str, Value]:
     """Return the arguments that say a layout: as few as possible, the text where it is uneven."""
     values: dict[str, Value] = {"pipeline_model_parallel_size": pp}
     virtual = len(layout.stages) // pp
-    prediction = layout.stages[-1].prediction_layers
-    if layout.layers % len(layout.stages) == 0 and layout == even_layout(
-        layout.layers, pp, virtual, prediction_layers=prediction
-    ):
+    if is_even(layout, layout.stages[-1].prediction_layers):
         return values | ({"num_virtual_stages_per_pipeline_rank": virtual} if virtual > 1 else {})
     return values | {"pipeline_model_parallel_layout": write_layout(layout)}
 

@@ -298,12 +298,7 @@ def _of_operators(
 
 
 def _recompute(plan: OperatorPlan, model: ModelSpec) -> Recompute:
-    """Return the recomputation of a plan cut between layers.
-
-    Raises
-    ------
-    _Limit: it is none of Megatron's.
-    """
+    """Return the recomputation of a plan cut between layers, where Megatron has it."""
     patterns = [_stage_recompute(stage, model) for stage in plan.stages]
     kinds = {kind for flags in patterns for kind in flags}
     if kinds <= {"none"}:
@@ -397,9 +392,7 @@ def _wish(plan: AnyPlan, model: ModelSpec) -> Wish:
 
     if is_of_groups(plan):
         cp = plan.settings.cp if plan.settings else 1
-        stages = [(s.start, s.stop, max(1, s.tp // cp)) for s in plan.stages[: plan.ranks]]
-        if plan.virtual > 1:
-            stages = [(s.start, s.stop, max(1, s.tp // cp)) for s in plan.stages]
+        stages = [(s.start, s.stop, max(1, s.tp // cp)) for s in plan.stages]
         samples = plan.micro_batch_size / plan.stages[0].dp
         again = plan.settings.recompute if plan.settings else Recompute()
         return wish_of(stages, samples, again)

@@ -5,28 +5,21 @@ A repair is the arguments to add, those to leave out, or another world size, as 
 `--pipeline-model-parallel-layout 'Et*5|t*4L' without --account-for-loss-in-pipeline-split`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron.findings import Finding
 from ilp_planner.formats.megatron.flags import find_flag
 from ilp_planner.formats.megatron.launcher import smallest_world
 from ilp_planner.formats.megatron.values import MegatronArguments, parse_values
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ilp_planner.formats.megatron.findings import Finding
-
-    # Of a rule that is broken: its name, and what it finds.
-    Broken = tuple[str, Finding]
-    Check = Callable[[MegatronArguments], Sequence[Broken]]
-
+# Of a rule that is broken: its name, and what it finds.
+Broken = tuple[str, Finding]
+Check = Callable[[MegatronArguments], Sequence[Broken]]
 WORLD = re.compile(r"a world size of (\d+)(?: with )?")
 WHOLE = re.compile(r"(--[a-z-]+|a world size of) (\d+)")
 MOST = 64  # other values that are tried for one argument
@@ -52,7 +45,7 @@ class Repair:
         """Return what is added, as it is typed."""
         return tuple(word for flag, values in self.added.items() for word in (flag, *values))
 
-    def then(self, other: Repair) -> Repair:
+    def then(self, other: "Repair") -> "Repair":
         """Return both as one."""
         added = {flag: values for flag, values in self.added.items() if flag not in other.dropped}
         dropped = tuple(flag for flag in self.dropped if flag not in other.added)

@@ -5,9 +5,8 @@ and of `TransformerConfig`, as they stood in 2026; rules about versions of other
 out. Those that Megatron checks only when it builds or runs the model are here as well, and say so.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 from ilp_planner.formats.megatron import rules_build as build
 from ilp_planner.formats.megatron import rules_model as model
@@ -15,21 +14,17 @@ from ilp_planner.formats.megatron import rules_parallel as parallel
 from ilp_planner.formats.megatron import rules_pipeline as pipeline
 from ilp_planner.formats.megatron import rules_training as training
 from ilp_planner.formats.megatron.findings import STAGES, Finding
-from ilp_planner.formats.megatron.repairs import with_working_repairs
+from ilp_planner.formats.megatron.repairs import Broken, with_working_repairs
+from ilp_planner.formats.megatron.values import MegatronArguments
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
-    from ilp_planner.formats.megatron.repairs import Broken
-    from ilp_planner.formats.megatron.values import MegatronArguments
+class Rule(Protocol):
+    """One check of arguments."""
 
-    class Rule(Protocol):
-        """One check of arguments."""
+    __name__: str
 
-        __name__: str
-
-        def __call__(self, a: MegatronArguments, /) -> Iterable[Finding]:
-            """Yield what is wrong."""
+    def __call__(self, a: MegatronArguments, /) -> Iterable[Finding]:
+        """Yield what is wrong."""
 
 
 # What all others build on: each is asked only where those before it hold. In Megatron's order.

@@ -1,18 +1,14 @@
 """What Megatron-LM notices only when it builds its groups and the model, or runs them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import BUILD, Finding, built, needs, run
+from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import ffn_of, layers_of, sequence_of
 from ilp_planner.formats.megatron.rules_parallel import model_size
 from ilp_planner.formats.megatron.settings import sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
@@ -29,16 +25,12 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     if a.whole("num_experts"):
         inner = a.whole("moe_ffn_hidden_size") or ffn
         if inner % etp:
-            yield built("moe_ffn_hidden_size", inner).expected(
-                f"a multiple of the experts' tensor parallelism ({etp})",
-                f"--moe-ffn-hidden-size {nearest_multiple(inner, etp)}",
+            yield built("moe_ffn_hidden_size", inner).multiple(
+                etp, "the experts' tensor parallelism"
             )
         shared = a.whole("moe_shared_expert_intermediate_size")
         if shared % tp:
-            yield built("moe_shared_expert_intermediate_size", shared).expected(
-                f"a multiple of --tensor-model-parallel-size ({tp})",
-                f"--moe-shared-expert-intermediate-size {nearest_multiple(shared, tp)}",
-            )
+            yield built("moe_shared_expert_intermediate_size", shared).multiple(tp, flag_of(TP))
         frequency = a["moe_layer_freq"]
         if isinstance(frequency, tuple) and len(frequency) != layers_of(a):
             yield built("moe_layer_freq", f"{len(frequency)} entries").expected(
@@ -67,9 +59,8 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
     instances = a.whole("num_distributed_optimizer_instances")
     shares = a.world // (tp * pp)
     if instances < 1 or shares % instances:
-        yield built("num_distributed_optimizer_instances", instances).expected(
-            f"a divisor of data-parallel size x context-parallel size ({shares})",
-            f"--num-distributed-optimizer-instances {nearest_divisor(instances, shares)}",
+        yield built("num_distributed_optimizer_instances", instances).divisor(
+            shares, "data-parallel size x context-parallel size"
         )
 
 

@@ -1,8 +1,6 @@
 """Megatron-LM's rules on the model: dimensions, positions, experts, fusions."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import (
     CONFIG,
@@ -16,9 +14,6 @@ from ilp_planner.formats.megatron.findings import (
 from ilp_planner.formats.megatron.model import layers_of, sequence_of
 from ilp_planner.formats.megatron.values import CP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REQUIRED = ("hidden_size", "num_attention_heads", "max_position_embeddings")
 AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
@@ -117,10 +112,7 @@ def check_heads(a: MegatronArguments) -> Iterator[Finding]:
             f"--tensor-model-parallel-size {nearest_divisor(tp, groups, heads, _room(a))}",
         )
     elif heads % groups:
-        yield built("--num-query-groups", groups).expected(
-            f"a divisor of --num-attention-heads ({heads})",
-            f"--num-query-groups {nearest_divisor(groups, heads)}",
-        )
+        yield built("--num-query-groups", groups).divisor(heads, "--num-attention-heads")
 
 
 def _room(a: MegatronArguments) -> int:

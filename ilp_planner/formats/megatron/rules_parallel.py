@@ -1,19 +1,13 @@
 """Megatron-LM's rules on ranks, batches and what data-parallel ranks share (`validate_args`)."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import Finding, built, found, needs, one_of, run
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.settings import precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import CP, EP, PP, TP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_multiple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # Arguments that were there once; Megatron names the one to use.
 RENAMED = {
@@ -42,10 +36,7 @@ def check_world(a: MegatronArguments) -> Iterator[Finding]:
     """Ranks make whole replicas; weight shards are whole multiples of tp."""
     tp, shards = a.whole(TP), a.whole("tensor_parallel_num_weight_shards")
     if shards and (shards < tp or shards % tp):
-        yield found("--tensor-parallel-num-weight-shards", shards).expected(
-            f"a multiple of --tensor-model-parallel-size ({tp})",
-            f"--tensor-parallel-num-weight-shards {nearest_multiple(shards, tp)}",
-        )
+        yield found("--tensor-parallel-num-weight-shards", shards).multiple(tp, flag_of(TP))
         return
     size = model_size(a)
     if a.world % size:
@@ -304,10 +295,7 @@ def check_experts(a: MegatronArguments) -> Iterator[Finding]:
             "--expert-model-parallel-size", f"{ep} without --num-experts (num_experts)"
         ).expected("experts", "--expert-model-parallel-size 1")
     elif ep > 1 and experts % ep:
-        yield found("--num-experts", experts).expected(
-            f"a multiple of --expert-model-parallel-size ({ep})",
-            f"--num-experts {nearest_multiple(experts, ep)}",
-        )
+        yield found("--num-experts", experts).multiple(ep, flag_of(EP))
     if a.on("fake_process_group") and a["moe_token_dispatcher_type"] == "flex":
         yield found("--fake-process-group", "--moe-token-dispatcher-type flex").expected(
             "alltoall or allgather", "--moe-token-dispatcher-type alltoall"

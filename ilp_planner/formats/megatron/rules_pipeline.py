@@ -1,9 +1,7 @@
 """Megatron-LM's rules on pipeline stages: even, uneven, interleaved and by layout."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import Finding, built, config, found, never, run
 from ilp_planner.formats.megatron.flags import flag_of
@@ -14,9 +12,6 @@ from ilp_planner.formats.megatron.settings import granularity_of
 from ilp_planner.formats.megatron.values import PP, MegatronArguments
 from ilp_planner.specs.degrees import nearest_divisor, nearest_multiple
 from ilp_planner.specs.pipeline_layout import balanced_layout, write_layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EACH = "num_layers_per_virtual_pipeline_stage"
 VIRTUAL = "num_virtual_stages_per_pipeline_rank"
@@ -116,10 +111,7 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
             yield config(key, count).expected("larger than 0")
             return
         if count % virtual:
-            yield config(key, count).expected(
-                f"a multiple of {flag_of(VIRTUAL)} ({virtual})",
-                f"{flag_of(key)} {nearest_multiple(count, virtual)}",
-            )
+            yield config(key, count).multiple(virtual, flag_of(VIRTUAL))
             return
         layers -= count
         middle -= 1

@@ -1,16 +1,11 @@
 """Megatron-LM's rules on recomputation, offloading, overlap and the training loop."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import CONFIG, Finding, config, found, needs, one_of
 from ilp_planner.formats.megatron.model import layers_of
 from ilp_planner.formats.megatron.settings import granularity_of, precision_of, sequence_parallel_of
 from ilp_planner.formats.megatron.values import EP, PP, TP, MegatronArguments
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODULES = (
     "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts",

@@ -1,12 +1,10 @@
 """The launch of Megatron-LM in a bash script, found without running it."""
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
@@ -16,9 +14,6 @@ from ilp_planner.formats.megatron.flags import flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS
 from ilp_planner.launch_scripts.evaluation import Command, evaluate_script
 from ilp_planner.launch_scripts.values import first_mark, without_marks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Values of these arguments may be unknown: paths and names that change nothing here.
 HARMLESS_TOPICS = ("data", "checkpoints", "logging", "inference")
@@ -81,9 +76,7 @@ def read_script(
     return replace(args, remarks=remarks)
 
 
-def read_launch(
-    launch: str, world: int | None = None, *, environment: Mapping[str, str] | None = None
-) -> MegatronArguments:
+def read_launch(launch: str, *, environment: Mapping[str, str] | None = None) -> MegatronArguments:
     """Return what a launch trains: a script, an exported JSON file, or the arguments themselves.
 
     Raises
@@ -91,11 +84,11 @@ def read_launch(
     SpecError: it is none of them.
     """
     if launch.lstrip().startswith("-") or " -" in launch:
-        return read_arguments(launch, world)
+        return read_arguments(launch)
     path = Path(launch)
     refuse_other_kind(path, FileKind.LAUNCH, SpecError)
     if path.suffix != ".json":
-        return read_script(path, world, environment=environment)
+        return read_script(path, environment=environment)
     found = read_json(path, SpecError)
     argv = found.get("argv") if isinstance(found, dict) else None
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
@@ -105,7 +98,7 @@ def read_launch(
     )
     args = read_arguments(
         argv,
-        world or (ranks if isinstance(ranks, int) and ranks > 0 else None),
+        ranks if isinstance(ranks, int) and ranks > 0 else None,
         environment=variables if isinstance(variables, dict) else None,
         source=str(path),
     )
@@ -129,12 +122,7 @@ def _split_text(script: str, complaint: str) -> str:
 
 
 def _find_launches(commands: Sequence[Command], path: Path) -> list[Command]:
-    """Return the commands that look as if they train, in order; at least one.
-
-    Raises
-    ------
-    SpecError: there is none.
-    """
+    """Return the commands that look as if they train, in order; at least one."""
     found = []
     for command in commands:
         programs = [w for w in command.words if PurePosixPath(without_marks(w)).suffix == ".py"]
@@ -153,12 +141,7 @@ def _find_launches(commands: Sequence[Command], path: Path) -> list[Command]:
 
 
 def _known(word: str, at: int, words: Sequence[str], path: Path) -> str:
-    """Return a word of the launch, where what is unknown in it does not matter.
-
-    Raises
-    ------
-    SpecError: it does matter; names the variable and the line.
-    """
+    """Return a word of the launch, where what is unknown in it does not matter."""
     found = first_mark(word)
     if found is None:
         return word

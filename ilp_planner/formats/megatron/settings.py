@@ -1,10 +1,7 @@
 """How ranks train in Megatron-LM's arguments: `Settings` from values, and back."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ilp_planner.errors import SpecError
+from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.training import (
     ORDERS,
@@ -14,9 +11,6 @@ from ilp_planner.specs.training import (
     Recompute,
     Settings,
 )
-
-if TYPE_CHECKING:
-    from ilp_planner.formats.megatron.flags import Value
 
 FSDP = {
     "no_shard": "none",

@@ -1,18 +1,12 @@
 """The values of Megatron-LM's arguments: from words to values, and back."""
 
-from __future__ import annotations
-
 import ast
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Flag, Value, find_flag, flags_by_key
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 TP, PP, CP = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 EP, ETP = "expert_model_parallel_size", "expert_tensor_parallel_size"

@@ -36,13 +36,8 @@ def whole_tensor(primitive: str, devices: int) -> int:
 
 
 def aceso_table(profile: Profile, key: str, sizes: Mapping[str, Any] | None = None) -> Measurements:
-    """Return a model's part of the database as a native table.
-
-    Parameters
-    ----------
-    key: the model's name in the database. sizes: columns that are the same for all operators:
-        hidden, sequence, dtype.
-    """
+    """Return a model's part of the database as a native table. key: the model's name in the
+    database. sizes: columns that are the same for all operators: hidden, sequence, dtype."""
     rows: list[dict[str, Any]] = []
     for at, row in profile.rows.items():
         values = {column: getattr(row, name) for name, column in FIELDS.items()}
@@ -78,10 +73,8 @@ def _collectives(profile: Profile) -> Iterator[dict[str, Any]]:
                 "stride": 1,
                 "bytes": size * MIB * whole_tensor(primitive, devices),
             }
-            if seconds >= FAILED_SECONDS:
-                yield {**row, "status": RowStatus.FAILED}
-            else:
-                yield {**row, "time_s": seconds}
+            failed = seconds >= FAILED_SECONDS
+            yield row | ({"status": RowStatus.FAILED} if failed else {"time_s": seconds})
 
 
 def _messages(profile: Profile) -> Iterator[dict[str, Any]]:

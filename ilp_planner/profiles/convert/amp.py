@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def amp_table(profile: AmpProfile) -> Measurements:
     """Return the rows of one model as a native table, a row per layer."""
-    model, notes = profile.model, [*profile.notes]
+    model, notes = profile.model, []
     held: LayerProfile | None = None
     try:
         held = layer_profile(profile)

@@ -18,8 +18,8 @@ from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.convert.units import MILLISECONDS, to_milliseconds, to_seconds
 from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
 from ilp_planner.profiles.message_times import MessageTimes
-from ilp_planner.profiles.metis import MIB, MetisProfile, MetisRow, file_name, layer_names, total
-from ilp_planner.profiles.table import Provenance
+from ilp_planner.profiles.metis import MetisProfile, MetisRow, file_name, layer_names, total
+from ilp_planner.profiles.table import MIB, Provenance
 from ilp_planner.profiles.table_rows import (
     ANY,
     Wanted,
@@ -44,11 +44,7 @@ def metis_table(
     profile: MetisProfile, *, hidden: int | None = None, sequence: int | None = None
 ) -> Measurements:
     """Return a folder as a native table.
-
-    Parameters
-    ----------
-    hidden, sequence: sizes of the model, which the folder does not say.
-    """
+    hidden, sequence: sizes of the model, which the folder does not say."""
     sizes = {"hidden": hidden, "sequence": sequence}
     rows: list[dict[str, Any]] = []
     for key, row in profile.rows.items():

@@ -22,8 +22,6 @@ def undo(value: float, change: Callable[[float], float], guess: float) -> float:
     Of several, the one that is written shortest: a clock's figure rather than its neighbour. The
     guess itself where none is found, which is then within rounding.
 
-    Parameters
-    ----------
     change: the change of units. guess: the number but for rounding.
     """
     found = [guess]
@@ -44,13 +42,8 @@ def to_seconds(milliseconds: float) -> tuple[float, str]:
 
 
 def to_milliseconds(seconds: float, original: str = "") -> float:
-    """Return milliseconds.
-
-    Parameters
-    ----------
-    original: what `to_seconds` said besides; another unit than milliseconds, or another time than
-        `seconds`, does not count.
-    """
+    """Return milliseconds. original: what `to_seconds` said besides; another unit than
+    milliseconds, or another time than `seconds`, does not count."""
     number, _, unit = original.partition(" ")
     if unit == "ms":
         try:

@@ -9,13 +9,13 @@ from ilp_planner.profiles.measurements import Measurements, Record
 from ilp_planner.profiles.predict.assessment import describe_point
 from ilp_planner.profiles.predict.completion import (
     SOURCE,
-    Want,
     is_in_table,
     predicted_row,
     row_prediction,
     wanted_points,
 )
 from ilp_planner.profiles.predict.region import row_at
+from ilp_planner.profiles.predict.series import Want
 from ilp_planner.profiles.table import Prediction, Provenance
 from ilp_planner.units import format_bytes
 
@@ -58,8 +58,7 @@ class Answer:
     """A predicted row.
 
     what: in words. where: its dimensions, in words. time: seconds of it all. row: of the native
-    table. known: it was measured. there: the table has it, maybe as
-    a prediction.
+    table. known: it was measured. there: the table has it, maybe as a prediction.
     """
 
     record: Record

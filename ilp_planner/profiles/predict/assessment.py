@@ -106,11 +106,7 @@ def judge_layers(
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Judged, ...]:
     """Judge layers, operators and parts of a step.
-
-    Parameters
-    ----------
-    series: which; all of them. progress: told the share that is done.
-    """
+    series: which; all of them. progress: told the share that is done."""
     chosen = list(predictor.series if series is None else series)
     names = list(columns)
     found: list[Judged] = []
@@ -151,17 +147,13 @@ def describe_point(series: Series, point: Floats) -> str:
 def judge_collectives(table: Measurements) -> tuple[Judged, ...]:
     """Judge the sizes of every collective: each from the other sizes of the same group."""
     rows = collective_rows(table)
-    return tuple(_judge_curves(rows, GROUP, Record.COLLECTIVE, "bytes", _group_label))
+    return tuple(_judge_curves(rows, GROUP, Record.COLLECTIVE, _group_label))
 
 
 def judge_products(table: Measurements) -> tuple[Judged, ...]:
     """Judge matrix products: each from the others of the same type of numbers."""
     rows = product_rows(table)
-    return tuple(_judge_curves(rows, ("device", "dtype"), Record.MATMUL, "flop", _product_label))
-
-
-def _collective_seconds(sizes: Floats, times: Floats, asked: Floats) -> Floats:
-    return curve_of(sizes, times)(asked)
+    return tuple(_judge_curves(rows, ("device", "dtype"), Record.MATMUL, _product_label))
 
 
 def _product_label(key: Mapping[str, Any]) -> str:
@@ -182,22 +174,20 @@ def _judge_curves(
     rows: pandas.DataFrame,
     by: tuple[str, ...],
     kind: Record,
-    axis: str,
     label: Callable[[Mapping[str, Any]], str],
 ) -> Iterator[Judged]:
+    products = kind is Record.MATMUL
     for values, part in rows.groupby(list(by), dropna=False, sort=True):
-        merged = part.groupby(axis)["time_s"].median()
+        merged = part.groupby("flop" if products else "bytes")["time_s"].median()
         sizes, times = merged.index.to_numpy(np.float64), merged.to_numpy(np.float64)
         if sizes.size < 2:
             continue
-        made = product_seconds if kind is Record.MATMUL else _collective_seconds
-        predicted = np.array(
-            [
-                float(made(np.delete(sizes, i), np.delete(times, i), sizes[i : i + 1])[0])
-                for i in range(sizes.size)
-            ]
-        )
-        names = [format_bytes(s) if axis == "bytes" else f"{s:.4g} FLOP" for s in sizes]
+        predicted = np.empty(sizes.size)
+        for i, asked in enumerate(sizes):
+            others = np.delete(sizes, i), np.delete(times, i)
+            at = np.array([asked])
+            predicted[i] = (product_seconds(*others, at) if products else curve_of(*others)(at))[0]
+        names = [f"{s:.4g} FLOP" if products else format_bytes(s) for s in sizes]
         key = dict(zip(by, values, strict=True))
         for protocol, chosen in (
             (Protocol.BETWEEN, slice(1, -1)),

@@ -79,8 +79,6 @@ class CollectivePredictor:
     ) -> Prediction:
         """Return the time of one collective, seconds.
 
-        Parameters
-        ----------
         name: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, ...
         size: bytes of the whole tensor.
         group_size, hosts, stride: as in the table.
@@ -269,41 +267,33 @@ class _OfDevice:
         place = self.place(name, setting, dtype)
         if place is None:
             assert isinstance(curve, Stretched)
-            return Prediction(
-                value=value,
-                provenance=Provenance.EXTRAPOLATED,
-                error=self._group_error(name, hosts=setting.hosts > 1),
-                basis=f"stretched: {curve.basis}",
-            )
+            error = self._group_error(name, hosts=setting.hosts > 1)
+            source, basis = Provenance.EXTRAPOLATED, f"stretched: {curve.basis}"
+        else:
+            source, error, basis = self._trust(place, size, value)
+        return Prediction(value=value, provenance=source, error=error, basis=basis)
+
+    def _trust(
+        self, place: tuple[str, Setting, str], size: float, value: float
+    ) -> tuple[Provenance, float | None, str]:
+        """Return provenance, error and basis of a value in a group that was measured."""
         rows = self._series[place]
         there = rows.sizes == size
         if there.any():
-            own = bool(rows.own[there].all())
             row = float(np.median(rows.times[there]))
-            return Prediction(
-                value=value,
-                provenance=Provenance.MEASURED if own else Provenance.INTERPOLATED,
-                error=abs(value / row - 1) if own else self._size_error(place, 0),
-                basis=("its own row" if own else "a row that was not measured itself")
-                + ("" if math.isclose(value, row) else ", made monotone"),
-            )
+            monotone = "" if math.isclose(value, row) else ", made monotone"
+            if rows.own[there].all():
+                return Provenance.MEASURED, abs(value / row - 1), f"its own row{monotone}"
+            basis = f"a row that was not measured itself{monotone}"
+            return Provenance.INTERPOLATED, self._size_error(place, 0), basis
         least, most = float(rows.sizes.min()), float(rows.sizes.max())
         if least < size < most:
-            return Prediction(
-                value=value,
-                provenance=Provenance.INTERPOLATED,
-                error=self._size_error(place, 0),
-                basis="between two sizes",
-            )
+            return Provenance.INTERPOLATED, self._size_error(place, 0), "between two sizes"
         # A message of no bytes is as far as it goes.
         steps = math.log(max(size, 1.0) / (most if size > most else least), STEP)
         reach = math.ceil(steps) if steps > 0 else math.floor(steps)
-        return Prediction(
-            value=value,
-            provenance=Provenance.EXTRAPOLATED,
-            error=self._size_error(place, reach or -1),
-            basis=f"{'above' if size > most else 'below'} the sizes that were measured",
-        )
+        basis = f"{'above' if size > most else 'below'} the sizes that were measured"
+        return Provenance.EXTRAPOLATED, self._size_error(place, reach or -1), basis
 
     def _size_error(self, place: tuple[str, Setting, str], reach: int) -> float | None:
         """Return the error of sizes within the rows (0), or so many steps beyond them."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.errors import ProfileError
-from ilp_planner.profiles.measurements import Measurements, Record, RowStatus, join, measurements_of
+from ilp_planner.profiles.measurements import Measurements, RowStatus, join, measurements_of
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, TIMES
-from ilp_planner.profiles.predict.layers import LayerPredictor, runs_out_of_memory
+from ilp_planner.profiles.predict.layers import LayerPredictor, lost_before
 from ilp_planner.profiles.predict.region import row_at
 from ilp_planner.profiles.table import TRUST, Prediction
 
@@ -18,29 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ilp_planner.numerics import Floats
-    from ilp_planner.profiles.predict.series import Series
+    from ilp_planner.profiles.predict.series import Series, Want
 
 SOURCE = "predicted"
 PARTS = ("forward_s", "backward_s")
 SUM_AGREES = 0.02  # relative: medians of parts do not quite add up to the median of the whole
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
-    """Rows that are asked for; what is None means all that the table has.
-
-    Without record, layers and operators. sequence, hidden: None means those of each row.
-    """
-
-    device: str | None = None
-    tp: int | None = None
-    micro_batch: int | None = None
-    sequence: int | None = None
-    hidden: int | None = None
-    name: str | None = None
-    layers: str | None = None
-    split: int | None = None
-    record: Record | None = None
 
 
 def complete(
@@ -52,8 +33,6 @@ def complete(
     that needs no less than one that ran out of memory when measured says `out_of_memory`, and has
     no times.
 
-    Parameters
-    ----------
     predictor: of the same table, to use what it has fitted already.
 
     Raises
@@ -83,10 +62,7 @@ def wanted_points(predictor: LayerPredictor, want: Want) -> Iterator[tuple[Serie
     ------
     ProfileError: none does, or a dimension that the rows lack is asked for.
     """
-    found = predictor.find(
-        want.record, name=want.name, layers=want.layers, device=want.device, split=want.split
-    )
-    for series in found:
+    for series in predictor.find(want):
         for point in _points(predictor, series, want):
             yield series, point
 
@@ -108,17 +84,18 @@ def predicted_row(predictor: LayerPredictor, series: Series, point: Floats) -> d
     row |= {
         name: value for name, value in zip(DIMENSIONS, point, strict=True) if name in key.dimensions
     }
+    at = point[None, :]
     columns = [name for name in QUANTITIES if series.has(name)]
     times = [name for name in columns if series.quantity(name) in TIMES]
     for name in columns:
         if name not in times:
-            value = float(predictor.values(series, name, point[None, :])[0])
+            value = float(predictor.law(series, name).at(at)[0])
             row[name] = round(value) if name.endswith("bytes") or name == "parameters" else value
     judged = row_prediction(predictor, series, point)
     row["provenance"] = judged.provenance.value
-    if runs_out_of_memory(series, point):
+    if lost_before(series, point):
         return row | {"status": RowStatus.OUT_OF_MEMORY.value}
-    found = {name: float(predictor.values(series, name, point[None, :])[0]) for name in times}
+    found = {name: float(predictor.law(series, name).at(at)[0]) for name in times}
     if series_adds_up(series) and all(name in found for name in ("time_s", *PARTS)):
         share = found["time_s"] / sum(found[name] for name in PARTS)
         found |= {name: found[name] * share for name in PARTS}

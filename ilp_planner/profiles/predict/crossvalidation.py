@@ -85,8 +85,6 @@ class Trials:
 
         None where it has one value.
 
-        Parameters
-        ----------
         alone: instead, those of the second value from the first, as if no other had been measured.
         """
         key = (dimension, end, alone)
@@ -104,27 +102,24 @@ class Trials:
 
     @cached_property
     def _one_by_one(self) -> tuple[LeftOut, LeftOut]:
-        return _one_by_one(self.law)
-
-
-def _one_by_one(law: Law) -> tuple[LeftOut, LeftOut]:
-    rows = np.arange(law.values.size if law.values.size > 1 else 0)
-    if rows.size > MOST:
-        rows = np.unique(np.linspace(0, rows.size - 1, MOST).round().astype(np.intp))
-    predicted = np.empty(rows.size)
-    inside = np.empty(rows.size, dtype=np.bool_)
-    edge = np.empty(rows.size, dtype=np.bool_)
-    for place, row in enumerate(rows):
-        point = law.points[row]
-        others = np.delete(law.points, row, axis=0)
-        predicted[place] = law.without(int(row)).at(point[None, :])[0]
-        inside[place] = is_inside(others, point)
-        within = (point >= others.min(axis=0)) & (point <= others.max(axis=0))
-        edge[place] = within.all() and not inside[place]
-    return (
-        _chosen(law, rows[inside], predicted[inside], Protocol.BETWEEN),
-        _chosen(law, rows[edge], predicted[edge], Protocol.EDGE),
-    )
+        law = self.law
+        rows = np.arange(law.values.size if law.values.size > 1 else 0)
+        if rows.size > MOST:
+            rows = np.unique(np.linspace(0, rows.size - 1, MOST).round().astype(np.intp))
+        predicted = np.empty(rows.size)
+        inside = np.empty(rows.size, dtype=np.bool_)
+        edge = np.empty(rows.size, dtype=np.bool_)
+        for place, row in enumerate(rows):
+            point = law.points[row]
+            others = np.delete(law.points, row, axis=0)
+            predicted[place] = law.without(int(row)).at(point[None, :])[0]
+            inside[place] = is_inside(others, point)
+            within = (point >= others.min(axis=0)) & (point <= others.max(axis=0))
+            edge[place] = within.all() and not inside[place]
+        return (
+            _chosen(law, rows[inside], predicted[inside], Protocol.BETWEEN),
+            _chosen(law, rows[edge], predicted[edge], Protocol.EDGE),
+        )
 
 
 def _further(law: Law, dimension: int, end: int, alone: bool) -> LeftOut | None:
@@ -158,8 +153,6 @@ def expected_error(own: Trials, others: Iterable[Trials], law: Law, point: Float
     Inside the rows' box: of rows between others, or at the edge of them. Outside: of going further
     in each dimension that the point is outside in, as independent errors add up.
 
-    Parameters
-    ----------
     others: of other series of the same kind.
     """
     logs, asked = np.log2(law.points), np.log2(point)

@@ -60,8 +60,6 @@ def curve_of(
     twice and four times the first point to; above them it goes on with the slope since a half and a
     quarter of the last one, averaged, and with the siblings', because one noisy row turns a slope.
 
-    Parameters
-    ----------
     sizes: bytes, positive, N >= 1. times: seconds, positive, [N].
     siblings: curves of the same collective in other runs, for the last slope.
     alike: curves that should be the same, of other numbers: where they have rows between two of
@@ -114,8 +112,6 @@ def end_error(sizes: ArrayLike, times: ArrayLike, steps: int) -> float | None:
     From so much fewer of the rows the others are predicted; half of them at least are used. That
     leaves messages of another kind the further it goes, so all distances up to it count alike.
 
-    Parameters
-    ----------
     steps: above 0: beyond the upper end; below 0: beyond the lower one.
 
     None with fewer than four rows.

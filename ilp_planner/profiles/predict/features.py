@@ -90,11 +90,7 @@ TIMES = frozenset({Quantity.TIME, Quantity.STEP})
 
 def terms(points: Floats, quantity: Quantity) -> Floats:
     """Return every term at every point, float64 [n, terms].
-
-    Parameters
-    ----------
-    points: float64 [n, 4], in the order of DIMENSIONS.
-    """
+    points: float64 [n, 4], in the order of DIMENSIONS."""
     tp, samples, sequence, hidden = points.T
     tokens = samples * sequence
     parallel = (tp > 1).astype(np.float64)
@@ -121,11 +117,7 @@ def terms(points: Floats, quantity: Quantity) -> Floats:
 
 def distinct_terms(design: Floats) -> NDArray[np.intp]:
     """Return which columns to keep: the first of those that are proportional on all rows.
-
-    Parameters
-    ----------
-    design: float64 [n, terms], at least 0.
-    """
+    design: float64 [n, terms], at least 0."""
     norms = np.sqrt((design**2).sum(axis=0))
     scaled = design / np.where(norms > 0, norms, 1.0)
     cosines = scaled.T @ scaled

@@ -53,8 +53,6 @@ def volume(name: str, setting: Setting, *, tree: bool = False) -> float:
     On several hosts that is the network of one of them, in one direction: what each of the sharing
     groups sends through it. On one host it is a device's own link.
 
-    Parameters
-    ----------
     tree: an all-reduce by NCCL's two trees over the hosts, each with half of the tensor, instead of
         around the ring. Of two hosts each sends the whole once. Of more, a host inside one tree and
         a leaf of the other sends it twice.
@@ -76,11 +74,7 @@ def _ring(name: str, g: int) -> float:
 
 def hops(name: str, setting: Setting, *, tree: bool = False) -> tuple[float, float]:
     """Return how often a small message waits for a link within a host, and for one between hosts.
-
-    Parameters
-    ----------
-    tree: an all-reduce up and down trees over the hosts instead of twice around the ring.
-    """
+    tree: an all-reduce up and down trees over the hosts instead of twice around the ring."""
     g, h = setting.group_size, setting.hosts
     if name == ALL_TO_ALL:
         # In each of its steps some device sends to another host.

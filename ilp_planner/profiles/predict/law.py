@@ -102,8 +102,6 @@ class Law:
 def fit_law(points: Floats, values: Floats, quantity: Quantity, work: Work | None = None) -> Law:
     """Fit a column to its rows.
 
-    Parameters
-    ----------
     points: float64 [n, 4], n >= 1, no two alike. values: float64 [n], positive for times, else at
         least 0. work: what returns FLOP and traffic of points; without it, dimensions alone count.
     """

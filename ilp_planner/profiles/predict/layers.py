@@ -18,7 +18,7 @@ from ilp_planner.profiles.predict.crossvalidation import Trials, expected_error,
 from ilp_planner.profiles.predict.features import DIMENSIONS, QUANTITIES, Quantity
 from ilp_planner.profiles.predict.law import Law, fit_law
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
-from ilp_planner.profiles.predict.series import Series, find_series
+from ilp_planner.profiles.predict.series import Series, Want, find_series
 from ilp_planner.profiles.table import Prediction, Provenance
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ilp_planner.numerics import Floats
 
 WORK = ("flop", "traffic_bytes")
-NO_ROWS = np.empty((0, len(DIMENSIONS)))
 NAMED = 8  # series that a message lists
 DIMENSION_NAMES = {
     "tp": "tensor-parallel degree",
@@ -69,8 +68,6 @@ class LayerPredictor:
     ) -> Prediction:
         """Return one value of one layer kind or operator.
 
-        Parameters
-        ----------
         column: a value column of the native table. name, layers: which; a part of a range will do.
         device: may be left out where the table has one type. sequence, hidden: likewise where its
         rows have one. split: of an operator, which dimension is split.
@@ -79,7 +76,8 @@ class LayerPredictor:
         ------
         ProfileError: no such rows, or more than one series; a column that is never predicted.
         """
-        found = self.find(record, name=name, layers=layers, device=device, split=split)
+        want = Want(record=record, name=name, layers=layers, device=device, split=split)
+        found = self.find(want)
         chosen = [s for s in found if s.has(column)] if column in QUANTITIES else found
         if not chosen:
             raise ProfileError(f"{self.table.source}: no rows with {column!r} of {found[0].key}")
@@ -92,21 +90,14 @@ class LayerPredictor:
         point = self.point(chosen[0], tp, micro_batch, sequence, hidden)
         return self.at(chosen[0], column, point)
 
-    def find(
-        self,
-        record: Record | None,
-        *,
-        name: str | None = None,
-        layers: str | None = None,
-        device: str | None = None,
-        split: int | None = None,
-    ) -> list[Series]:
-        """Return the series that fit, one at least; without a record, those of any.
+    def find(self, want: Want) -> list[Series]:
+        """Return the series of this record, device, name, layers and split; one at least.
 
         Raises
         ------
         ProfileError: none does; says what the table has.
         """
+        record, device = want.record, want.device
         every = [s for s in self.series if record is None or s.key.record is record]
         what = "layers or operators" if record is None else f"record {record.value!r}"
         where = f"{self.table.source}: no rows of {what} to predict from"
@@ -116,12 +107,12 @@ class LayerPredictor:
         if not here:
             known = ", ".join(dict.fromkeys(repr(s.key.device) for s in every))
             raise ProfileError(f"{where} on device {device!r}, expected {known}")
-        found = [s for s in here if s.matches(name, layers, split)]
+        found = [s for s in here if s.matches(want)]
         if not found:
             asked = " ".join(
-                f"{key}={value}"
-                for key, value in (("name", name), ("layers", layers), ("split", split))
-                if value is not None
+                f"{key}={getattr(want, key)}"
+                for key in ("name", "layers", "split")
+                if getattr(want, key) is not None
             )
             names = list(dict.fromkeys(str(s.key) for s in here))
             more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
@@ -169,7 +160,7 @@ class LayerPredictor:
         """Return a column of a series at a point, float64 [4]."""
         law = self.law(series, column)
         row = row_at(law.points, point)
-        lost = _lost_before(series, point)
+        lost = lost_before(series, point)
         if row is not None:
             return Prediction(
                 value=float(law.values[row]),
@@ -189,10 +180,6 @@ class LayerPredictor:
             error=error,
             basis=_basis(law, point, inside, beyond, unseen) + lost,
         )
-
-    def values(self, series: Series, column: str, points: Floats) -> Floats:
-        """Return a column of a series at many points [m, 4], float64 [m], without their errors."""
-        return self.law(series, column).at(points)
 
     def law(self, series: Series, column: str) -> Law:
         """Return the law of a column, fitted when first asked for.
@@ -231,20 +218,15 @@ class LayerPredictor:
             yield self.tested(other, column)
 
 
-def _lost_before(series: Series, point: Floats) -> str:
-    """Say that a measured row that needs no more than this one ran out of memory."""
-    found = series.out_of_memory if len(series.out_of_memory) else NO_ROWS
+def lost_before(series: Series, point: Floats) -> str:
+    """Say that a measured row that needs no more than this one ran out of memory; '': none did."""
+    found = series.out_of_memory
     # A smaller degree holds more of the layer: it says nothing of a larger one.
     no_more = (found[:, 1:] <= point[1:]).all(axis=1) & (found[:, 0] >= point[0])
     if not no_more.any():
         return ""
     tp, samples, *_ = found[no_more][0]
     return f"; measured, tp {tp:.0f} with {samples:.0f} samples ran out of memory"
-
-
-def runs_out_of_memory(series: Series, point: Floats) -> bool:
-    """Tell whether a row that needs no more than this one ran out of memory when measured."""
-    return bool(_lost_before(series, point))
 
 
 def _basis(

@@ -57,9 +57,6 @@ class ProductPredictor:
 
     def predict(self, flop: float, *, device: str = "", dtype: str = "") -> Prediction:
         """Return seconds of one product.
-
-        Parameters
-        ----------
         flop: at least 0. device, dtype: of the rows; '' where the table has one.
 
         Raises
@@ -70,29 +67,22 @@ class ProductPredictor:
         sizes, times = rows["flop"].to_numpy(np.float64), rows["time_s"].to_numpy(np.float64)
         there = sizes == flop
         if there.any():
+            value = float(np.median(times[there]))
             own = bool((rows["provenance"][there] == Provenance.MEASURED).all())
-            return Prediction(
-                value=float(np.median(times[there])),
-                provenance=Provenance.MEASURED if own else Provenance.INTERPOLATED,
-                error=0.0 if own else left_out_error(sizes, times),
-                basis="the row itself" if own else "a row that was not measured itself",
-            )
+            source = Provenance.MEASURED if own else Provenance.INTERPOLATED
+            error = 0.0 if own else left_out_error(sizes, times)
+            basis = "the row itself" if own else "a row that was not measured itself"
+            return Prediction(value=value, provenance=source, error=error, basis=basis)
         value = float(product_seconds(sizes, times, np.array([flop]))[0])
         count = "1 row" if sizes.size == 1 else f"{sizes.size} rows"
         if sizes.min() < flop < sizes.max():
-            return Prediction(
-                value=value,
-                provenance=Provenance.INTERPOLATED,
-                error=left_out_error(sizes, times),
-                basis=f"linear in FLOP between {count}",
-            )
-        above = flop > sizes.max()
-        return Prediction(
-            value=value,
-            provenance=Provenance.EXTRAPOLATED,
-            error=beyond_error(sizes, times, flop),
-            basis=f"roofline and rate above {count}" if above else f"launch below {count}",
-        )
+            source, error = Provenance.INTERPOLATED, left_out_error(sizes, times)
+            basis = f"linear in FLOP between {count}"
+        else:
+            source, error = Provenance.EXTRAPOLATED, beyond_error(sizes, times, flop)
+            above = flop > sizes.max()
+            basis = f"roofline and rate above {count}" if above else f"launch below {count}"
+        return Prediction(value=value, provenance=source, error=error, basis=basis)
 
     def _chosen(self, device: str, dtype: str) -> pandas.DataFrame:
         rows = self.rows
@@ -120,12 +110,8 @@ def product_rows(table: Measurements) -> pandas.DataFrame:
 
 
 def product_seconds(sizes: Floats, times: Floats, asked: Floats) -> Floats:
-    """Return seconds of products, float64 [m].
-
-    Parameters
-    ----------
-    sizes: FLOP of the rows, positive, float64 [n]. times: their seconds. asked: FLOP, float64 [m].
-    """
+    """Return seconds of products, float64 [m]. sizes: FLOP of the rows, positive, float64 [n].
+    times: their seconds. asked: FLOP, float64 [m]."""
     curve = curve_of(sizes, times)
     last = curve.sizes[-1]
     found = curve(np.minimum(asked, last))

@@ -57,8 +57,6 @@ def fit_prior(
 ) -> Prior:
     """Fit the law to rows.
 
-    Parameters
-    ----------
     points: float64 [n, 4]. values: float64 [n], positive for times, else at least 0.
     work: float64 [n, 2], FLOP and bytes of traffic of every row; without it, dimensions alone.
     """

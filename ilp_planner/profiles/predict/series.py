@@ -33,6 +33,24 @@ RECORDS = (Record.LAYER, Record.OPERATOR, Record.STEP)
 OPTIMIZER = "optimizer"  # the part of a step that no micro-batch changes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """Rows that are asked for; what is None means all that the table has.
+
+    Without record, layers and operators. sequence, hidden: None means those of each row.
+    """
+
+    device: str | None = None
+    tp: int | None = None
+    micro_batch: int | None = None
+    sequence: int | None = None
+    hidden: int | None = None
+    name: str | None = None
+    layers: str | None = None
+    split: int | None = None
+    record: Record | None = None
+
+
 class SeriesKey(NamedTuple):
     """What a series is of. split: -1 where it does not apply. layers: '' where the rows of several
     models are one series. dimensions: those of `features.DIMENSIONS` that its rows say."""
@@ -105,15 +123,13 @@ class Series:
         order = apart[:, [SEQUENCE, HIDDEN]].sum(axis=1) * 1e3 + apart[:, [TP, MICRO_BATCH]].sum(1)
         return self.layers[int(order.argmin())]
 
-    def matches(self, name: str | None, layers: str | None, split: int | None) -> bool:
-        """Tell whether the series is of this name, these layers (a part will do) and split."""
-        if name is not None and name != self.key.name:
+    def matches(self, want: Want) -> bool:
+        """Tell whether the series is of the name, the layers (a part will do) and split wanted."""
+        if want.name not in (None, self.key.name) or want.split not in (None, self.key.split):
             return False
-        if split is not None and self.key.split != split:
-            return False
-        if layers is None:
+        if want.layers is None:
             return True
-        asked = layer_range(layers)
+        asked = layer_range(want.layers)
         return any(
             mine.start <= asked.start and asked.stop <= mine.stop
             for mine in {layer_range(text) for text in self.layers if text}
@@ -130,8 +146,7 @@ def find_series(table: Measurements) -> tuple[Series, ...]:
     """
     import pandas as pd
 
-    frame = table.frame
-    frame = frame[frame["record"].isin(RECORDS)]
+    frame = table.frame[table.frame["record"].isin(RECORDS)]
     if frame.empty:
         return ()
     frame = frame.assign(
@@ -177,12 +192,11 @@ def _cut_apart(group: pandas.DataFrame) -> pandas.DataFrame:
 
 def _series(group: pandas.DataFrame) -> Series | None:
     done = group[group["status"] == RowStatus.OK]
-    provenance = Provenance.MEASURED
-    rows = done[done["provenance"] == provenance]
-    if rows.empty:
-        provenance = Provenance.ANALYTIC
+    for provenance in (Provenance.MEASURED, Provenance.ANALYTIC):
         rows = done[done["provenance"] == provenance]
-    if rows.empty:
+        if not rows.empty:
+            break
+    else:
         return None
     first = group.iloc[0]
     columns = list(QUANTITIES)

@@ -65,11 +65,7 @@ class Stretched:
 
 def stretched(known: Known, name: str, target: Setting) -> Stretched | None:
     """Return the curve of a collective in a setting that was not measured; None where nothing was.
-
-    Parameters
-    ----------
-    known: what was measured.
-    """
+    known: what was measured."""
     donors = sorted(
         ((kind, setting) for kind, curves in known.items() for setting in curves),
         key=lambda donor: _distance(name, target, *donor),
@@ -104,16 +100,17 @@ def _distance(name: str, target: Setting, kind: str, source: Setting) -> tuple[f
 
     alike = 0 if kind == name else 1 if {kind, name} <= {ALL_REDUCE, *HALF_RINGS} else 2
     beside = ratio(source.sharing, target.sharing)
+    links = (source.hosts > 1) != (target.hosts > 1)
     if target.hosts > 1:
         return (
-            (source.hosts > 1) != (target.hosts > 1),
+            links,
             alike,
             ratio(source.per_host, target.per_host),
             beside,
             ratio(source.hosts, target.hosts),
         )
     return (
-        (source.hosts > 1) != (target.hosts > 1),
+        links,
         alike,
         ratio(source.group_size, target.group_size),
         ratio(max(source.stride, 1), max(target.stride, 1)),
@@ -231,11 +228,7 @@ def _latency_ratio(
 
 def held_out(known: Known, name: str, *, hosts: bool) -> Iterator[tuple[Setting, Stretched]]:
     """Yield each setting of a collective, and its curve from the other settings' rows.
-
-    Parameters
-    ----------
-    hosts: settings on several hosts, or on one.
-    """
+    hosts: settings on several hosts, or on one."""
     for setting in known.get(name, {}):
         if (setting.hosts > 1) != hosts:
             continue

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
 
-FREE = {"": False, "default": False, "free": True}  # placements
-
 
 def build(files: InputFiles) -> Problem[AmpCosts]:
     """Read all inputs and build the problem.
@@ -37,9 +35,9 @@ def build(files: InputFiles) -> Problem[AmpCosts]:
                 "no model of memory"
             )
     profile, (cluster, _) = amp_source(files), files.cluster
-    free = FREE[asked.placement]
+    free = asked.placement == "free"
     costs = AmpCosts(profile=profile, repaired=free)
     degrees = amp_space(costs, cluster, files.global_batch, max_tp=asked.max_tp)
     model = files.model_name or profile.model.name
-    costing = Costing(costs, model, profile.source, (*profile.notes, *degrees.notes))
+    costing = Costing(costs, model, profile.source, degrees.notes)
     return layer_problem(files, AmpSpace(free=free), cluster, costing, costs.degrees())

@@ -22,8 +22,8 @@ import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
-from ilp_planner.profiles.amp import PASSES
-from ilp_planner.profiles.shares import term_shares
+from ilp_planner.profiles.amp import PASSES, AmpProfile
+from ilp_planner.profiles.shares import Share, term_shares
 from ilp_planner.profiles.table import Origin, Provenance
 from ilp_planner.schedule import OneForwardOneBackward
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.amp import AmpProfile
-    from ilp_planner.profiles.shares import Share
     from ilp_planner.specs.cluster import ClusterSpec
 
 NUMBER_BYTES = 4  # AMP counts fp32 numbers

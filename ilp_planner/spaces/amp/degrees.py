@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ilp_planner.spaces.amp.costs import (
     sending_slowness,
     slowness,
 )
-from ilp_planner.spaces.amp.partition import best_cut, fixed_routes
+from ilp_planner.spaces.amp.partition import Routes, best_cut, fixed_routes
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.amp.costs import AmpCosts, AmpTables
-    from ilp_planner.spaces.amp.partition import Routes
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -72,8 +71,7 @@ class AmpPlan:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AmpSpace:
+class Enumerated(NamedTuple):
     """What AMP enumerates. notes: what was left out and why, one line each."""
 
     degrees: tuple[AmpDegrees, ...]
@@ -82,7 +80,7 @@ class AmpSpace:
 
 def amp_space(
     costs: AmpCosts, cluster: ClusterSpec, global_batch: int, *, max_tp: int | None = None
-) -> AmpSpace:
+) -> Enumerated:
     """Return every (tp, dp, pp, micro-batch) of AMP's space that has a profile, a whole batch per
     replica and a layer per stage.
 
@@ -122,7 +120,7 @@ def amp_space(
             f"cluster {cluster.name!r}: no (tp, dp, pp) of AMP's space uses all "
             f"{cluster.device_count} devices: {'; '.join(notes) or 'none was asked for'}"
         )
-    return AmpSpace(degrees=tuple(sorted(found)), notes=tuple(notes))
+    return Enumerated(degrees=tuple(sorted(found)), notes=tuple(notes))
 
 
 def _listed(numbers: Sequence[int] | set[int]) -> str:
@@ -191,8 +189,8 @@ def configuration_graph(tables: AmpTables, routes: Routes) -> StageGraph:
     """
     count = tables.load.shape[0]
     step, start, stop = _arcs(routes, count)
-    numbers = _node_numbers(routes.states, count)
     sink = routes.states * (count + 1)
+    numbers = np.arange(sink, dtype=np.int64).reshape(routes.states, count + 1)
     last = routes.stage[step] == routes.stages - 1
     return StageGraph(
         nodes=sink + 1,
@@ -208,10 +206,6 @@ def configuration_graph(tables: AmpTables, routes: Routes) -> StageGraph:
         extra=tables.sent[start] * routes.sending[step],
         peaks=(tables.reduced[start, stop] * routes.ring[step])[None, :],
     )
-
-
-def _node_numbers(states: int, count: int) -> NDArray[np.int64]:
-    return np.arange(states * (count + 1), dtype=np.int64).reshape(states, count + 1)
 
 
 def _arcs(

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.search.parts import FixedGraph
-from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, configuration_graph, default_routes
+from ilp_planner.spaces.amp.degrees import AmpPlan, configuration_graph, default_routes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.parts import OpenGraph
     from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
     from ilp_planner.specs.cluster import ClusterSpec
 
 
 class AmpPart(FixedGraph):
-    """One choice of degrees under AMP's placement (`SpacePart`)."""
+    """One choice of degrees under AMP's placement."""
 
     def __init__(
         self,
@@ -51,10 +50,6 @@ class AmpPart(FixedGraph):
         found = (first.tp, len(first.replicas), len(plan.stages), first.replicas[0].samples)
         return found == (tp, dp, pp, samples) and devices == tuple(range(tp * dp * pp))
 
-    def sketch(self) -> OpenGraph | None:
-        """Return nothing: the space is searched as a whole first (`amp.space.rank_plans`)."""
-        return None
-
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path."""
         arcs = np.asarray(choices, dtype=np.int64)
@@ -74,21 +69,3 @@ def part_name(degrees: AmpDegrees) -> str:
     """Return what certificates call a choice of degrees."""
     tp, dp, pp, samples = degrees
     return f"tp {tp}, dp {dp}, pp {pp}, micro-batch {samples}"
-
-
-def amp_parts(
-    costs: AmpCosts,
-    cluster: ClusterSpec,
-    global_batch: int,
-    model: str,
-    *,
-    max_tp: int | None = None,
-) -> list[AmpPart]:
-    """Return a part for every choice of degrees.
-
-    Raises
-    ------
-    InfeasibleError: there is none.
-    """
-    space = amp_space(costs, cluster, global_batch, max_tp=max_tp)
-    return [AmpPart(costs, cluster, degrees, global_batch, model) for degrees in space.degrees]

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.deadline import Deadline
-from ilp_planner.spaces.amp.costs import slowness
+from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, AmpTables, slowness
 from ilp_planner.spaces.amp.degrees import AmpPlan, amp_space, rank_key, rank_plans
-from ilp_planner.spaces.amp.partition import best_cut, fixed_routes
-from ilp_planner.spaces.amp.routes import Hosts, pipelines, placements
+from ilp_planner.spaces.amp.partition import Routes, best_cut, fixed_routes
+from ilp_planner.spaces.amp.routes import Counts, Hosts, Placements, pipelines, placements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, AmpTables
-    from ilp_planner.spaces.amp.partition import Routes
-    from ilp_planner.spaces.amp.routes import Counts, Placements
     from ilp_planner.specs.cluster import ClusterSpec
 
 MOST_STEPS = 60_000  # of one placement's routes: about a second of search
@@ -143,6 +141,7 @@ class _Search:
         self.most_steps, self.workers = most_steps, workers
         self.slow = slowness(cluster)
         self.placed = 0
+        self.plan = partial(placed_plan, costs, cluster, global_batch)
         self._known: dict[tuple[int, int, int], tuple[Hosts, Placements | None, bool]] = {}
 
     def tables(self, degrees: AmpDegrees) -> AmpTables:
@@ -186,18 +185,6 @@ class _Search:
             some = None if every else placements(hosts, pp, dp, self.most_steps, whole=True)
             self._known[tp, dp, pp] = hosts, every or some, every is not None
         return self._known[tp, dp, pp]
-
-    def plan(
-        self,
-        degrees: AmpDegrees,
-        hosts: Hosts,
-        partition: tuple[int, ...],
-        counts: Sequence[Counts],
-    ) -> AmpPlan:
-        """Return the plan on the nodes' own devices, with its true cost and no bound."""
-        return placed_plan(
-            self.costs, self.cluster, self.global_batch, degrees, hosts, partition, counts
-        )
 
     def _by_turns(self, degrees: AmpDegrees, hosts: Hosts, deadline: Deadline) -> AmpPlan:
         """Return a good plan: the best placement of a partition, the best partition of that

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.evaluate import Violation
 from ilp_planner.result import Stop
-from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees
-from ilp_planner.spaces.amp.parts import AmpPart, amp_parts, part_name
+from ilp_planner.spaces.amp.costs import AmpCosts, AmpDegrees, mixed_forward
+from ilp_planner.spaces.amp.degrees import amp_space
+from ilp_planner.spaces.amp.parts import AmpPart, part_name
 from ilp_planner.spaces.graph_space import GraphSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.plan import GroupPlan
+    from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import GroupSearch
 
 FEWEST = 16  # of so many starts one, for each degrees whose ranks are placed
@@ -32,16 +35,41 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         """Return how ranks are placed."""
         return {"placement": "free"} if self.free else {}
 
+    def check_whole(self, problem: Problem[AmpCosts], plan: Plan[Any]) -> Iterator[Violation]:
+        """Stages are alike, on a tensor degree that is profiled: AMP has no price for others."""
+        broken = tuple(super().check_whole(problem, plan))
+        yield from broken
+        if broken:
+            return
+        shapes = sorted({(stage.tp, stage.dp) for stage in plan.stages})
+        samples = sorted({replica.samples for stage in plan.stages for replica in stage.replicas})
+        if len(shapes) > 1:
+            have = f"(tp, dp) {', '.join(map(str, shapes))}"
+            yield Violation("degrees", "plan", have, "the same in all stages")
+        elif len(samples) > 1:
+            have = f"replicas with {', '.join(map(str, samples))} samples"
+            yield Violation("degrees", "plan", have, "equal shares")
+        elif mixed_forward(problem.costs.profile, problem.cluster, shapes[0][0]) is None:
+            limit = "a row of the profile for every device type"
+            yield Violation("profiled", "plan", f"tp {shapes[0][0]}", limit)
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and which can."""
+        if not self.free:
+            return ""
+        return (
+            "with `placement=free`, where only the best placement of each choice of degrees is "
+            "known, expected 1, or `placement=default`"
+        )
+
     def parts(self, problem: Problem[AmpCosts]) -> list[AmpPart]:
         """Return the parts of the space."""
-        parts = amp_parts(
-            problem.costs,
-            problem.cluster,
-            problem.global_batch,
-            problem.model,
-            max_tp=problem.max_tp,
-        )
-        return [part for part in parts if part.micro_batches in problem.micro_batches]
+        costs, cluster, batch = problem.costs, problem.cluster, problem.global_batch
+        return [
+            AmpPart(costs, cluster, degrees, batch, problem.model)
+            for degrees in amp_space(costs, cluster, batch, max_tp=problem.max_tp).degrees
+            if degrees.micro_batches(batch) in problem.micro_batches
+        ]
 
     def describe(self, problem: Problem[AmpCosts]) -> str:
         """Return which plans the proofs are about."""
@@ -71,12 +99,18 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
             yield "devices: a replica on several nodes"
 
     def search(self, search: GroupSearch[AmpPart]) -> Stop:
-        """Search with the program of this space, or with the solver that was asked for."""
+        """Search with the program of this space, or with the solver that was asked for: but for
+        free placements, as the graphs are of AMP's own order."""
         from ilp_planner.search.group_search import LABELS
         from ilp_planner.spaces.amp.search import run_amp
 
         if search.solver not in LABELS:
-            return super().search(search)
+            if not self.free:
+                return super().search(search)
+            search.notes.append(
+                f"{search.solver}: no stage graph holds free placements, which the space's own "
+                "program searches"
+            )
         run_amp(search, free=self.free)
         return Stop.PROOF if search.gap_reached() else Stop.TIME
 
@@ -88,6 +122,10 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
 
         run_amp(search, free=self.free)
         yield from super().prove(search, records)
+
+    def last_problem(self, search: GroupSearch[AmpPart], plan: Plan[Any]) -> LastProblem | None:
+        """Return the open partitions in AMP's order; None where other orders are open too."""
+        return None if self.free else super().last_problem(search, plan)
 
     def anneal(self, search: GroupSearch[AmpPart]) -> bool:
         """Anneal over degrees and placements."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ilp_planner.kernels import kernel
-from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.groups.sending import price_sending
+from ilp_planner.schedule import OneForwardOneBackward, Schedule
+from ilp_planner.spaces.groups.sending import Sending, price_sending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
     from ilp_planner.costs.groups import GroupOption, GroupTables, OptionTables
     from ilp_planner.problem import Problem
-    from ilp_planner.schedule import Schedule
-    from ilp_planner.spaces.groups.sending import Sending
     from ilp_planner.specs.cluster import ClusterSpec
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Candidates:
+class Candidates(NamedTuple):
     """Stages that a plan may have: one entry per (range, option). Seconds, without sending."""
 
     option: NDArray[np.int64]
@@ -39,15 +36,8 @@ class Candidates:
 
     def only(self, keep: NDArray[np.int64]) -> Candidates:
         """Return some of them."""
-        return Candidates(
-            option=self.option[keep],
-            start=self.start[keep],
-            stop=self.stop[keep],
-            time=self.time[keep],
-            extra=self.extra[keep],
-            peaks=self.peaks[:, keep],
-            in_flight=self.in_flight[keep],
-        )
+        columns: tuple[Any, ...] = self
+        return Candidates(*(column[..., keep] for column in columns))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,29 +158,18 @@ def _stages(
     least = np.full((layers, layers + 1), schedule.in_flight(1))
     least[:, -1] = schedule.in_flight(0)
     nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
-    columns: list[list[NDArray]] = [[] for _ in range(7)]  # type: ignore[type-arg]
+    none, nothing = np.zeros(0, np.int64), np.zeros(0)
+    found = [Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none)]
     for number, table in enumerate(tables):
         use = nonempty & (table.in_flight >= least)
         start, stop = np.nonzero(use)
-        parts = (
-            np.full(start.size, number), start, stop, table.time[use], table.extra[use],
-            table.peaks[:, use], table.in_flight[use],
-        )  # fmt: skip
-        for column, values in zip(columns, parts, strict=True):
-            column.append(values)
-    joined = [
-        np.concatenate(c, axis=-1) if c else np.zeros((kinds, 0) if n == 5 else 0)
-        for n, c in enumerate(columns)
-    ]
-    return Candidates(
-        option=joined[0].astype(np.int64),
-        start=joined[1].astype(np.int64),
-        stop=joined[2].astype(np.int64),
-        time=joined[3],
-        extra=joined[4],
-        peaks=joined[5],
-        in_flight=joined[6].astype(np.int64),
-    )
+        option, peaks = np.full(start.size, number), table.peaks[:, use]
+        found.append(
+            Candidates(
+                option, start, stop, table.time[use], table.extra[use], peaks, table.in_flight[use]
+            )
+        )
+    return Candidates(*(np.concatenate(column, axis=-1) for column in zip(*found, strict=True)))
 
 
 def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]:

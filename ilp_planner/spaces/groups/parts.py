@@ -15,7 +15,8 @@ import numpy as np
 
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.groups.candidates import build_catalogue
+from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
+from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
 from ilp_planner.spaces.groups.graphs import explicit_graph, level_begins, leveled_graph
 from ilp_planner.spaces.groups.options import mixed_options, most_mixed, single_type_options
 from ilp_planner.spaces.groups.place import GroupChoice, place
@@ -32,12 +33,10 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.search.group_search import GroupSearch, PartState
-    from ilp_planner.search.parts import OpenGraph, Placed
-    from ilp_planner.spaces.groups.candidates import Candidates, Catalogue
 
 
-class PlannerPart:
-    """All plans with one number of micro-batches (`SpacePart`).
+class GroupPart(SpacePart):
+    """All plans with one number of micro-batches.
 
     alone: only plans whose groups are of one device type each.
     """
@@ -148,20 +147,16 @@ class PlannerPart:
         if self.seats is None or opened.context is None:
             return opened
         option = self.catalogue.stages.option[opened.choice]
-        return replace(opened, seated=opened.context._replace(**self._seated(option)))
-
-    def _seated(self, option: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """Return what the labels need to seat groups, by arc."""
-        assert self.seats is not None
         rows, single, after, near = self._seat_tables
-        return {
-            "demand": rows[option],
-            "single": single[option],
-            "after": after,
-            "near": near,
-            "rest": self.seats.rest,
-            "apart": self.catalogue.sending.apart,
-        }
+        context = opened.context._replace(
+            demand=rows[option],
+            single=single[option],
+            after=after,
+            near=near,
+            rest=self.seats.rest,
+            apart=self.catalogue.sending.apart,
+        )
+        return replace(opened, seated=context)
 
     @cached_property
     def _seat_tables(self) -> tuple[NDArray[Any], ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.search.group_search import GroupSearch, PartState
-    from ilp_planner.spaces.groups.parts import PlannerPart
+    from ilp_planner.spaces.groups.parts import GroupPart
 
 Rows = list[tuple[int, int, int]]
 """Option, start and stop of each stage."""
@@ -27,7 +27,7 @@ WORSE = 1.05  # times the best plan: what stages on the best links may take to b
 
 def improve_placed(search: GroupSearch[Any], state: PartState[Any], choices: Sequence[int]) -> None:
     """Move to the best neighbour of a plan's stage candidates, until none is better."""
-    part: PlannerPart = state.part
+    part: GroupPart = state.part
     seen: set[tuple[int, ...]] = set()
     best, current = np.inf, tuple(choices)
     for _ in range(ROUNDS):
@@ -52,7 +52,7 @@ def improve_placed(search: GroupSearch[Any], state: PartState[Any], choices: Seq
         best, current = found, following
 
 
-def neighbours(part: PlannerPart, choices: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def neighbours(part: GroupPart, choices: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield rows of candidates in which a few stages differ: two have swapped groups, or places,
     a cut has moved by a layer, two share a group of the devices of both, or one is two halves."""
     c = part.catalogue.stages

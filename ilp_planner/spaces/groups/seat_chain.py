@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.bounds.group_chain import GroupChain
+from ilp_planner.bounds.group_chain import ChainStages, GroupChain, Sending, first_stops
 from ilp_planner.bounds.group_states import States, states
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.costs.groups import GroupClass
@@ -36,9 +36,11 @@ class SeatChains:
         self.catalogue, self.most = catalogue, most
         sending = catalogue.sending
         # of one layout, so that the kernels that read them are compiled once
-        self.send_time = np.ascontiguousarray(sending.more_time)
-        self.send_total = np.ascontiguousarray(sending.more_time + sending.more_extra)
-        self.order = np.argsort(sending.more_time, axis=1)
+        self.sending = Sending(
+            time=np.ascontiguousarray(sending.more_time),
+            total=np.ascontiguousarray(sending.more_time + sending.more_extra),
+            order=np.argsort(sending.more_time, axis=1),
+        )
         sizes = [cluster.node_sizes(name) for name in cluster.type_names]
         counts = [len(s) > 1 and len(set(s)) == 1 for s in sizes]
         self.size = np.array([s[0] if n else 0 for s, n in zip(sizes, counts, strict=True)])
@@ -57,7 +59,7 @@ class SeatChains:
 
     def _states(self, classes: list[GroupClass]) -> States:
         """Return the states of groups of these classes."""
-        sending = self.catalogue.sending
+        sending, total = self.catalogue.sending, self.sending.total
         counted, direct, parted = [], [], []
         for to in classes:
             column = sending.column[to]
@@ -67,7 +69,7 @@ class SeatChains:
                 for kind in to.types:
                     apart = (kind,) if len(to.types) > 1 else ()
                     other = sending.column[GroupClass(to.types, False, apart)]
-                    more = float((self.send_total[:, other] - self.send_total[:, column]).sum())
+                    more = float((total[:, other] - total[:, column]).sum())
                     if self.size[kind] and more > best[0]:
                         best = (more, kind, other)
             counted.append(best[1])
@@ -75,7 +77,7 @@ class SeatChains:
             parted.append(best[2])
         return states(
             sending.more_time,
-            self.send_total,
+            total,
             np.array(counted, np.int64),
             np.array(direct, np.int64),
             np.array(parted, np.int64),
@@ -106,13 +108,9 @@ class SeatChains:
         row = found.rows(c)
         time = c.time + sending.least_time[row]
         group = self.class_of[c.option]
-        return GroupChain(
-            layers=found.layers,
-            weight=found.schedule.weight,
-            capacity=found.capacity,
-            choice=choices,
+        stages = ChainStages(
+            first=first_stops(c.stop, found.layers),
             start=c.start,
-            stop=c.stop,
             time=time,
             total=time + c.extra + sending.least_extra[row],
             peaks=np.ascontiguousarray(c.peaks.T),
@@ -122,8 +120,14 @@ class SeatChains:
             group=group,
             state=self.states.offset[group] + self.taken[c.option],
             seats=self.seats[c.option],
-            send_time=self.send_time,
-            send_total=self.send_total,
-            order=self.order,
+        )
+        return GroupChain(
+            layers=found.layers,
+            weight=found.schedule.weight,
+            capacity=found.capacity,
+            choice=choices,
+            stop=c.stop,
+            stages=stages,
+            sending=self.sending,
             states=self.states,
         )

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.costs.group_network import group_class
-from ilp_planner.costs.groups import GroupClass, GroupTables
+from ilp_planner.costs.groups import GroupClass, GroupOption, GroupTables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import GroupOption
     from ilp_planner.problem import Problem
 
 

@@ -11,28 +11,27 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.search.group_search import GroupSearch
 from ilp_planner.spaces.base import too_little_memory
 from ilp_planner.spaces.graph_space import GraphSpace
-from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.place import node_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 
 @dataclass(frozen=True, repr=False)
-class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
+class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     """A part for every number of micro-batches."""
 
     name = "planner"
     idles = True
 
-    def parts(self, problem: Problem[GroupTables]) -> list[PlannerPart]:
+    def parts(self, problem: Problem[GroupTables]) -> list[GroupPart]:
         """Return the parts of the space."""
-        return [PlannerPart(problem, batches) for batches in problem.micro_batches]
+        return [GroupPart(problem, batches) for batches in problem.micro_batches]
 
     def describe(self, problem: Problem[GroupTables]) -> str:
         """Return which plans the proofs are about."""
@@ -44,7 +43,7 @@ class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
     def exclusions(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[str]:
         """Groups that are not tried, samples shared otherwise, and placements that are not
         packed."""
-        cluster, part = problem.cluster, PlannerPart(problem, plan.micro_batches)
+        cluster, part = problem.cluster, GroupPart(problem, plan.micro_batches)
         sizes = node_devices(cluster)
         for s, stage in enumerate(plan.stages):
             seats: list[Counter[int]] = [Counter() for _ in cluster.type_names]
@@ -72,18 +71,11 @@ class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
             elif shares != [sorted(own) for own in samples]:
                 yield f"stage {s}: samples shared otherwise than the cost model does"
 
-    def begin(
-        self,
-        problem: Problem[GroupTables],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> GroupSearch[PlannerPart]:
+    def begin(self, problem: Problem[GroupTables], task: Task) -> GroupSearch[GroupPart]:
         """Return the state of a search that begins; it notes where the parts do not hold every
         group of devices."""
         parts = self.parts(problem)
-        search = GroupSearch(problem, parts, limits, solver, progress, deadline)
+        search = GroupSearch(problem, parts, task)
         few = [str(part.micro_batches) for part in parts if not part.complete]
         if few:
             search.notes.append(
@@ -104,7 +96,7 @@ class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
-    def look(self, search: GroupSearch[PlannerPart]) -> None:
+    def look(self, search: GroupSearch[GroupPart]) -> None:
         """Look among groups of one device type first: they are few, and what they reach says where
         mixed ones can pay."""
         from ilp_planner.search.graph_hunt import GraphHunt
@@ -112,7 +104,7 @@ class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
 
         problem, hunt = search.problem, GraphHunt(search, search.states)
         if len(problem.cluster.type_names) > 1:
-            parts = [PlannerPart(problem, b, alone=True) for b in problem.micro_batches]
+            parts = [GroupPart(problem, b, alone=True) for b in problem.micro_batches]
             alone = GraphHunt(search, [PartState(part=part) for part in parts])
             alone.run()
             if alone.found:
@@ -120,7 +112,7 @@ class GroupSpace(GraphSpace[GroupTables, PlannerPart]):
                 return
         hunt.run()
 
-    def explain(self, search: GroupSearch[PlannerPart]) -> str:
+    def explain(self, search: GroupSearch[GroupPart]) -> str:
         """Return one line for a problem that is proved infeasible."""
         from ilp_planner.spaces.infeasible import explain_layers
 

@@ -36,8 +36,9 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
     asked = files.request
     if files.kind not in PROFILES:
         _refuse("profile", files.kind)
-    if asked.name("hostfile"):
-        _refuse("`hostfile`", asked.files["hostfile"].name)
+    for kind in ("hostfile", "clusterfile"):
+        if kind in asked.files:
+            _refuse(f"`{kind}`", asked.files[kind].name)
     model = files.need_model("the model that was profiled: `space=megatron` needs its dimensions")
     cluster, decoder, max_cp = files.cluster_file(), decoder_of(model), asked.max_cp
     check_cluster(cluster)

@@ -114,7 +114,7 @@ def best_cut(
 
 
 def least_peak(tables: CutTables) -> float:
-    """Return the least of the largest synchronisations of all cuts; INFINITE where there is none."""
+    """Return the least of the largest synchronisations of all cuts; INFINITE without a cut."""
     sweep = _Sweep(tables)
     if sweep.least(INFINITE, INFINITE) >= INFINITE:
         return INFINITE

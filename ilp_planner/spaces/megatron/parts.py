@@ -19,7 +19,6 @@ from ilp_planner.anatomy.memory import memory_parts
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.search.parts import FixedPlacement
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.partition import CutTables
 
 
-class MegatronPart(FixedPlacement):
-    """One choice of degrees (`SpacePart` as far as certificates need it)."""
+class MegatronPart:
+    """One choice of degrees (`search.parts.Part`)."""
 
     def __init__(
         self, problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees

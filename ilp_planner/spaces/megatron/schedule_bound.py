@@ -79,7 +79,7 @@ class LeastCuts:
         t, ranks = self.tables, self.tables.kind.size
         count, left = t.work.shape[1], BEGINNINGS
         found: list[tuple[float, tuple[int, ...]]] = []
-        open_ = [(0.0, 0.0, (0,))]
+        open_: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, (0,))]
         while open_:
             prefix, bound, ends = open_.pop()
             rank, start = len(ends) - 1, ends[-1]

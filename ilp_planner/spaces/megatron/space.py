@@ -16,13 +16,12 @@ from ilp_planner.spaces.megatron.rules import check_megatron
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ilp_planner.deadline import Deadline
     from ilp_planner.evaluate import Violation
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
 
 MegatronSearchState = PartSearch[MegatronPart]
 
@@ -37,16 +36,9 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         """Return the parts of the space."""
         return megatron_parts(problem, problem.costs)
 
-    def begin(
-        self,
-        problem: Problem[MegatronCosts],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> MegatronSearchState:
+    def begin(self, problem: Problem[MegatronCosts], task: Task) -> MegatronSearchState:
         """Return the state of a search that begins."""
-        return PartSearch(problem, self.parts(problem), limits, solver, progress, deadline)
+        return PartSearch(problem, self.parts(problem), task)
 
     def describe(self, problem: Problem[MegatronCosts]) -> str:
         """Return which plans the proofs are about."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.metis.costs import MetisCosts
 
-SUMMED = {"": False, "device": False, "metis": True}  # rules of memory
-
 
 def build(files: InputFiles) -> Problem[MetisCosts]:
     """Read all inputs and build the problem.
@@ -25,5 +23,5 @@ def build(files: InputFiles) -> Problem[MetisCosts]:
     """
     refuse_stages(files, MetisSpace.name)
     costing, (cluster, _) = metis_costing(files), files.cluster
-    space = MetisSpace(summed=SUMMED[files.request.memory_rule])
+    space = MetisSpace(summed=files.request.memory_rule == "metis")
     return layer_problem(files, space, cluster, costing, costing.costs.degrees())

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ilp_planner.costs.base import PlanCost, StageCost
-from ilp_planner.costs.groups import OptionTables
+from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
 from ilp_planner.errors import PlanError, ProfileError
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.profiles.metis import layer_names, total
-from ilp_planner.profiles.shares import term_shares
+from ilp_planner.profiles.shares import Share, term_shares
 from ilp_planner.profiles.table import Origin, Provenance
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup
@@ -34,64 +33,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.costs.groups import GroupClass, GroupOption
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.shares import Share
     from ilp_planner.specs.cluster import ClusterSpec
 
 MIB = 2**20
 UNLIMITED = 10**6  # micro-batches in flight of a stage that fits: their number does not matter
 GRADIENTS, OPTIMIZER = "gradient all-reduce", "optimizer"
-
-
-def metis_cost_ms(
-    formulas: MetisFormulas,
-    *,
-    global_batch: int,
-    node_sequence: Sequence[str],
-    device_groups: Sequence[int],
-    strategies: Sequence[tuple[int, int]],
-    batches: int,
-    layer_partition: Sequence[int],
-) -> float:
-    """Price a plan in Metis's own words, in milliseconds.
-
-    Stages may be empty and layers lost, as in the plans that Metis prints.
-
-    Parameters
-    ----------
-    node_sequence: device types; ranks are laid out type by type. device_groups: ranks of each
-    stage.
-    strategies: (dp, tp) of each stage. batches: number of micro-batches. layer_partition: the first
-    layer of each stage, and the one after the last.
-
-    Raises
-    ------
-    PlanError: the parts do not fit together. ProfileError: a row is missing.
-    """
-    ranks = rank_types(formulas, node_sequence)
-    if sum(device_groups) > len(ranks) or len(device_groups) < len(strategies):
-        raise PlanError(
-            f"device_groups must share {len(ranks)} ranks over {len(strategies)} stages, "
-            f"found {list(device_groups)}"
-        )
-    if len(layer_partition) != len(strategies) + 1 or max(layer_partition) > formulas.layers:
-        raise PlanError(
-            f"layer_partition must have {len(strategies) + 1} cuts up to {formulas.layers}, "
-            f"found {list(layer_partition)}"
-        )
-    groups, first = [], 0
-    for size, (dp, tp) in zip(device_groups, strategies, strict=False):
-        if dp * tp != size:
-            raise PlanError(f"dp x tp must be {size}, the ranks of the stage, found {dp} x {tp}")
-        batch = global_batch // batches
-        group = formulas.group(ranks[first : first + size], tp, batch, exact=False)
-        if group is None:
-            raise ProfileError(f"{formulas.profile.source}: not profiled: tp{tp} bs1")
-        groups.append(group)
-        first += size
-    ranges = list(pairwise(layer_partition))
-    return total_ms(terms_ms(formulas, groups, ranges, batches))
 
 
 def rank_types(formulas: MetisFormulas, node_sequence: Sequence[str]) -> tuple[str, ...]:

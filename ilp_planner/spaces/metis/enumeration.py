@@ -3,8 +3,8 @@ micro-batches.
 
 Ranks are laid out type by type. A plan cuts all of them into groups whose sizes are powers of two,
 and the layers into as many ranges of at least one layer each; every group runs with any (dp, tp)
-that is profiled. Metis itself looks at a part of it (see `metis_cost_ms` for plans that it prints
-and that are none).
+that is profiled. Metis itself looks at a part of it, and prints plans that are none: with empty
+stages, or layers that are lost.
 
 A node is (ranks used, layers done, what the sender must know of the next group). The last is the
 bandwidth of the next group's device types: that of the boundary is the less of both groups'.
@@ -21,14 +21,13 @@ import numpy as np
 from ilp_planner.graph import StageGraph
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.metis.costs import rank_types
+from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisGroup
     from ilp_planner.specs.cluster import ClusterSpec
 

@@ -15,14 +15,13 @@ import numpy as np
 
 from ilp_planner.errors import ProfileError, UsageError
 from ilp_planner.profiles.layers import LayerKey
-from ilp_planner.profiles.metis import total
+from ilp_planner.profiles.metis import MetisProfile, MetisRow, total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ilp_planner.profiles.metis import MetisProfile, MetisRow
     from ilp_planner.specs.metis_cluster import MetisCluster
 
 MB_PER_GB_MS = 1024 * 1024  # bytes that Metis moves in a millisecond for each GB/s
@@ -148,21 +147,14 @@ class MetisFormulas:
             samples[i] += 1
         return tuple(samples)
 
-    def group(
-        self, types: Sequence[str], tp: int, batch: int, *, exact: bool = True
-    ) -> MetisGroup | None:
-        """Form a group of devices, given by type and rank; None where the samples cannot be shared.
-
-        batch: samples of a micro-batch. exact: equal replicas must share it without a rest (Metis
-        itself drops the rest).
-        """
+    def group(self, types: Sequence[str], tp: int, batch: int) -> MetisGroup | None:
+        """Form a group of devices, given by type and rank; None where the samples of a micro-batch
+        cannot be shared, equal replicas without a rest (Metis itself drops the rest)."""
         dp = len(types) // tp
         mean = batch // dp
         replicas = tuple(tuple(types[i * tp : (i + 1) * tp]) for i in range(dp))
         if len(set(types)) == 1:
-            if exact and mean * dp != batch:
-                return None
-            return MetisGroup(replicas, (mean,) * dp, mean)
+            return MetisGroup(replicas, (mean,) * dp, mean) if mean * dp == batch else None
         samples = self.share([replica[0] for replica in replicas], tp, batch)
         return None if samples is None else MetisGroup(replicas, samples, mean)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.search.parts import FixedGraph
-from ilp_planner.spaces.metis.enumeration import metis_graphs
+from ilp_planner.search.parts import FixedGraph, OpenGraph
+from ilp_planner.spaces.metis.enumeration import MetisGraph, metis_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.search.parts import OpenGraph
     from ilp_planner.spaces.metis.costs import MetisCosts
-    from ilp_planner.spaces.metis.enumeration import MetisGraph
 
 
 class MetisPart(FixedGraph):
-    """One order of device types and number of micro-batches of Metis's space (`SpacePart`)."""
+    """One order of device types and number of micro-batches of Metis's space."""
 
     def __init__(self, whole: MetisGraph) -> None:
         self.whole = whole

@@ -8,6 +8,7 @@ from ilp_planner.costs import COST_MODELS
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.problem import Problem
+from ilp_planner.spaces.layers import micro_batch_counts
 from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ def build_problem(
         raise UsageError(
             f"cost_model: expected one of {', '.join(COST_MODELS)}, found {cost_model!r}"
         )
-    if global_batch < 1:
-        raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
     limit = float(cluster.device.memory if memory_limit is None else memory_limit)
     if not limit > 0:
         raise SpecError(f"memory limit: must be positive, found {limit:.0f} bytes")
@@ -102,16 +101,7 @@ def build_problem(
             f"{profile.source}: no rows for micro-batch {', '.join(map(str, wanted))}, "
             f"expected one of {', '.join(map(str, known))}"
         )
-    usable = tuple(sorted(m for m in profiled if global_batch % m == 0))
-    if not usable:
-        nearest = profiled[0] * max(1, round(global_batch / profiled[0]))
-        raise SpecError(
-            f"global batch size: {global_batch} is not divisible by micro-batch "
-            f"{', '.join(map(str, profiled))}; {nearest} would be"
-        )
-    if len(usable) < len(profiled):
-        left = [str(m) for m in profiled if m not in usable]
-        notes.append(f"micro-batch {', '.join(left)}: does not divide {global_batch}, left out")
+    micro_batches, left_out = micro_batch_counts(global_batch, profiled)
     sizes = tuple(g for g in GROUP_SIZES if g <= cluster.devices_per_node)
     return Problem(
         model=model.name,
@@ -119,12 +109,12 @@ def build_problem(
         space=OperatorSpace(group_sizes=sizes),
         costs=costs,
         global_batch=global_batch,
-        micro_batches=tuple(sorted(global_batch // size for size in usable)),
+        micro_batches=micro_batches,
         memory_limits={cluster.type_names[0]: limit},
         max_stages=min(stages, cluster.device_count, len(model.operators)),
         max_tp=max(sizes),
         profile_source=profile.source,
-        notes=tuple(notes),
+        notes=(*notes, *left_out),
     )
 
 

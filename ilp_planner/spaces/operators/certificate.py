@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.memory import explain_infeasible
-from ilp_planner.bounds.part import WITHOUT_STAGES, Part
+from ilp_planner.bounds.operator_part import WITHOUT_STAGES, OperatorPart
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.stages import StageKey
 from ilp_planner.certificate import claimed_bound, well_formed
@@ -46,7 +46,7 @@ def last_of_part(search: OperatorSearch, plan: OperatorPlan) -> LastProblem | No
 def prove_part(problem: Problem[OperatorTables], record: Mapping[str, Any]) -> float:
     """Return the bound of a part, in seconds, as high as its record claims if that is true."""
     claimed = claimed_bound(record)
-    part = Part(problem, int(record["micro_batch"]))
+    part = OperatorPart(problem, int(record["micro_batch"]))
     part.bound_by_work()
     if part.bound < claimed:
         part.confirm_by_stages(claimed)
@@ -73,14 +73,14 @@ def plan_graph(
         time = evaluate(problem, plan).iteration_time
         if not records or not math.isfinite(time):
             raise PlanError("certificate: nothing about this plan's micro-batch")
-        part = Part(problem, plan.micro_batch_size)
+        part = OperatorPart(problem, plan.micro_batch_size)
         part.bound_by_work()
         part.bound_by_stages(time * (1 + ROOM))
         _solve_again(part, records[0]["exact_stages"], time * (1 + ROOM))
         return part.expand(time * (1 + ROOM)).graph
 
 
-def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
+def _replay(part: OperatorPart, stages: list[dict[str, Any]], claimed: float) -> None:
     """Solve the listed stages again, and look for a pipeline below the claimed bound."""
     claimed = min(claimed, part.ceiling)
     _solve_again(part, stages, claimed)
@@ -89,7 +89,7 @@ def _replay(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
     part.raise_bound(min(value, claimed) if path else claimed, "certificate")
 
 
-def _solve_again(part: Part, stages: list[dict[str, Any]], claimed: float) -> None:
+def _solve_again(part: OperatorPart, stages: list[dict[str, Any]], claimed: float) -> None:
     """Solve the listed stages again up to what was claimed of them."""
     count = len(part.problem.costs.chain)
     for stage in stages:

