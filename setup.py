@@ -7,5 +7,6 @@ DATA = ("models", "clusters")
 setup(
     packages=[*find_packages(include=["ilp_planner*"]), *(f"ilp_planner.{name}" for name in DATA)],
     package_dir={f"ilp_planner.{name}": name for name in DATA},
-    package_data={"ilp_planner": ["py.typed"]} | {f"ilp_planner.{n}": ["*.toml"] for n in DATA},
+    package_data={"ilp_planner": ["py.typed", "specs/*.toml"]}
+    | {f"ilp_planner.{n}": ["*.toml"] for n in DATA},
 )
