@@ -1,22 +1,15 @@
 """The table of GPUs: what is known of each kind, and what that rests on (`gpus.toml`)."""
 
-from __future__ import annotations
-
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
-from ilp_planner.specs.toml_reader import read_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ilp_planner.specs.toml_reader import Table
+from ilp_planner.specs.toml_reader import Table, read_toml
 
 PRECISIONS = ("fp16", "bf16", "fp8", "fp4", "tf32", "fp32")
 UNSEEN = 0.011  # share of the memory that is sold which a process does not see, where no figure is
