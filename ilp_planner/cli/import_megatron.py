@@ -14,9 +14,9 @@ from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
-from ilp_planner.inputs.files import InputFiles, find_model
+from ilp_planner.inputs.files import InputFiles, find_cluster, find_model
 from ilp_planner.inputs.request import Request
-from ilp_planner.library import find_spec, library_files
+from ilp_planner.library import library_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,6 @@ def import_megatron(
     from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.spaces.registry import build_problem
-    from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
     for name in SAID:
@@ -49,7 +48,7 @@ def import_megatron(
             raise UsageError(
                 f"{option_of(name)}: expected none with megatron: the launch line says it"
             )
-    spec = read_cluster(find_spec(cluster, "clusters"))
+    spec = find_cluster(cluster)
     args = read_launch(launch)
     if not args.world_said:
         args = replace(args, world=spec.device_count, world_said=True)
