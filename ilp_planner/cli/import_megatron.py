@@ -77,6 +77,7 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
     model that was named must be the same."""
     from ilp_planner.formats.model_toml import model_text
     from ilp_planner.specs.decoder import as_decoder
+    from ilp_planner.specs.model import ModelSpec
 
     precision = job.settings.precision
     if named is not None:
@@ -95,7 +96,8 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
     name = f"{output.stem}-model"
     beside = output.with_name(f"{name}.toml")
     check_writable(beside)
-    write_text(beside, model_text(name, precision, job.model, source=f"From {source}."))
+    spec = ModelSpec(name=name, precision=precision, architecture=job.model)
+    write_text(beside, model_text(spec, source=f"From {source}."))
     typer.echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
     return beside.name, name
 
