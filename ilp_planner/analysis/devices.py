@@ -36,7 +36,7 @@ def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
         return Devices(memory=limit)
     least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
     sizes = sorted({group.devices for group in spec.nodes})
-    notes = []
+    notes = list(spec.notes)
     if len(spec.type_names) > 1:
         notes.append(f"of the cluster's device types, {least.name} has the least memory")
     if len(sizes) > 1:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.words import described, named, positive, python_words
 from ilp_planner.cli.values import option_size
-from ilp_planner.errors import UsageError
+from ilp_planner.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ilp_planner.inputs.request import Reference
     from ilp_planner.problem import Problem
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.model import ModelSpec
@@ -30,6 +31,7 @@ def problem(
     model: str | os.PathLike[str] | ModelSpec | None = None,
     cluster: str | os.PathLike[str] | ClusterSpec | None = None,
     *,
+    gpus: str | None = None,
     profile: str | os.PathLike[str] | object = "analytic",
     global_batch: int | None = None,
     space: str | None = None,
@@ -53,6 +55,8 @@ def problem(
     Parameters
     ----------
     model, cluster: a name (`llama3-8b`), a path, or a ModelSpec and a ClusterSpec.
+    gpus: so many of the table of GPUs (`16xA100-80GB`) instead of a cluster: nodes, links and
+        network of their generation are assumed, and notes say so.
     profile: `analytic`, `FILE.csv`, `aceso:FOLDER`, `metis:FOLDER`, `amp:FILE`, or a profile that
         was read before.
     space: `operators`, `planner`, `metis`, `amp` or `megatron`; None: operators where all devices
@@ -67,7 +71,7 @@ def problem(
     from ilp_planner.inputs.request import Reference, Request
     from ilp_planner.spaces.registry import build_problem
 
-    given = {
+    given: dict[str, Any] = {
         "model": model,
         "cluster": cluster,
         "hostfile": hostfile,
@@ -75,12 +79,15 @@ def problem(
         "profile": profile,
     }
     with python_words():
+        if gpus is not None:
+            given["cluster"] = _gpus(gpus, cluster)
+        files = {
+            kind: _held(kind, value) or Reference(name=_named(kind, value))
+            for kind, value in given.items()
+            if value is not None
+        }
         request = Request(
-            files={
-                kind: Reference(name=_named(kind, value))
-                for kind, value in given.items()
-                if value is not None
-            },
+            files=files,
             cost_model=cost_model,
             space=space or "",
             memory_rule=memory_rule or "",
@@ -96,8 +103,52 @@ def problem(
             sequence=_positive("sequence_length", sequence_length),
             vocabulary=_positive("vocab_size", vocab_size),
         )
-        objects = {k: v for k, v in given.items() if v is not None and not isinstance(v, NAMES)}
+        objects = {
+            kind: given[kind]
+            for kind, reference in files.items()
+            if reference.text is None and not isinstance(given[kind], NAMES)
+        }
         return build_problem(InputFiles(request, objects=objects))
+
+
+def _gpus(said: object, cluster: Any) -> str:
+    """Return the name of the cluster of so many GPUs.
+
+    Raises
+    ------
+    UsageError: a cluster is named beside them, or there are no such GPUs.
+    """
+    from ilp_planner.inputs.files import cluster_or_gpus
+
+    if not isinstance(said, str):
+        raise UsageError(f"gpus: found {described(said)}, expected a text as '16xA100-80GB'")
+    named = None if cluster is None else _named("cluster", cluster)
+    return str(cluster_or_gpus(named, said))
+
+
+def _held(kind: str, value: Any) -> Reference | None:
+    """Return a model or a cluster that was made in Python as the text that says it, so that a plan
+    can be saved with it; None for other inputs, and where no text does."""
+    from ilp_planner.files import Document
+    from ilp_planner.formats.model_toml import model_text
+    from ilp_planner.inputs.request import Reference
+    from ilp_planner.specs.cluster_reader import read_cluster
+    from ilp_planner.specs.cluster_writer import cluster_text
+    from ilp_planner.specs.model_reader import read_model
+
+    texts: dict[str, tuple[Callable[[Any], str], Callable[[Document], object]]] = {
+        "model": (model_text, read_model),
+        "cluster": (cluster_text, read_cluster),
+    }
+    if kind not in texts or type(value).__name__ not in KINDS[kind]:
+        return None
+    write, read = texts[kind]
+    document = Document(f"<{value.name}>", write(value))  # the name of no file
+    try:
+        same = read(document) == value
+    except SpecError:
+        same = False
+    return Reference(**document._asdict(), sha256=document.sha256) if same else None
 
 
 def _named(kind: str, value: Any) -> str:

@@ -37,6 +37,7 @@ def analyze(
         about("--megatron-script", "A launch script of Megatron-LM; it is read, not run.", "FILE"),
     ] = None,
     cluster: Annotated[str | None, o.cluster_option(default=False, section=ABOUT)] = None,
+    gpus: Annotated[str | None, o.gpus_option(ABOUT)] = None,
     device_memory: Annotated[
         str | None,
         about(

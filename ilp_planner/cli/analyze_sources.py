@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.cli.values import option_size, was_typed
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlanError, UsageError
-from ilp_planner.library import find_spec
+from ilp_planner.inputs.files import cluster_or_gpus, find_cluster
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -47,12 +47,11 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
     PlannerError: what cannot be read or cannot be, and the value that would repair it.
     """
     from ilp_planner.analysis.devices import devices_of
-    from ilp_planner.specs.cluster_reader import read_cluster
 
-    asked, spec = ctx.params, None
+    asked = ctx.params
     source = one_source(ctx)
-    if asked["cluster"] is not None:
-        spec = read_cluster(find_spec(asked["cluster"], "clusters"))
+    named = cluster_or_gpus(asked["cluster"], asked["gpus"])
+    spec = None if named is None else find_cluster(named)
     limit, notes = device_memory(asked["device_memory"])
     if source == "plan_file":
         return of_plan(asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"])

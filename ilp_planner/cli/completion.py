@@ -17,6 +17,19 @@ def clusters(incomplete: str) -> list[str]:
     return _specs("clusters", incomplete)
 
 
+def gpus(incomplete: str) -> list[str]:
+    """Return the GPUs that a text can become: `8xA` becomes those that begin so."""
+    count, _, start = incomplete.partition("x")
+    return [f"{count or 8}x{name}" for name in gpu_names(start)]
+
+
+def gpu_names(incomplete: str) -> list[str]:
+    """Return the rows of the table of GPUs that a name can become."""
+    from ilp_planner.specs.gpus import table
+
+    return [name for name in table() if name.casefold().startswith(incomplete.casefold())]
+
+
 def profiles(incomplete: str) -> list[str]:
     """Return the profiles that a text can become: an estimate, a table, `FORMAT:PATH`."""
     kind, colon, path = incomplete.partition(":")

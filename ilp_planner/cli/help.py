@@ -67,6 +67,7 @@ EXAMPLES = {
         ("ilp-plan compare plan.json other.json", ""),
         ("ilp-plan compare plan.json --solvers dp,gradient", "with what these find"),
     ),
+    "gpus": (("ilp-plan gpus", ""), ("ilp-plan gpus H100-80GB", "with what each number rests on")),
     "profile": (("ilp-plan profile measure --model gpt3-350m --output table.csv", ""),),
     "profile measure": (
         ("ilp-plan profile measure --model gpt3-350m --tp 1 2 4 --output table.csv", ""),

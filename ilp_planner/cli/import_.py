@@ -13,7 +13,7 @@ from ilp_planner.files import check_writable
 from ilp_planner.formats.aceso import read_aceso
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
-from ilp_planner.inputs.files import find_model
+from ilp_planner.inputs.files import cluster_or_gpus, find_model
 from ilp_planner.inputs.request import Request
 from ilp_planner.report.console import print_report
 from ilp_planner.report.lines import evaluation_lines
@@ -36,7 +36,8 @@ def import_plan(
     ],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to save it.")],
     model: o.Model = o.DEFAULT_MODEL,
-    cluster: o.Cluster = o.DEFAULT_CLUSTER,
+    cluster: o.MaybeCluster = None,
+    gpus: o.Gpus = None,
     profile: o.Profile = o.DEFAULT_PROFILE,
     cost_model: o.OperatorCosts = "native",
     global_batch: o.MaybeGlobalBatch = None,
@@ -47,6 +48,7 @@ def import_plan(
     """Save somebody else's plan as one of ours, judged, to be evaluated and compared."""
     from ilp_planner.evaluate import evaluate
 
+    cluster = cluster_or_gpus(cluster, gpus) or o.DEFAULT_CLUSTER
     check_writable(output, [Path(file), Path(model), Path(cluster)])
     if source == "megatron":
         import_megatron(ctx, file, output, cluster=cluster, memory=memory_limit(memory))

@@ -14,9 +14,9 @@ from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_import
-from ilp_planner.inputs.files import InputFiles, find_model
+from ilp_planner.inputs.files import InputFiles, find_cluster, find_model
 from ilp_planner.inputs.request import Request
-from ilp_planner.library import find_spec, library_files
+from ilp_planner.library import library_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,6 @@ def import_megatron(
     from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.formats.saved_check import judge_saved
     from ilp_planner.spaces.registry import build_problem
-    from ilp_planner.specs.cluster_reader import read_cluster
     from ilp_planner.specs.data_sheets import generation
 
     for name in SAID:
@@ -49,7 +48,7 @@ def import_megatron(
             raise UsageError(
                 f"{option_of(name)}: expected none with megatron: the launch line says it"
             )
-    spec = read_cluster(find_spec(cluster, "clusters"))
+    spec = find_cluster(cluster)
     args = read_launch(launch)
     if not args.world_said:
         args = replace(args, world=spec.device_count, world_said=True)
@@ -78,6 +77,7 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
     model that was named must be the same."""
     from ilp_planner.formats.model_toml import model_text
     from ilp_planner.specs.decoder import as_decoder
+    from ilp_planner.specs.model import ModelSpec
 
     precision = job.settings.precision
     if named is not None:
@@ -96,7 +96,8 @@ def _model(job: TrainingJob, named: str | None, output: Path, *, source: str) ->
     name = f"{output.stem}-model"
     beside = output.with_name(f"{name}.toml")
     check_writable(beside)
-    write_text(beside, model_text(name, precision, job.model, source=f"From {source}."))
+    spec = ModelSpec(name=name, precision=precision, architecture=job.model)
+    write_text(beside, model_text(spec, source=f"From {source}."))
     typer.echo(f"ilp-plan: note: {beside}: the model of the launch line", err=True)
     return beside.name, name
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "export": ("ilp_planner.cli.export", "export"),
     "import": ("ilp_planner.cli.import_", "import_plan"),
     "compare": ("ilp_planner.cli.compare", "compare"),
+    "gpus": ("ilp_planner.cli.gpus", "gpus"),
 }
 GROUP = "profile"  # of commands
 MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several

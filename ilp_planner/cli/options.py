@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ilp_planner.cli.completion import clusters, models, plans, profiles
+from ilp_planner.cli.completion import clusters, gpus, models, plans, profiles
 from ilp_planner.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER, Command
 from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
 from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
@@ -61,6 +61,15 @@ def cluster_option(default: str | bool = True, section: str = PROBLEM) -> Any:
     return option(section, "--cluster", text, "FILE", default=default, autocompletion=clusters)
 
 
+def gpus_option(section: str = PROBLEM) -> Any:
+    """Return `--gpus`."""
+    text = (
+        "GPUs instead of a cluster, as 16xA100-80GB; nodes and links of their generation are "
+        "assumed. `ilp-plan gpus` lists them."
+    )
+    return option(section, "--gpus", text, "NxGPU", autocompletion=gpus)
+
+
 def profile_option(text: str) -> Any:
     """Return `--profile`."""
     name, metavar = "--profile", "FORMAT:PATH"
@@ -80,11 +89,11 @@ def by_position(name: str, completion: Callable[[str], list[str]]) -> Any:
 
 COST_MODEL = problem("--cost-model", "Whose formulas say what a plan takes.", default=True)
 Model = Annotated[str, model_option()]
-Cluster = Annotated[str, cluster_option()]
 MaybeModel = Annotated[
     str | None, model_option(" A measured profile of layers does without.", DEFAULT_MODEL)
 ]
 MaybeCluster = Annotated[str | None, cluster_option(DEFAULT_CLUSTER)]
+Gpus = Annotated[str | None, gpus_option()]
 ModelName = Annotated[str | None, by_position("MODEL", models)]
 ClusterName = Annotated[str | None, by_position("CLUSTER", clusters)]
 Hostfile = Annotated[

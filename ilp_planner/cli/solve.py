@@ -20,6 +20,7 @@ from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_result
 from ilp_planner.formats.versions import versions
+from ilp_planner.inputs.files import cluster_or_gpus
 from ilp_planner.inputs.request import Request
 from ilp_planner.report.console import print_report, tell_of_compiling
 from ilp_planner.report.json_report import print_json, result_object
@@ -41,6 +42,7 @@ def solve(
     cluster_name: o.ClusterName = None,
     model: o.MaybeModel = None,
     cluster: o.MaybeCluster = None,
+    gpus: o.Gpus = None,
     hostfile: o.Hostfile = None,
     clusterfile: o.Clusterfile = None,
     profile: o.AnyProfile = o.DEFAULT_PROFILE,
@@ -102,7 +104,7 @@ def solve(
     request = Request(
         files=references(
             model=named_once("--model", model, model_name),
-            cluster=named_once("--cluster", cluster, cluster_name),
+            cluster=cluster_or_gpus(named_once("--cluster", cluster, cluster_name), gpus),
             hostfile=hostfile,
             clusterfile=clusterfile,
             profile=profile,

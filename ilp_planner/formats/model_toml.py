@@ -1,21 +1,29 @@
-"""A decoder as a model file, for models that only a launch line describes."""
+"""Models as model files: of launch lines, and made in Python."""
 
 import json
 from dataclasses import MISSING, fields, is_dataclass
 
-from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.model import ModelSpec
 
 
-def model_text(name: str, precision: str, model: Decoder, *, source: str = "") -> str:
-    """Return the TOML of a model, values that are defaults left out.
+def model_text(spec: ModelSpec, *, source: str = "") -> str:
+    """Return the TOML of a model, values that are defaults left out; `read_model` reads the same.
 
     Parameters
     ----------
     source: where the model comes from, for whoever reads the file.
     """
     lines = [f"# {' '.join(source.split())}"] if source else []
-    lines += [f"name = {json.dumps(name)}", 'family = "decoder"', f'precision = "{precision}"', ""]
-    return "\n".join([*lines, *_table("architecture", model), ""])
+    lines += [f"{key} = {_text(getattr(spec, key))}" for key in ("name", "family", "precision")]
+    if spec.micro_batch_sizes != spec.architecture.micro_batch_sizes:
+        lines.append(f"micro_batches = {_text(spec.micro_batch_sizes)}")
+    lines += ["", *_table("architecture", spec.architecture)]
+    tables = {"profile": spec.profile} if spec.profile else {}
+    for name, values in (
+        tables | {f"export.{_text(k)}": v for k, v in spec.export.items()}
+    ).items():
+        lines += ["", f"[{name}]", *(f"{_text(k)} = {_text(v)}" for k, v in values.items())]
+    return "\n".join([*lines, ""])
 
 
 def _table(name: str, value: object) -> list[str]:
@@ -30,4 +38,5 @@ def _table(name: str, value: object) -> list[str]:
 
 
 def _text(value: object) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+    text = json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")

@@ -11,7 +11,7 @@ from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.file_kinds import FileKind, kind_of_text
 from ilp_planner.files import Document, existing, places, read_document, sha256_of
 from ilp_planner.inputs.request import HELD, Reference, Request
-from ilp_planner.library import find_specs, known_names
+from ilp_planner.library import find_spec, find_specs, known_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +120,7 @@ class InputFiles:
             if reference is None or reference.text is None or self.anew:
                 continue
             try:
-                _, digest = choose(self._places(kind, reference.name), reference)
+                digest = self._digest_today(kind, reference)
             except PlannerError:
                 continue
             if digest and digest != reference.sha256:
@@ -128,6 +128,17 @@ class InputFiles:
                     f"{kind} {reference.name}: differs today from what the plan was saved with, "
                     "which it is judged by"
                 )
+
+    def _digest_today(self, kind: str, reference: Reference) -> str:
+        """Return the hash of what an input says today; empty where it is not there."""
+        from ilp_planner.specs.cluster_reader import read_cluster
+
+        held = Document(reference.name, reference.text or "")
+        if kind != "cluster" or not names_gpus(read_cluster(held)):
+            return choose(self._places(kind, reference.name), reference)[1]
+        today = InputFiles(Request(files={kind: replace(reference, text=None)}), self.folders)
+        today.cluster_file()
+        return today.held[kind].sha256
 
     def _places(self, kind: str, name: str) -> list[Path]:
         if kind == "model":
@@ -201,14 +212,30 @@ class InputFiles:
         return self.cluster_file(), None
 
     def cluster_file(self) -> ClusterSpec:
-        """Return the cluster that was named; the default one where none was."""
+        """Return the cluster that was named; the default one where none was.
+
+        Of one that leaves numbers to the table of GPUs, all numbers are held, not what was read: a
+        saved plan is judged by those that it was made with.
+        """
         from ilp_planner.specs.cluster_reader import read_cluster
+        from ilp_planner.specs.cluster_writer import cluster_text
+        from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, parse_gpus
 
         if "cluster" in self.objects:
             given: ClusterSpec = self.objects["cluster"]
             return given
         reference = self.request.files.get("cluster", Reference(name=DEFAULT_CLUSTER))
-        return read_cluster(self.document("cluster", reference))
+        written = reference.text is None or self.anew
+        if written and is_gpus(reference.name):
+            cluster = gpu_cluster(parse_gpus(reference.name))
+        else:
+            cluster = read_cluster(self.document("cluster", reference))
+        if written and names_gpus(cluster):
+            document = Document(reference.name, cluster_text(cluster))
+            self.held["cluster"] = Reference(
+                name=reference.name, sha256=document.sha256, text=document.text
+            )
+        return cluster
 
     # ---- AMP's experiment ------------------------------------------------------------------------
 
@@ -282,6 +309,43 @@ def model_in(document: Document) -> ModelSpec:
             f"the name of one that is here: {', '.join(known_names('models'))}"
         )
     return read_model(document)
+
+
+def names_gpus(cluster: ClusterSpec) -> bool:
+    """Tell whether some device type names a row of the table of GPUs."""
+    return any(device.gpu for device in cluster.device_types.values())
+
+
+def find_cluster(name: str) -> ClusterSpec:
+    """Return the cluster of a name or path, or of so many GPUs (`16xA100-80GB`).
+
+    Raises
+    ------
+    SpecError: not there, or malformed.
+    """
+    from ilp_planner.specs.cluster_reader import read_cluster
+    from ilp_planner.specs.gpu_cluster import gpu_cluster, is_gpus, parse_gpus
+
+    if is_gpus(name):
+        return gpu_cluster(parse_gpus(name))
+    return read_cluster(find_spec(name, "clusters"))
+
+
+def cluster_or_gpus(cluster: str | None, gpus: str | None) -> str | None:
+    """Return the name of the cluster that is asked for by its own or by so many GPUs; None for
+    neither.
+
+    Raises
+    ------
+    UsageError: both, or no such GPUs.
+    """
+    from ilp_planner.specs.gpu_cluster import parse_gpus
+
+    if gpus is None:
+        return cluster
+    if cluster is not None:
+        raise UsageError(f"gpus: found {gpus} and `cluster={cluster}`, expected one of the two")
+    return parse_gpus(gpus).name
 
 
 def find_model(name: str) -> ModelSpec:

@@ -80,7 +80,12 @@ def build_problem(files: InputFiles) -> Problem[Any]:
         problem,
         spec=files.model,
         request=None if files.objects else request,
-        notes=(*problem.notes, *without_effect(files, space), *files.notes),
+        notes=(
+            *problem.notes,
+            *problem.cluster.notes,
+            *without_effect(files, space),
+            *files.notes,
+        ),
     )
 
 

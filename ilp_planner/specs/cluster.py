@@ -41,6 +41,7 @@ class Device:
     launch: seconds that every kernel takes at least, started from a training framework.
     price: currency units per device and hour; None when unknown.
     profile: what measured profiles call the type; its own name when empty.
+    gpu: its row in the table of GPUs; empty: none is named.
 
     Only an analytic profile reads peak, sustained and memory_bandwidth: None where a measured one
     stands for them.
@@ -55,6 +56,7 @@ class Device:
     launch: float = 10e-6
     price: float | None = None
     profile: str = ""
+    gpu: str = ""
     processors: int | None = None
     kernels: KernelConstants | None = field(default=None, hash=False)
     machine: Machine = field(default_factory=Machine)
@@ -87,8 +89,11 @@ class Device:
         if self.sustained is None:
             raise self._missing("sustained")
         if precision not in self.peak:
+            lacks = f"peak must have {precision!r}"
+            if self.gpu:
+                lacks = f"the GPU {self.gpu} has no {precision}"
             raise SpecError(
-                f"device {self.name!r}: peak must have {precision!r}, which the model needs, "
+                f"device {self.name!r}: {lacks}, which the model needs, "
                 f"found {', '.join(self.peak)}"
             )
         return self.sustained * self.peak[precision]
@@ -161,6 +166,7 @@ class ClusterSpec:
         that is not inter_node; a pair may be twice the same type.
     matrix: link from node to node, a row and a column per node (each of a NodeGroup counted); empty
         when types decide. The diagonal is not used.
+    notes: what every result says of it: what is assumed, not known.
     """
 
     name: str
@@ -171,6 +177,7 @@ class ClusterSpec:
     within: Mapping[str, Link] = field(default_factory=dict, hash=False)
     between: Mapping[tuple[str, str], Link] = field(default_factory=dict, hash=False)
     matrix: tuple[tuple[Link, ...], ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.strip():

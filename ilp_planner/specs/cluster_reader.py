@@ -1,18 +1,21 @@
 """Cluster specifications from TOML; `clusters/README.md` describes the format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
 
+from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
+from ilp_planner.specs.gpus import Gpu, gpu
 from ilp_planner.specs.toml_reader import Table, read_toml
-from ilp_planner.units import parse_duration, parse_rate
+from ilp_planner.units import format_bytes, parse_duration, parse_rate
 
-KEYS = ("name", "devices", "nodes", "links")
+KEYS = ("name", "devices", "nodes", "links", "notes")
 DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name != "name")
-PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp64")
+PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp4", "fp64")
 NODE_KEYS = ("name", "count", "device", "devices")
 LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix")
 LINK_KEYS = ("bandwidth", "latency", "collectives")
@@ -32,42 +35,71 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
     devices = root.table("devices")
     types = {name: _read_device(devices, name) for name in devices.values}
     nodes = tuple(_read_nodes(table, types) for table in root.tables("nodes", NODE_KEYS))
-    links = root.table("links", LINKS_KEYS)
+    links = root.table("links", LINKS_KEYS, optional=any(d.gpu for d in types.values()))
+    assumed = _memory_notes(devices, types)
     within = _read_within(links, types)
     between = _read_between(links, types)
-    intra = _read_intra_node(links, nodes, within)
+    intra = _read_intra_node(links, types, nodes, within, assumed)
     matrix = _read_matrix(links, nodes, within, intra)
+    inter = _read_inter_node(links, types, nodes, between, matrix, intra, assumed)
     with root.blamed():
         return ClusterSpec(
             name=root.text("name"),
             device_types=types,
             nodes=nodes,
             intra_node=intra,
-            inter_node=_read_inter_node(links, nodes, between, matrix, intra),
+            inter_node=inter,
             within=within,
             between=between,
             matrix=matrix,
+            notes=(*(root.texts_of("notes") if "notes" in root.values else ()), *assumed),
         )
 
 
 def _read_device(devices: Table, name: str) -> Device:
+    """Return a device type: what the file says, and for the rest the row of the GPU it names."""
     table = devices.table(name, DEVICE_KEYS, where=f"device {name!r}")
     given = table.values
-    peak = table.table("peak", PEAK_KEYS, optional=True)
+    row = _read_gpu(table) if "gpu" in given else None
+    written = table.table("peak", PEAK_KEYS, optional=True)
+    peak = {p: written.flops(p) for p in written.values} if "peak" in given else None
     with table.blamed():
         return Device(
             name=name,
-            memory=table.size("memory"),
-            peak={p: peak.flops(p) for p in peak.values} if "peak" in given else None,
-            sustained=table.number("sustained") if "sustained" in given else None,
-            memory_bandwidth=(
-                table.rate("memory_bandwidth") if "memory_bandwidth" in given else None
-            ),
+            memory=table.size("memory", None if row is None else row.memory),
+            peak=peak if row is None else {**row.peak, **(peak or {})},
+            sustained=_optional(table, "sustained", row, table.number),
+            memory_bandwidth=_optional(table, "memory_bandwidth", row, table.rate),
             sustained_bandwidth=table.number("sustained_bandwidth", Device.sustained_bandwidth),
             launch=table.duration("launch", Device.launch),
             price=table.number("price") if "price" in given else None,
             profile=table.text("profile", name),
+            gpu="" if row is None else row.name,
         )
+
+
+def _read_gpu(table: Table) -> Gpu:
+    try:
+        return gpu(table.text("gpu"))
+    except SpecError as error:
+        raise table.error(f"gpu: {error}") from None
+
+
+def _optional(
+    table: Table, key: str, row: Gpu | None, read: Callable[[str], float]
+) -> float | None:
+    """Return what the file says of a key, else the GPU's row; None where neither does."""
+    return read(key) if key in table.values else getattr(row, key, None)
+
+
+def _memory_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
+    """Return which memory is derived from a data sheet."""
+    rows = {name: gpu(device.gpu) for name, device in types.items() if device.gpu}
+    return [
+        f"memory of {name}: {format_bytes(row.memory)} is assumed, {row.memory_source}"
+        for name, row in rows.items()
+        if not row.memory_seen and "memory" not in devices.table(name).values
+    ]
 
 
 def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:
@@ -104,24 +136,41 @@ def _read_between(links: Table, types: Mapping[str, Device]) -> dict[Pair, Link]
     return found
 
 
-def _read_intra_node(links: Table, nodes: Sequence[NodeGroup], within: Mapping[str, Link]) -> Link:
-    """Return the default inside nodes; where every type says its own, it may be missing."""
-    lacking = [group.device for group in nodes if group.device not in within]
-    if "intra_node" in links.values or lacking:
+def _read_intra_node(
+    links: Table,
+    types: Mapping[str, Device],
+    nodes: Sequence[NodeGroup],
+    within: dict[str, Link],
+    assumed: list[str],
+) -> Link:
+    """Return the default inside nodes; where every type says its own, it may be missing.
+
+    Types that name a GPU and say no link take that of its generation, with a note in `assumed`;
+    into `within` where there are several.
+    """
+    lacking = list(dict.fromkeys(g.device for g in nodes if g.device not in within))
+    if "intra_node" in links.values or any(not types[name].gpu for name in lacking):
         return _read_link(links.table("intra_node", LINK_KEYS))
-    return min((within[group.device] for group in nodes), key=lambda link: link.bandwidth)
+    found = {name: link_inside(gpu(types[name].gpu)) for name in lacking}
+    assumed += (f"link inside nodes of {name}: {link_note(found[name])}" for name in found)
+    if len(found) > 1 or within:
+        within |= found
+    return min(({**within, **found}[group.device] for group in nodes), key=_bandwidth)
 
 
 def _read_inter_node(
     links: Table,
+    types: Mapping[str, Device],
     nodes: Sequence[NodeGroup],
-    between: Mapping[Pair, Link],
+    between: dict[Pair, Link],
     matrix: Matrix,
     intra: Link,
+    assumed: list[str],
 ) -> Link:
     """Return the default between nodes; it may be missing where no two nodes would use it.
 
     Then it is the slowest of those that are used, or the one inside nodes where there is one node.
+    Types that name GPUs take the network of their generations where they say none, as above.
     """
     if "inter_node" in links.values:
         return _read_link(links.table("inter_node", LINK_KEYS))
@@ -136,13 +185,25 @@ def _read_inter_node(
             for a, b in combinations_with_replacement(sorted({g.device for g in nodes}), 2)
             if a != b or a in several
         ]
-        for pair in pairs:
-            if pair not in between:
+        lacking = [pair for pair in pairs if pair not in between]
+        for pair in lacking:
+            if not all(types[name].gpu for name in pair):
                 raise links.error(
                     f"inter_node is missing, and no [[links.between]] has types {', '.join(pair)}"
                 )
-        used = [between[pair] for pair in pairs]
-    return min(used, key=lambda link: link.bandwidth, default=intra)
+        found = {pair: link_between(pair, types, nodes) for pair in lacking}
+        assumed += (
+            f"link between nodes of {' and '.join(dict.fromkeys(pair))}: {link_note(link)}"
+            for pair, link in found.items()
+        )
+        used = [{**between, **found}[pair] for pair in pairs]
+        if len(pairs) > 1:
+            between |= found
+    return min(used, key=_bandwidth, default=intra)
+
+
+def _bandwidth(link: Link) -> float:
+    return link.bandwidth
 
 
 def _read_matrix(

@@ -245,12 +245,12 @@ class Table:
             return parse(value if bare else _shown(value), what=key)
 
 
-def read_toml(source: Path | Document, keys: Sequence[str]) -> Table:
+def read_toml(source: Path | Document, keys: Sequence[str] | None) -> Table:
     """Read a file's root table.
 
     Parameters
     ----------
-    keys: the keys that it may have.
+    keys: the keys that it may have; None: any.
 
     Raises
     ------

@@ -95,16 +95,33 @@ def test_objects_make_the_same_problem_as_their_files(
     assert given.plan == named.plan
     assert given.objective == named.objective
     assert given.check().holds
-    with pytest.raises(ilp.UsageError, match="save: found an input that came as an object"):
-        given.save(tmp_path / "plan.json")
+    given.save(tmp_path / "plan.json")
+    saved = ilp.load(tmp_path / "plan.json")
+    assert saved.check().holds
+    assert saved.problem.notes == given.problem.notes == named.problem.notes
+    assert (saved.problem.spec, saved.problem.cluster) == (model, cluster)
 
 
-def test_profile_objects(files: tuple[Path, Path]) -> None:
+def test_profile_objects(files: tuple[Path, Path], tmp_path: Path) -> None:
     model, cluster = ilp.read_model(files[0]), ilp.read_cluster(files[1])
     operators = analytic_profile(model, cluster)
     layers = analytic_layers(model, cluster, [1, 2, 4, 8])
     assert ilp.problem(*files, profile=operators, global_batch=8).space.name == "operators"
-    assert ilp.problem(*files, profile=layers, global_batch=8).space.name == "planner"
+    planned = ilp.problem(*files, profile=layers, global_batch=8)
+    assert planned.space.name == "planner"
+    result = ilp.solve(planned, limits=LIMITS)
+    with pytest.raises(ilp.UsageError, match="save: found an input that came as an object"):
+        result.save(tmp_path / "plan.json")
+
+
+def test_gpus_instead_of_a_cluster(files: tuple[Path, Path]) -> None:
+    problem = ilp.problem(files[0], gpus="2 x nvidia t4", global_batch=8)
+    assert problem.cluster.name == "2xT4"
+    assert any("nodes of 2 T4 are assumed" in note for note in problem.notes)
+    with pytest.raises(ilp.UsageError, match=r"gpus: found 2xT4 and `cluster=.*pair.toml\"`"):
+        ilp.problem(*files, gpus="2xT4")
+    with pytest.raises(ilp.UsageError, match="gpus: found 2, expected a text"):
+        ilp.problem(files[0], gpus=2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ilp_planner.cli.completion import clusters, models, plans, profiles
+from ilp_planner.cli.completion import clusters, gpu_names, gpus, models, plans, profiles
 from ilp_planner.library import library_files
+from ilp_planner.specs.gpus import table
 
 
 def completed(*words: str) -> list[str]:
@@ -51,6 +52,12 @@ def test_specs_are_those_of_the_library_and_files(tmp_path: Path, monkeypatch: p
     ]
     assert models("more/") == ["more/mine.toml"]
     assert models("nowhere/") == []
+
+
+def test_gpus_are_those_of_the_table():
+    assert gpus("16xh1") == ["16xH100-80GB", "16xH100-NVL"]
+    assert gpus("") == [f"8x{name}" for name in table()]
+    assert gpu_names("a10g") == ["A10G"]
 
 
 def test_profiles_are_formats_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -528,3 +528,81 @@ def test_the_examples_of_the_manual_can_be_read(write):
     assert len(spec.between) == 2
     links = several.partition("[[links.between]]")[0]
     assert read_cluster(write(links + matrix)).link(1, 3).bandwidth == 5e9
+
+
+NAMED = """
+name = "named"
+[[nodes]]
+count = 2
+device = "a"
+devices = 8
+[[nodes]]
+device = "b"
+devices = 4
+[devices.a]
+gpu = "NVIDIA A100-SXM4-80GB"
+memory = "70 GiB"
+peak.fp64 = "9.7 TFLOP/s"
+peak.bf16 = "300 TFLOP/s"
+[devices.b]
+gpu = "H20"
+"""
+
+
+def test_a_gpu_says_what_a_file_leaves_out(write):
+    found = read_cluster(write(NAMED))
+    a, b = found.device_types["a"], found.device_types["b"]
+    assert (a.gpu, a.memory, a.memory_bandwidth, a.sustained) == (
+        "A100-80GB",
+        70 * 2**30,
+        2039e9,
+        0.7,
+    )
+    assert a.peak == {
+        "fp16": 312e12, "bf16": 300e12, "tf32": 156e12, "fp32": 19.5e12, "fp64": 9.7e12
+    }  # fmt: skip
+    assert (b.profile, b.memory) == ("b", round(0.989 * 96 * 2**30))
+    assert found.within == {
+        "a": Link(bandwidth=240e9, latency=10e-6),
+        "b": Link(bandwidth=360e9, latency=10e-6),
+    }
+    assert found.between == {
+        ("a", "a"): Link(bandwidth=180e9, latency=20e-6),
+        ("a", "b"): Link(bandwidth=180e9, latency=20e-6),
+    }
+    notes = "\n".join(found.notes)
+    assert "memory of b: 94.94 GiB is assumed, data sheet less 1.1 %" in notes
+    assert "memory of a" not in notes
+    assert "link inside nodes of a: 240 GB/s" in notes
+    assert "link inside nodes of b: 360 GB/s" in notes
+    assert "link between nodes of a: 180 GB/s" in notes
+    assert "link between nodes of a and b: 180 GB/s" in notes
+
+
+def test_links_that_are_written_are_not_assumed(write):
+    links = """
+[links.intra_node]
+bandwidth = "1 GB/s"
+latency = "1 us"
+[links.inter_node]
+bandwidth = "2 GB/s"
+latency = "1 us"
+"""
+    found = read_cluster(write('notes = ["a lab"]' + NAMED + links))
+    assert (found.intra_node.bandwidth, found.inter_node.bandwidth) == (1e9, 2e9)
+    assert not found.within
+    assert not found.between
+    assert found.notes == ("a lab", "memory of b: 94.94 GiB is assumed, data sheet less 1.1 %")
+
+
+def test_a_gpu_that_is_not_in_the_table(write):
+    with pytest.raises(SpecError, match=r"lab.toml: device 'a': gpu: found 'A101'.*A100.*memory"):
+        read_cluster(write(NAMED.replace("NVIDIA A100-SXM4-80GB", "A101")))
+
+
+def test_links_are_needed_where_a_type_names_no_gpu(write):
+    text = NAMED.replace('gpu = "H20"', 'memory = "96 GiB"')
+    with pytest.raises(SpecError, match="links: intra_node is missing"):
+        read_cluster(write(text))
+    with pytest.raises(SpecError, match="memory is missing"):
+        read_cluster(write(NAMED.replace('gpu = "H20"', "sustained = 0.5")))

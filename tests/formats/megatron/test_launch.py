@@ -17,6 +17,7 @@ from ilp_planner.formats.megatron.rules import check_arguments, check_environmen
 from ilp_planner.formats.megatron.script import read_launch
 from ilp_planner.formats.model_toml import model_text
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import (
@@ -177,6 +178,6 @@ def test_models_as_files(
 ) -> None:
     assume(model.vocab)
     path = tmp_path_factory.mktemp("m") / "m.toml"
-    path.write_text(model_text("a model", kind, model, source="here\nand there"))
-    spec = read_model(path)
-    assert (spec.name, spec.precision, spec.architecture) == ("a model", kind, model)
+    spec = ModelSpec(name="a model", precision=kind, architecture=model)
+    path.write_text(model_text(spec, source="here\nand there"))
+    assert read_model(path) == spec

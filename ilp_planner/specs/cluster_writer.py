@@ -1,0 +1,91 @@
+"""Cluster specifications to TOML, every number written out; `read_cluster` reads the same again."""
+
+import json
+from collections.abc import Callable, Sequence
+
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
+
+RATES = (("GB/s", 1e9), ("B/s", 1))
+FLOPS = (("TFLOP/s", 1e12), ("FLOP/s", 1))
+SIZES = (("GiB", 2**30), ("MiB", 2**20), ("B", 1))
+TIMES = (("us", 1e-6), ("s", 1))
+
+
+def cluster_text(cluster: ClusterSpec) -> str:
+    """Return the file of a cluster."""
+    lines = [f"name = {quoted(cluster.name)}"]
+    if cluster.notes:
+        lines.append(f"notes = [{', '.join(map(quoted, cluster.notes))}]")
+    for group in cluster.nodes:
+        lines += ["", "[[nodes]]"]
+        lines += [f"name = {quoted(group.name)}"] if group.name else []
+        lines += [f"count = {group.count}", f"device = {quoted(group.device)}"]
+        lines.append(f"devices = {group.devices}")
+    for device in cluster.device_types.values():
+        lines += ["", f"[devices.{quoted(device.name)}]", *_device(device)]
+    links = {"intra_node": cluster.intra_node, "inter_node": cluster.inter_node}
+    links |= {f"within.{quoted(name)}": link for name, link in cluster.within.items()}
+    for name, link in links.items():
+        lines += ["", f"[links.{name}]", *_link(link)]
+    for pair, link in cluster.between.items():
+        types = ", ".join(map(quoted, pair))
+        lines += ["", "[[links.between]]", f"types = [{types}]", *_link(link)]
+    if cluster.matrix:
+        lines += ["", "[links.matrix]"]
+        lines += _rows("bandwidth", [[_rate(link.bandwidth) for link in r] for r in cluster.matrix])
+        lines += _rows("latency", [[_time(link.latency) for link in r] for r in cluster.matrix])
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """Return a text as TOML has it, also as a key."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _device(device: Device) -> list[str]:
+    lines = [f"gpu = {quoted(device.gpu)}"] if device.gpu else []
+    lines += [f"profile = {quoted(device.profile)}", f"memory = {_size(device.memory)}"]
+    for precision, rate in (device.peak or {}).items():
+        lines.append(f"peak.{precision} = {_quantity(rate, FLOPS, parse_flops)}")
+    if device.memory_bandwidth is not None:
+        lines.append(f"memory_bandwidth = {_rate(device.memory_bandwidth)}")
+    for name in ("sustained", "sustained_bandwidth", "price"):
+        value = getattr(device, name)
+        lines += [] if value is None else [f"{name} = {value!r}"]
+    return [*lines, f"launch = {_time(device.launch)}"]
+
+
+def _link(link: Link) -> list[str]:
+    collectives = (f"collectives.{n} = {_rate(rate)}" for n, rate in link.collectives.items())
+    return [
+        f"bandwidth = {_rate(link.bandwidth)}", f"latency = {_time(link.latency)}", *collectives,
+    ]  # fmt: skip
+
+
+def _rows(name: str, rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"{name} = [", *(f"    [{', '.join(row)}]," for row in rows), "]"]
+
+
+def _rate(value: float) -> str:
+    return _quantity(value, RATES, parse_rate)
+
+
+def _size(value: int) -> str:
+    return _quantity(value, SIZES, parse_size)
+
+
+def _time(value: float) -> str:
+    return _quantity(value, TIMES, parse_duration)
+
+
+def _quantity(
+    value: float, units: Sequence[tuple[str, float]], parse: Callable[[str], float]
+) -> str:
+    """Return a quantity in the first unit that says it to the digit with few digits; in the last
+    one otherwise."""
+    for unit, factor in units[:-1]:
+        text = f"{value / factor:.9g} {unit}"
+        if parse(text) == value:
+            return quoted(text)
+    return quoted(f"{value!r} {units[-1][0]}")

@@ -1,0 +1,115 @@
+"""`16xA100-80GB`: clusters of which only the GPUs are said, and the table says the rest."""
+
+import re
+from dataclasses import dataclass
+
+from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.files import Document
+from ilp_planner.specs.cluster import MOST_DEVICES, ClusterSpec
+from ilp_planner.specs.cluster_reader import read_cluster
+from ilp_planner.specs.cluster_writer import quoted
+from ilp_planner.specs.gpus import Gpu, gpu
+
+FORM = re.compile(r"\s*(\d+)\s*x\s*(\S.*?)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """So many GPUs of a kind."""
+
+    count: int
+    kind: Gpu
+
+    @property
+    def name(self) -> str:
+        """The text that says them, which also names the cluster."""
+        return f"{self.count}x{self.kind.name}"
+
+
+def parse_gpus(text: str) -> Gpus:
+    """Return the GPUs of `16xA100-80GB`.
+
+    Raises
+    ------
+    UsageError: not a count and a GPU of the table, or no whole nodes.
+    """
+    match = FORM.fullmatch(text)
+    if match is None:
+        raise UsageError(f"gpus: found {text!r}, expected a count and a GPU, as in 16xA100-80GB")
+    count = int(match[1])
+    try:
+        found = Gpus(count, gpu(match[2]))
+    except SpecError as error:
+        raise UsageError(f"gpus: {error}") from None
+    if not 1 <= count <= MOST_DEVICES:
+        raise UsageError(f"gpus: found {text!r}, expected 1 to {MOST_DEVICES} GPUs")
+    node_size(found)
+    return found
+
+
+def is_gpus(text: str) -> bool:
+    """Tell whether a cluster's name says GPUs."""
+    try:
+        parse_gpus(text)
+    except UsageError:
+        return False
+    return True
+
+
+def node_size(gpus: Gpus) -> int:
+    """Return the GPUs of a node: those of the kind, or all where they are fewer. Beyond one domain
+    of NVLink, its share of equal domains is a node: what is inside is linked alike.
+
+    Raises
+    ------
+    UsageError: the GPUs fill no whole nodes. Names the counts that do.
+    """
+    count, kind = gpus.count, gpus.kind
+    sizes = _sizes(count, kind)
+    if not sizes:
+        fits = [n for n in range(count, 0, -1) if _sizes(n, kind)][:1]
+        fits += [n for n in range(count, 2 * count + kind.domain) if _sizes(n, kind)][:1]
+        whole = f"whole nodes of {kind.node}, or fewer GPUs than one has"
+        if count > kind.domain > kind.node:
+            whole = f"equal domains of {kind.link}, of at most {kind.domain} GPUs"
+        would = " or ".join(f"{n}x{kind.name}" for n in fits)
+        raise UsageError(f"gpus: found {gpus.name}, expected {whole}; {would} would do")
+    return sizes[0]
+
+
+def _sizes(count: int, kind: Gpu) -> list[int]:
+    """Return the sizes of nodes that so many GPUs fill, best first."""
+    if count <= kind.node:
+        return [count]
+    if count <= kind.domain or kind.domain == kind.node:
+        return [kind.node] if count % kind.node == 0 else []
+    # No domain is left more than half empty.
+    least = kind.domain // 2 + 1
+    every = range(kind.domain // kind.node * kind.node, least - 1, -kind.node)
+    return [size for size in every if count % size == 0]
+
+
+def gpu_cluster(gpus: Gpus) -> ClusterSpec:
+    """Return the cluster; its notes say what is assumed."""
+    return read_cluster(Document(gpus.name, _text(gpus)))
+
+
+def _text(gpus: Gpus) -> str:
+    """Return a cluster file that leaves to the table what it can."""
+    kind, size = gpus.kind, node_size(gpus)
+    nodes = f"nodes of {size} {kind.name} are assumed"
+    if size > kind.node:
+        nodes += f", each {size // kind.node} of {kind.node} in one domain of {kind.link}"
+    return "\n".join(
+        [
+            f"name = {quoted(gpus.name)}",
+            f"notes = [{quoted(f'{nodes} ({kind.nodes_source})')}]",
+            "[[nodes]]",
+            f"count = {gpus.count // size}",
+            f"device = {quoted(kind.name)}",
+            f"devices = {size}",
+            f"[devices.{quoted(kind.name)}]",
+            f"gpu = {quoted(kind.name)}",
+            f"profile = {quoted(kind.family.upper() or kind.name)}",
+        ]
+    )

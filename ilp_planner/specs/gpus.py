@@ -1,0 +1,162 @@
+"""The table of GPUs: what is known of each kind, and what that rests on (`gpus.toml`)."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+
+from ilp_planner.errors import SpecError
+from ilp_planner.files import Document
+from ilp_planner.specs.toml_reader import Table, read_toml
+
+PRECISIONS = ("fp16", "bf16", "fp8", "fp4", "tf32", "fp32")
+UNSEEN = 0.011  # share of the memory that is sold which a process does not see, where no figure is
+UNSEEN_SOURCE = f"data sheet less {100 * UNSEEN:g} %"
+FILE = "gpus.toml"
+ROW_KEYS = (
+    "family", "aliases", "capability", "units", "power", "sold", "memory", "memory_source", "peak",
+    "sustained", "memory_bandwidth", "link", "node", "domain", "network", "source", "nodes_source",
+    "assumed",
+)  # fmt: skip
+LINK_KEYS = ("kind", "bandwidth", "pair")
+NETWORK_KEYS = ("kind", "bandwidth", "latency")
+MAKERS = re.compile(r"\b(nvidia|amd|tesla|geforce|instinct)\b")
+NEAREST, ALIKE = 3, 0.6  # names that a message offers, and how like they must be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A row of the table. All rates are one way.
+
+    aliases: other names. family: how names of device types begin that mean it; empty: none do.
+    capability: CUDA's compute capability. units: streaming multiprocessors, or compute units.
+    power: W. sold: bytes that it is sold with. memory: bytes that a process sees, by
+    `memory_source`. peak: precision -> dense FLOP/s; without those that it lacks.
+    sustained: share of the peak that large matrix products reach. memory_bandwidth: bytes/s.
+    link: what connects the GPUs of a node. link_bandwidth: bytes/s of all its links together.
+    pair_bandwidth: bytes/s between two GPUs. node: GPUs in one. domain: GPUs that `link` connects.
+    network, network_bandwidth, network_latency: between nodes; bytes/s per GPU, and seconds.
+    source: of peaks, memory bandwidth, links and power. nodes_source: of node and network.
+    assumed: what neither says.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    family: str
+    capability: tuple[int, int]
+    units: int
+    power: float
+    sold: int
+    memory: int
+    memory_source: str
+    peak: Mapping[str, float] = field(hash=False)
+    sustained: float
+    memory_bandwidth: float
+    link: str
+    link_bandwidth: float
+    pair_bandwidth: float
+    node: int
+    domain: int
+    network: str
+    network_bandwidth: float
+    network_latency: float
+    source: str
+    nodes_source: str
+    assumed: str
+
+    @property
+    def memory_seen(self) -> bool:
+        """The memory is a figure that torch gave, not one that is derived from the data sheet."""
+        return self.memory_source != UNSEEN_SOURCE
+
+
+@cache
+def table() -> Mapping[str, Gpu]:
+    """Return all rows by name, in the order of the file."""
+    source = files("ilp_planner.specs") / FILE
+    root = read_toml(Document(FILE, source.read_text(encoding="utf-8")), None)
+    return {name: _row(name, root.table(name, ROW_KEYS)) for name in root.values}
+
+
+def gpu(name: str) -> Gpu:
+    """Return the row of a name, of an alias or of what torch calls the device; case, spaces and
+    hyphens do not matter.
+
+    Raises
+    ------
+    SpecError: there is none. Names the nearest, and what a cluster file says of other GPUs.
+    """
+    found = _names().get(_plain(name))
+    if found is None:
+        near = nearest(name)
+        known = f"nearest: {', '.join(near)}" if near else ", ".join(table())
+        raise SpecError(
+            f"found {name!r}, expected one of the table of GPUs, {known} (`ilp-plan gpus` shows "
+            "it); of any other GPU a cluster file says memory, peak, sustained and "
+            "memory_bandwidth"
+        )
+    return found
+
+
+def nearest(name: str) -> list[str]:
+    """Return the rows whose names are most like a name, best first; none where none is."""
+    plain = _plain(name)
+
+    def likeness(key: str) -> float:
+        texts = (key, key[: len(plain)])
+        return max(difflib.SequenceMatcher(None, plain, text).ratio() for text in texts)
+
+    near = [key for key in _names() if plain and likeness(key) > ALIKE]
+    near.sort(key=likeness, reverse=True)
+    return list(dict.fromkeys(_names()[key].name for key in near))[:NEAREST]
+
+
+def of_family(name: str) -> Gpu | None:
+    """Return the GPU that the name of a device type begins with, as `V100 p3.8xlarge` does."""
+    first = re.split(r"[^a-z0-9]", name.casefold(), maxsplit=1)[0]
+    return next((row for row in table().values() if row.family and row.family == first), None)
+
+
+@cache
+def _names() -> Mapping[str, Gpu]:
+    return {_plain(name): row for row in table().values() for name in (row.name, *row.aliases)}
+
+
+def _plain(name: str) -> str:
+    """Return a name without its maker, in small letters and digits."""
+    return re.sub(r"[^a-z0-9]", "", MAKERS.sub(" ", name.casefold()))
+
+
+def _row(name: str, row: Table) -> Gpu:
+    peak = row.table("peak", PRECISIONS)
+    link, network = row.table("link", LINK_KEYS), row.table("network", NETWORK_KEYS)
+    major, _, minor = row.text("capability").partition(".")
+    sold, node = row.size("sold"), row.whole("node")
+    seen = "memory" in row.values
+    return Gpu(
+        name=name,
+        aliases=row.texts_of("aliases") if "aliases" in row.values else (),
+        family=row.text("family", "-").strip("-"),
+        capability=(int(major), int(minor)),
+        units=row.whole("units"),
+        power=row.number("power"),
+        sold=sold,
+        memory=row.size("memory") if seen else round(sold * (1 - UNSEEN)),
+        memory_source=row.text("memory_source") if seen else UNSEEN_SOURCE,
+        peak={precision: peak.flops(precision) for precision in peak.values},
+        sustained=row.number("sustained"),
+        memory_bandwidth=row.rate("memory_bandwidth"),
+        link=link.text("kind"),
+        link_bandwidth=link.rate("bandwidth"),
+        pair_bandwidth=link.rate("pair", link.rate("bandwidth")),
+        node=node,
+        domain=row.whole("domain", node),
+        network=network.text("kind"),
+        network_bandwidth=network.rate("bandwidth"),
+        network_latency=network.duration("latency"),
+        source=row.text("source"),
+        nodes_source=row.text("nodes_source"),
+        assumed=row.text("assumed", "-").strip("-"),
+    )

@@ -1,0 +1,147 @@
+"""`ilp-plan gpus`, and plans on GPUs of the table."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.specs.gpus import table
+from tests.cli.conftest import Done
+from tests.cli.test_bad_input import refused
+
+Command = Callable[..., Done]
+SOLVE = ("solve", "--model", "tiny.toml", "--global-batch-size", "8")
+
+
+def test_the_table_fits_a_terminal(ilp_plan: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = ilp_plan("gpus")
+    rows, _, legend = done.out.partition("\n\n")
+    lines = rows.splitlines()
+    assert done.code == 0
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines] == ["GPU", *table()]
+    h20 = next(line.split() for line in lines if line.startswith("H20 "))
+    assert h20 == ["H20", "94.94*", "148", "148", "296", "4000", "NVLink4", "450", "8", "makers"]
+    v100 = next(line.split() for line in lines if line.startswith("V100-32GB"))
+    assert v100[1:5] == ["31.74", "125", "-", "-"]
+    assert "* data sheet less 1.1 %" in legend
+
+
+def test_one_row_in_full(ilp_plan: Command) -> None:
+    out = ilp_plan("gpus", "NVIDIA A100-SXM4-80GB").out
+    for words in (
+        "A100-80GB", "79.10 GiB of 80.00 GiB: torch's figure, measured", "bf16 312", "tf32 156",
+        "2039 GB/s", "NVLink 3, 300 GB/s", "108 multiprocessors", "8.0", "400 W", "data sheet",
+        "200 Gbit/s per GPU", "DGX A100 System User Guide", "assumed",
+    ):  # fmt: skip
+        assert words in out
+    assert "279.00 GiB" in ilp_plan("gpus", "GB300").out
+    assert "51.2" not in out
+
+
+def test_json(ilp_plan: Command) -> None:
+    rows = json.loads(ilp_plan("gpus", "--json").out)["gpus"]
+    assert [row["name"] for row in rows] == list(table())
+    (row,) = json.loads(ilp_plan("gpus", "h200", "--json").out)["gpus"]
+    assert row["memory_bandwidth_bytes_per_s"] == 4.8e12
+    assert row["peak_flops"]["fp8"] == 1979e12
+    assert row["capability"] == [9, 0]
+
+
+def test_a_gpu_that_is_not_in_the_table(ilp_plan: Command) -> None:
+    refused(ilp_plan("gpus", "A100"), 2, "GPU: found 'A100'", "A100-40GB, A100-80GB", "memory")
+
+
+def test_solve_saves_a_plan_that_needs_no_flag(ilp_plan: Command) -> None:
+    done = ilp_plan(*SOLVE, "--gpus", "2xT4", "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert "2xT4, 1 node of 2 x T4 (14.58 GiB each)" in done.out
+    assert "note            nodes of 2 T4 are assumed" in done.out
+    assert "note            link inside nodes of T4: 11.81 GB/s" in done.out
+    again = ilp_plan("evaluate", "plan.json", "--check-certificate")
+    assert again.code == 0, again.err
+    assert "nodes of 2 T4 are assumed" in again.out
+    assert "differs today" not in again.out
+    text = json.loads(Path("plan.json").read_text())["inputs"]["cluster"]["text"]
+    assert 'memory = "14.58 GiB"' in text
+    assert 'peak.fp16 = "65 TFLOP/s"' in text
+    assert ilp_plan("evaluate", "plan.json", "--accept-changed").code == 0
+
+
+def test_a_plan_is_judged_by_the_numbers_it_was_saved_with(ilp_plan: Command) -> None:
+    """The table may change after a plan was saved."""
+    from hashlib import sha256
+
+    ilp_plan(*SOLVE, "--gpus", "2xT4", "--output", "plan.json")
+    saved = json.loads(Path("plan.json").read_text())
+    cluster = saved["inputs"]["cluster"]
+    cluster["text"] = cluster["text"].replace('"320 GB/s"', '"200 GB/s"')
+    cluster["sha256"] = sha256(cluster["text"].encode()).hexdigest()
+    Path("older.json").write_text(json.dumps(saved))
+    done = ilp_plan("evaluate", "older.json")
+    assert "cluster 2xT4: differs today from what the plan was saved with" in done.out
+    assert done.out != ilp_plan("evaluate", "older.json", "--accept-changed").out
+
+
+def test_a_cluster_file_that_names_a_gpu(ilp_plan: Command) -> None:
+    Path("mine.toml").write_text(
+        'name = "mine"\n[[nodes]]\ndevice = "t4"\ndevices = 2\n[devices.t4]\ngpu = "T4"\n'
+        'memory = "10 GiB"\n'
+    )
+    done = ilp_plan(*SOLVE, "--cluster", "mine.toml", "--output", "plan.json")
+    assert "1 node of 2 x t4 (10.00 GiB each)" in done.out
+    text = json.loads(Path("plan.json").read_text())["inputs"]["cluster"]["text"]
+    assert 'gpu = "T4"' in text
+    assert 'memory_bandwidth = "320 GB/s"' in text
+    assert "differs today" not in ilp_plan("evaluate", "plan.json").out
+    Path("mine.toml").write_text(Path("mine.toml").read_text().replace("10 GiB", "9 GiB"))
+    assert "mine.toml: differs today" in ilp_plan("evaluate", "plan.json").out
+
+
+def test_analyze_and_import(ilp_plan: Command) -> None:
+    out = ilp_plan("analyze", "--model", "gpt3-350m", "--gpus", "8xH20").out
+    assert "of 94.94 GiB of H20" in out
+    assert "memory of H20: 94.94 GiB is assumed, data sheet less 1.1 %" in out
+    line = (
+        "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 128 "
+        "--max-position-embeddings 128 --micro-batch-size 1 --global-batch-size 8 --bf16 "
+        "--vocab-size 1000"
+    )
+    done = ilp_plan("import", "megatron", line, "--gpus", "2xA100-80GB", "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert "2xA100-80GB" in done.out
+    assert ilp_plan("evaluate", "plan.json").code == 0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [
+        ("16", ["found '16'", "16xA100-80GB"]),
+        ("xA100", ["found 'xA100'", "16xA100-80GB"]),
+        ("0xA100-80GB", ["found '0xA100-80GB'", "1 to 65536"]),
+        ("16xFoo", ["found 'Foo'", "memory_bandwidth"]),
+        ("16xA100", ["found 'A100'", "A100-40GB, A100-80GB"]),
+        ("12xA100-80GB", ["8xA100-80GB or 16xA100-80GB would do"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["solve", "analyze", "import"])
+def test_bad_gpus(ilp_plan: Command, command: str, gpus: str, words: list[str]) -> None:
+    rest = {
+        "solve": ("--model", "tiny.toml"),
+        "analyze": ("--model", "gpt3-350m"),
+        "import": ("aceso", "plan.json", "--model", "tiny.toml", "--output", "other.json"),
+    }[command]
+    refused(ilp_plan(command, *rest, "--gpus", gpus), 2, "--gpus: found", *words)
+
+
+def test_gpus_and_a_cluster(ilp_plan: Command) -> None:
+    both = ("--gpus", "2xT4", "--cluster", "pair.toml")
+    for command in (SOLVE, ("analyze", "--model", "gpt3-350m")):
+        refused(ilp_plan(*command, *both), 2, "--gpus: found 2xT4 and --cluster pair.toml")
+
+
+def test_a_precision_that_the_gpu_lacks(ilp_plan: Command) -> None:
+    done = ilp_plan("solve", "--model", "llama3-8b", "--gpus", "8xV100-32GB")
+    refused(done, 1, "the GPU V100-32GB has no bf16", "found fp16, fp32", '"fp16"')

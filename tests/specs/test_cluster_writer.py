@@ -1,0 +1,65 @@
+"""What is written is read again as the same cluster, to the digit."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.files import Document
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster_reader import read_cluster
+from ilp_planner.specs.cluster_writer import cluster_text
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+
+CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
+
+
+def again(cluster: ClusterSpec) -> ClusterSpec:
+    return read_cluster(Document("written", cluster_text(cluster)))
+
+
+@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+def test_cluster_files(path: Path) -> None:
+    assert again(read_cluster(path)) == read_cluster(path)
+
+
+@pytest.mark.parametrize("gpus", ["4xT4", "16xMI300X", "72xGB200", "16xH20"])
+def test_gpus(gpus: str) -> None:
+    cluster = gpu_cluster(parse_gpus(gpus))
+    assert again(cluster) == cluster
+    assert "assumed" in cluster_text(cluster)
+
+
+def test_a_matrix_and_names_of_all_kinds() -> None:
+    link = Link(bandwidth=1e10 / 3, latency=1e-5 / 7)
+    slow = replace(link, bandwidth=1.5e9)
+    cluster = ClusterSpec(
+        name='a "lab" \\ of\tours',
+        device_types={"p3.8x large": Device(name="p3.8x large", memory=12345, price=0.1)},
+        nodes=(NodeGroup(device="p3.8x large", devices=3, count=2, name="été"),),
+        intra_node=replace(link, collectives={2: 1e9 / 3, 3: 2e9}),
+        inter_node=slow,
+        within={"p3.8x large": link},
+        matrix=((link, slow), (slow, link)),
+        notes=("one", 'an"other'),
+    )
+    assert again(cluster) == cluster
+
+
+@given(
+    rate=st.floats(1e-3, 1e20), latency=st.floats(1e-12, 1e3), memory=st.integers(1, 2**60),
+    share=st.floats(1e-6, 1),
+)  # fmt: skip
+def test_numbers(rate: float, latency: float, memory: int, share: float) -> None:
+    link = Link(bandwidth=rate, latency=latency)
+    device = Device(
+        name="gpu", memory=memory, peak={"fp16": rate}, sustained=share, memory_bandwidth=rate,
+        sustained_bandwidth=share, launch=latency, price=rate,
+    )  # fmt: skip
+    cluster = ClusterSpec(
+        name="lab", device_types={"gpu": device}, nodes=(NodeGroup(device="gpu", devices=1),),
+        intra_node=link, inter_node=link,
+    )  # fmt: skip
+    assert again(cluster) == cluster

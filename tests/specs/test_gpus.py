@@ -1,0 +1,111 @@
+"""The table of GPUs: rows that hold together, names that are found, and what is said of others."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from ilp_planner.errors import SpecError
+from ilp_planner.specs.gpus import PRECISIONS, UNSEEN, Gpu, gpu, of_family, table
+
+GIB = 2**30
+ROWS = list(table().values())
+ASKED = (
+    "V100-16GB", "V100-32GB", "T4", "A10G", "L4", "L40S", "A100-40GB", "A100-80GB", "A800-80GB",
+    "H100-80GB", "H100-NVL", "H800", "H20", "H200", "B200", "B300", "GB200", "GB300", "RTX-4090",
+    "RTX-6000-Ada", "RTX-PRO-6000", "MI300X", "MI325X", "P100",
+)  # fmt: skip
+
+
+def test_the_table_has_what_people_train_on() -> None:
+    assert set(ASKED) <= set(table())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_holds_together(row: Gpu) -> None:
+    assert 0.9 * row.sold < row.memory < row.sold
+    assert set(row.peak) <= set(PRECISIONS)
+    assert list(row.peak) == [name for name in PRECISIONS if name in row.peak]
+    halves = [row.peak[name] for name in ("fp4", "fp8", "fp16", "tf32") if name in row.peak]
+    # Half the bits, about twice the rate.
+    assert all(1.9 < a / b < 3.1 for a, b in pairwise(halves))
+    assert row.peak.get("bf16", row.peak.get("fp16")) == row.peak.get("fp16")
+    assert ("bf16" in row.peak) == (row.capability >= (8, 0))
+    assert ("fp8" in row.peak) == (row.capability >= (8, 9))
+    assert ("fp4" in row.peak) == (row.capability >= (10, 0))
+    assert row.pair_bandwidth <= row.link_bandwidth < row.memory_bandwidth
+    assert row.domain % row.node == 0
+    assert 0 < row.sustained < 1
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_says_what_it_rests_on(row: Gpu) -> None:
+    assert row.source
+    assert row.nodes_source
+    assert row.memory_seen or row.memory == round(row.sold * (1 - UNSEEN))
+    assert row.memory_source == "data sheet less 1.1 %" or row.memory_source.startswith("torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("A100-80GB", 79.1, 79.25), ("H100-80GB", 79.1, 79.25), ("V100-32GB", 31.74, 31.74)],
+)
+def test_measured_memory(name: str, least: float, most: float) -> None:
+    assert least - 1e-9 < gpu(name).memory / GIB < most + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("a100-80gb", "A100-80GB"),
+        ("A100 80GB", "A100-80GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA H100 80GB HBM3", "H100-80GB"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
+        ("h100", "H100-80GB"),
+        ("Tesla V100-SXM2-32GB", "V100-32GB"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_names_are_found(said: str, name: str) -> None:
+    assert gpu(said).name == name
+
+
+def test_no_two_rows_share_a_name() -> None:
+    names = [name for row in ROWS for name in (row.name, *row.aliases)]
+    plain = [re.sub(r"[^a-z0-9]", "", name.casefold()) for name in names]
+    assert len(set(plain)) == len(plain)
+    assert [gpu(name).name for row in ROWS for name in (row.name, *row.aliases)] == [
+        row.name for row in ROWS for _ in (row.name, *row.aliases)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "near"),
+    [("A100", "A100-40GB, A100-80GB"), ("H100X", "H100"), ("NVIDIA A100-PCIE-40GB", "A100-40GB")],
+)
+def test_others_are_refused_with_the_nearest(said: str, near: str) -> None:
+    with pytest.raises(
+        SpecError, match=f"found '{said}', expected one .* nearest: {near}"
+    ) as raised:
+        gpu(said)
+    for key in ("memory", "peak", "sustained", "memory_bandwidth"):
+        assert key in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_like_none_gets_all_names() -> None:
+    with pytest.raises(SpecError, match=r"K80, P100, .*, MI325X "):
+        gpu("Foo")
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("V100 p3.8xlarge", "V100-16GB"), ("a100", "A100-80GB"), ("tpu", None)]
+)
+def test_families(name: str, row: str | None) -> None:
+    found = of_family(name)
+    assert (found and found.name) == row
