@@ -100,6 +100,9 @@ def plan_and_bound(
     rest = Deadline(whole.left, wanted=lambda: not watch.enough)
     proved = prove(dataclasses.replace(limits, gap=0.0), watch, rest)
     wall = whole.elapsed
+    if math.isinf(found.objective) and math.isfinite(proved.objective):
+        instead = f"{_whose(found, limits)}; the plan is that of {proved.solver}"
+        return dataclasses.replace(proved, wall=wall, notes=(*found.notes, instead, *proved.notes))
     together = _together(found, proved, watch)
     whose = f"{_whose(found, limits)}; bound by {proved.solver} after {format_seconds(wall)}"
     notes = (*found.notes, whose, *_remarks(found, proved, together.status))
@@ -171,9 +174,7 @@ def _whose(found: Result, limits: Limits) -> str:
 def _remarks(found: Result, proved: Result, status: Status) -> list[str]:
     """Say whose plan is faster, and what the portfolio remarks."""
     remarks = []
-    if math.isinf(found.objective) and math.isfinite(proved.objective):
-        remarks.append(f"{proved.solver} found a plan of {format_seconds(proved.objective)}")
-    elif status is not Status.OPTIMAL and proved.objective < found.objective * (1 - PROVED):
+    if status is not Status.OPTIMAL and proved.objective < found.objective * (1 - PROVED):
         less = format_percent(1 - proved.objective / found.objective)
         remarks.append(
             f"{proved.solver} found a plan that takes {less} less:"

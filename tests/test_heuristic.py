@@ -183,11 +183,12 @@ def test_the_portfolio_ends_where_the_gap_is_small_enough() -> None:
     assert result.stopped_by is Stop.HEURISTIC
 
 
-def test_without_a_plan_the_portfolios_is_only_told() -> None:
+def test_without_a_plan_the_portfolios_is_taken() -> None:
     found = outcome(objective=math.inf, status=Status.UNKNOWN)
     result = together(found, outcome(**PROVED))
-    assert (result.status, result.objective, result.bound) == (Status.UNKNOWN, math.inf, 9.0)
-    assert "auto found a plan of 9 s" in result.notes
+    assert (result.status, result.objective, result.bound) == (PROVED["status"], 9.0, 9.0)
+    assert result.solver == "auto"
+    assert any("no plan" in note and "the plan is that of auto" in note for note in result.notes)
     infeasible = {"status": Status.INFEASIBLE, "objective": math.inf, "bound": math.inf}
     result = together(found, outcome(**{**PROVED, **infeasible, "reason": "too large"}))
     assert (result.status, result.reason) == (Status.INFEASIBLE, "too large")

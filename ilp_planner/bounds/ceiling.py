@@ -20,14 +20,15 @@ LEAST = 1e-9  # seconds: a pipeline of no time at all stays below this
 def slowest_pipeline(tables: Sequence[StageTables], max_stages: int) -> float:
     """Return seconds that the stages of every pipeline together stay below.
 
-    Each operator is charged its slowest option, recomputed and after the slowest change of layout,
-    and the slowest `max_stages` operators also what a stage pays to receive and to send.
+    Each operator is charged its slowest option, recomputed and after the slowest change of layout;
+    and the slowest `max_stages` ones what a stage pays to receive, and those of sending, which may
+    be others, what it pays to send.
     """
     if not tables:
         return 0.0
     inside = np.max([_slowest_inside(group) for group in tables], axis=0)
     ends = np.max([_slowest_ends(group) for group in tables], axis=0)
-    total = float(inside.sum() + np.sort(ends)[-max_stages:].sum())
+    total = float(inside.sum() + np.sort(ends, axis=1)[:, -max_stages:].sum())
     return max(total * (1 + ROUNDING), LEAST)
 
 
@@ -41,9 +42,9 @@ def _slowest_inside(tables: StageTables) -> NDArray[np.float64]:
 
 
 def _slowest_ends(tables: StageTables) -> NDArray[np.float64]:
-    """Return the most seconds that a stage pays to begin at, or to end with, each operator, both
-    added ([n])."""
+    """Return the most seconds that a stage pays to begin at, and to end with, each operator
+    ([2, n])."""
     allowed = tables.allowed
     enter = np.where(allowed, tables.enter, 0.0).max(axis=(0, 2))
     leave = np.where(allowed[..., None] & np.isfinite(tables.leave), tables.leave, 0.0)
-    return np.asarray((enter + leave.max(axis=(0, 2, 3)))[tables.kind])
+    return np.asarray(np.stack((enter, leave.max(axis=(0, 2, 3))))[:, tables.kind])
