@@ -140,6 +140,11 @@ class KernelRates:
         rate = self.peak[precision] * self.sustained * constants.f0
         return self.constants.launch + work * slower / rate
 
+    def large(self, flops: float, precision: str = TENSOR_CORES) -> float:
+        """Return the seconds of a product of which only the arithmetic is known: a large one."""
+        constants = self._constants(precision)
+        return constants.t0 + flops / (self.peak[precision] * constants.e * self.sustained)
+
     def stream(self, traffic: float) -> float:
         """Return the seconds of one kernel that reads and writes so many bytes."""
         return self.constants.launch + traffic / (self.bandwidth * self.streaming)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.anatomy.work import FLASH_BACKWARD, FusedAttention, Product
 from ilp_planner.anatomy.work import Kernel as Kernel
 from ilp_planner.profiles.kernel_times import KernelRates
-from ilp_planner.specs.cluster import Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ilp_planner.specs.cluster import Link
+    from ilp_planner.specs.cluster import Device, Link
     from ilp_planner.specs.machine import Machine
 
 
@@ -106,7 +105,8 @@ class Measured:
                     flops, length, head=head, backward=backward, precision=precision
                 )
                 return spent / (machine.attention_backward if backward else machine.attention)
-        return rates.stream(kernel.traffic)
+        streamed = rates.stream(kernel.traffic)
+        return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
 
 
 def memory_rate(device: Device) -> float:

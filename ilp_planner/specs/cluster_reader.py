@@ -4,17 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
+from typing import Any
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
+from ilp_planner.specs.kernel_constants import measured_constants
+from ilp_planner.specs.machine import usual_machine
 from ilp_planner.specs.toml_reader import Table, read_toml
 from ilp_planner.units import format_bytes, parse_duration, parse_rate
 
 KEYS = ("name", "devices", "nodes", "links", "notes")
-DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name != "name")
+DERIVED = ("name", "processors", "kernels", "machine")  # not said in files, or not as a value
+DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name not in DERIVED)
 PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp4", "fp64")
 NODE_KEYS = ("name", "count", "device", "devices")
 LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix")
@@ -75,7 +79,17 @@ def _read_device(devices: Table, name: str) -> Device:
             price=table.number("price") if "price" in given else None,
             profile=table.text("profile", name),
             gpu="" if row is None else row.name,
+            **({} if row is None else _kernels(row)),
         )
+
+
+def _kernels(row: Gpu) -> dict[str, Any]:
+    """Return what is known of a GPU's kernels, and of machines of its generation."""
+    return {
+        "processors": row.units,
+        "kernels": measured_constants()[row.kernels],
+        "machine": usual_machine(row.capability[0]),
+    }
 
 
 def _read_gpu(table: Table) -> Gpu:

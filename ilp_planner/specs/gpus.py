@@ -9,6 +9,7 @@ from importlib.resources import files
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
+from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 PRECISIONS = ("fp16", "bf16", "fp8", "fp4", "tf32", "fp32")
@@ -17,8 +18,8 @@ UNSEEN_SOURCE = f"data sheet less {100 * UNSEEN:g} %"
 FILE = "gpus.toml"
 ROW_KEYS = (
     "family", "aliases", "capability", "units", "power", "sold", "memory", "memory_source", "peak",
-    "sustained", "memory_bandwidth", "link", "node", "domain", "network", "source", "nodes_source",
-    "assumed",
+    "sustained", "kernels", "memory_bandwidth", "link", "node", "domain", "network", "source",
+    "nodes_source", "assumed",
 )  # fmt: skip
 LINK_KEYS = ("kind", "bandwidth", "pair")
 NETWORK_KEYS = ("kind", "bandwidth", "latency")
@@ -34,7 +35,8 @@ class Gpu:
     capability: CUDA's compute capability. units: streaming multiprocessors, or compute units.
     power: W. sold: bytes that it is sold with. memory: bytes that a process sees, by
     `memory_source`. peak: precision -> dense FLOP/s; without those that it lacks.
-    sustained: share of the peak that large matrix products reach. memory_bandwidth: bytes/s.
+    sustained: share of the peak that large matrix products reach. kernels: name of the GPU whose
+    measured kernels tell what shares of its rates this one's reach. memory_bandwidth: bytes/s.
     link: what connects the GPUs of a node. link_bandwidth: bytes/s of all its links together.
     pair_bandwidth: bytes/s between two GPUs. node: GPUs in one. domain: GPUs that `link` connects.
     network, network_bandwidth, network_latency: between nodes; bytes/s per GPU, and seconds.
@@ -53,6 +55,7 @@ class Gpu:
     memory_source: str
     peak: Mapping[str, float] = field(hash=False)
     sustained: float
+    kernels: str
     memory_bandwidth: float
     link: str
     link_bandwidth: float
@@ -65,6 +68,13 @@ class Gpu:
     source: str
     nodes_source: str
     assumed: str
+
+    @property
+    def kernels_source(self) -> str:
+        """What the kernels' constants rest on."""
+        if self.name.startswith(self.kernels):
+            return f"measured on {self.kernels}"
+        return f"scaled from {self.kernels}: its shares of peak and bandwidth"
 
     @property
     def memory_seen(self) -> bool:
@@ -147,6 +157,7 @@ def _row(name: str, row: Table) -> Gpu:
         memory_source=row.text("memory_source") if seen else UNSEEN_SOURCE,
         peak={precision: peak.flops(precision) for precision in peak.values},
         sustained=row.number("sustained"),
+        kernels=row.choice("kernels", tuple(measured_constants())),
         memory_bandwidth=row.rate("memory_bandwidth"),
         link=link.text("kind"),
         link_bandwidth=link.rate("bandwidth"),

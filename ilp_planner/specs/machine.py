@@ -7,7 +7,7 @@ host and network do not. `calibrate` fits these numbers to a machine's own runs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +17,9 @@ class Machine:
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
     of the memory bandwidth of kernels that are fused as `anatomy.work` counts them. grouped,
     attention, attention_backward: rates of the grouped products of experts and of fused attention,
-    of those of the kernels that were measured. links: share of the rate of collectives inside a
-    node alone on the machine. network: share of the network cards' rate. tensor_exposed,
+    of those of the kernels that were measured. links, network: share
+    of the rate of links inside nodes and between them, as the cluster and measured collectives
+    have it, that training reaches. tensor_exposed,
     expert_exposed, data_exposed: share of the messages of tensor, expert and data parallelism that
     overlap does not hide where it is on. host_forward, host_backward: seconds that the host takes
     at least to start a layer's kernels; host_experts: more than that of a layer with experts, half
@@ -26,18 +27,18 @@ class Machine:
     """
 
     sustained: float = 1.0
-    streaming: float = 0.8
+    streaming: float = 1.0
     grouped: float = 1.0
     attention: float = 1.0
     attention_backward: float = 1.0
-    links: float = 0.9
-    network: float = 0.8
+    links: float = 1.0
+    network: float = 1.0
     tensor_exposed: float = 0.3
     expert_exposed: float = 0.3
     data_exposed: float = 0.1
     host_forward: float = 0.0
     host_backward: float = 0.0
-    host_experts: float = 0.008
+    host_experts: float = 0.0
     step: float = 0.0
 
     def __post_init__(self) -> None:
@@ -53,3 +54,20 @@ class Machine:
         """
         more = experts * self.host_experts / 2
         return self.host_forward + more, self.host_backward + more
+
+
+# Of machines that nobody calibrated, by the major compute capability of their GPUs.
+AMPERE = Machine(
+    sustained=0.88, streaming=0.8, links=0.9, network=0.9, host_experts=0.008, step=0.005
+)
+USUAL = {
+    8: AMPERE,
+    9: replace(AMPERE, sustained=0.77),
+    10: replace(AMPERE, sustained=0.72, streaming=0.4, host_forward=0.0015, host_backward=0.003),
+}
+
+
+def usual_machine(capability: int) -> Machine:
+    """Return what to assume of a machine whose GPUs have this major compute capability: those of
+    the nearest generation."""
+    return USUAL[min(USUAL, key=lambda known: abs(known - capability))]

@@ -255,7 +255,7 @@ def _gpt(
 
 
 def selene_runs() -> list[Run]:
-    """Return the runs of Narayanan et al. 2021, table 1, and of Korthikanti et al. 2022, table 5."""
+    """Return the runs of Narayanan et al. 2021, table 1, and Korthikanti et al. 2022, table 5."""
     found = []
     data = json.loads((DATA / "sc21_table1.json").read_text())
     for row in data["table"]:

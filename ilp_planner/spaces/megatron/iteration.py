@@ -10,7 +10,7 @@ import numpy as np
 from ilp_planner.simulation.engine import StageTimes, simulate
 from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.spaces.megatron.job import ends_of
-from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE
+from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MESSAGES = "messages within layers"
 SLOWEST = "slowest stage"
-WAITING = "pipeline fill, sends and waiting"
 SYNC = "gradient reduction, optimiser step and parameter gathering"
 TIED = "gradient of the tied embedding"
 STEP = "what no rank does"

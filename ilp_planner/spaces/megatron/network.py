@@ -208,7 +208,8 @@ class Network:
             return Route(1, 0.0, 0.0, 0.0, False)
         nodes = (first + _offsets(others)[:, None] + offsets[None, :]) // self.per_node
         crossing = nodes.min(axis=1) != nodes.max(axis=1)
-        inside = 1 / link.collective_bandwidth(size)
+        share, outside = self._shares(types)
+        inside = 1 / (link.collective_bandwidth(size) * share)
         device, stride = self.profiled(types), next(a.stride for a in members if a.size > 1)
         if not crossing.any():
             group = LinkGroup(size, 1, stride, device) if _single(members) else None
@@ -223,12 +224,19 @@ class Network:
         senders = int(np.bincount(nodes[groups].ravel()).max())
         here = max(1, senders // rings)  # members of one group on one node
         card = self.outside(types)
-        ring = max(rings / card.bandwidth, inside if here > 1 else 0.0)
-        direct = senders * (size - here) / size / card.bandwidth
+        rate = card.bandwidth * outside
+        ring = max(rings / rate, inside if here > 1 else 0.0)
+        direct = senders * (size - here) / size / rate
         hosts = int(np.unique(nodes[groups[0]]).size)
         even = here * hosts == size and bool((members_there == here).all())
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
         return Route(size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside)
+
+    def _shares(self, types: Iterable[str]) -> tuple[float, float]:
+        """Return the shares of the rates of links inside nodes and between them that the slowest of
+        these types reaches."""
+        machines = [self.cluster.device_types[name].machine for name in types]
+        return min(m.links for m in machines), min(m.network for m in machines)
 
     def alone(self, types: Iterable[str]) -> tuple[Collectives, float] | None:
         """Return what collectives inside a node take on the one type that there is, and the share

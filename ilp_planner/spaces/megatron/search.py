@@ -17,7 +17,6 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.graph import StageGraph
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
-from ilp_planner.search.confirm import LastProblem
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import (
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.solvers.base import GraphSolution
     from ilp_planner.spaces.megatron.parts import MegatronPart

@@ -17,25 +17,33 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.spaces.megatron.ranks import RankCosts
 
-COMPUTE, AGAIN, SENDING = "compute", "recomputation", "sending to the next stage"
+COMPUTE, AGAIN = "compute", "recomputation"
+WAITING = "pipeline fill, sends and waiting"
 
 
 def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
     """Return the seconds of an iteration.
 
-    The slowest rank counts with every micro-batch and each other one once. Without a profile
-    everything is an estimate; with one, the layers are its own, and recomputation where it says
-    what a forward pass takes (otherwise it is a third of both, an extrapolation). So are optimiser
-    steps that it has, and the messages of links that it has measured.
+    The slowest rank counts with every micro-batch; what it waits are sends, where both ends wait
+    for them, and the other ranks' work while the pipeline fills. Without a profile everything is an
+    estimate; with one, the layers are its own, and recomputation where it says what a forward pass
+    takes (otherwise it is a third of both, an extrapolation). So are optimiser steps that it has,
+    and the messages of links that it has measured.
     """
     tally = Tally()
     loads = [
         sum(stage.time for stage in cost.stages[rank :: plan.ranks]) for rank in range(plan.ranks)
     ]
-    counts = plan.schedule.counts(loads)
+    slowest, waiting = loads.index(max(loads)), cost.terms[WAITING]
+    sent = plan.micro_batches * ranks.transfers[slowest] if plan.virtual == 1 < plan.ranks else 0.0
+    sent = min(sent, waiting)
+    tally.add(ranks.transfer_origin(slowest), sent)
+    others = sum(loads) - loads[slowest]
+    if not others:
+        tally.add(LINKS, waiting - sent)
     for number, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
         rank = number % plan.ranks
-        weight = counts[rank]
+        weight = plan.micro_batches if rank == slowest else (waiting - sent) / others
         terms = dict(found.time_terms)
         if ranks.profile is not None:
             key = ranks.slowest(ranks.kinds[rank])
@@ -53,7 +61,6 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
                 )
                 tally.add(again, weight * share * terms[AGAIN])
             terms = {name: spent for name, spent in terms.items() if name not in (COMPUTE, AGAIN)}
-        tally.add(ranks.transfer_origin(rank), weight * terms.pop(SENDING))
         tally.add(LINKS, weight * sum(terms.values()))
     tally.add(ranks.constant_origin(), ranks.tied_seconds)
     tally.add(LINKS, ranks.step_seconds)
