@@ -89,6 +89,8 @@ def without_effect(files: InputFiles, space: str) -> Iterator[str]:
     asked, model = files.request, files.model
     if asked.vocabulary is not None and asked.cost_model != "metis":
         yield f"vocabulary {asked.vocabulary}: without effect, only Metis's costs need one"
+    if model is not None and files.kind in model.profile and files.kind != "aceso":
+        yield f"profile.{files.kind} of {model.name}: without effect, only Aceso's files need a key"
     estimated = files.kind == "analytic" and "profile" not in files.objects
     if model is None or (estimated and not SPACES[space].layers):
         return

@@ -90,3 +90,16 @@ def test_micro_batches_of_a_model_are_tried_of_estimated_operators(
     assert done.code == 0
     note = "micro_batches of tiny: without effect, they are tried of estimated operators"
     assert (note in done.out) == (space != "operators")
+
+
+def test_a_key_of_a_model_that_no_profile_is_read_by_is_noted(
+    ilp_plan: Command, folder: Path
+) -> None:
+    write_room(folder)
+    (folder / "known.toml").write_text(MODEL.replace("aceso =", "metis =").replace("layers = 2", "layers = 4"))
+    options = ["--hidden-size", "256", "--sequence-length", "128", "--vocab-size", "1024"]
+    options += [*ROOM, "--profile", "metis:profile", "--global-batch-size", "16"]
+    note = "profile.metis of tiny: without effect, only Aceso's files need a key"
+    done = ilp_plan("solve", "--model", "known.toml", *options)
+    assert (done.code, done.err) == (0, "")
+    assert note in done.out
