@@ -57,6 +57,11 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Return why the best plans cannot be listed in order, and which can; empty: they can."""
         return ""
 
+    @property
+    def threaded(self) -> bool:
+        """Tell whether its search works in several threads, whichever solver it asks."""
+        return False
+
     @abstractmethod
     def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:
         """Return the names of the parts of the space, as in certificates."""

@@ -202,6 +202,16 @@ def check_together(files: InputFiles, space: str) -> None:
             able = asked.cost_model in its.cost_models
             also = "" if able else f" with `cost_model={its.cost_models[0]}`"
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
+    if asked.placement and "placement" not in entry.options:
+        raise UsageError(
+            f"`placement={asked.placement}`: found it with `space={space}`, expected none: a "
+            "choice of `space=amp` alone"
+        )
+    if asked.memory_rule and asked.cost_model == "amp":
+        raise UsageError(
+            f"`memory_rule={asked.memory_rule}`: found it with `cost_model=amp`, which has no "
+            "model of memory, expected none"
+        )
     for kind in ("hostfile", "clusterfile"):
         if kind in named and not entry.layers:
             raise UsageError(

@@ -49,6 +49,11 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
             "`space=planner` has them"
         )
 
+    @property
+    def threaded(self) -> bool:
+        """Stages are prepared and solved side by side."""
+        return True
+
     def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
         """Return the sizes of micro-batches that are tried."""
         return list(problem.micro_batch_sizes)
