@@ -140,7 +140,8 @@ def other_problem(problem: "Problem[Any]", theirs: "Problem[Any]") -> str:
         if mine is None or found is None:
             return f"{kind} is {'not given' if found is None else found.name}"
         if (mine.sha256 or mine.name) != (found.sha256 or found.name):
-            return f"{kind} is {found.name}, not {mine.name}"
+            named = f"{mine.name} differs" if mine.name == found.name else ""
+            return f"{kind} {named}" if named else f"{kind} is {found.name}, not {mine.name}"
     for key in SAME:
         value, has = getattr(ours, key), getattr(other, key)
         if value != has:
