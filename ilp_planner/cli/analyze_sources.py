@@ -158,7 +158,7 @@ def of_plan(
             )
         except PlanError as error:
             if is_of_groups(saved.plan):
-                raise
+                raise PlanError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from None
             reason = str(error)
     problem = problem_of(saved, file, accept_changed=changed)
     found = evaluate(problem, saved.plan)
