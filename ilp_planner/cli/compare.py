@@ -11,7 +11,7 @@ from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.values import (
     Solver,
-    check_workers,
+    idle_workers,
     names_in,
     solve_limits,
     was_typed,
@@ -102,7 +102,7 @@ def compare(
             raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
-    check_workers(problem, workers, names)
+    problem = idle_workers(problem, workers, names)
     entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]
     entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)

@@ -9,7 +9,7 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.values import (
     Solver,
-    check_workers,
+    idle_workers,
     input_files,
     memory_limit,
     references,
@@ -129,7 +129,7 @@ def solve(
         tell_of_compiling()
     problem = build(request)
     check_num_layers(problem, num_layers)
-    check_workers(problem, workers, (solver,))
+    problem = idle_workers(problem, workers, (solver,))
     with Progress() as progress:
         result = run(problem, limits=limits, solver=solver, progress=progress, top=top or 1)
     known = None if reproducible else versions()

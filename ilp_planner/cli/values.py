@@ -135,19 +135,26 @@ def solve_limits(
     return replace(Limits(seconds=seconds, gap=gap), **said)
 
 
-def check_workers(problem: Problem[Any], workers: int | None, solvers: Sequence[str]) -> None:
-    """Refuse threads where neither a solver nor the search of the space has more than one.
+def idle_workers(
+    problem: Problem[Any], workers: int | None, solvers: Sequence[str]
+) -> Problem[Any]:
+    """Refuse threads where neither a solver nor the search of the space has more than one; where
+    the default solver has none, return the problem with a note.
 
     Raises
     ------
     UsageError: names the solvers.
     """
-    alone = bool(solvers) and all(name in ONE_THREAD for name in solvers)
-    if workers is not None and alone and not problem.space.threaded:
-        raise UsageError(
-            f"--workers: found {workers} with {', '.join(solvers)}, which plans of space "
-            f"{problem.space.name} in one thread, expected none"
-        )
+    alone = bool(solvers) and all(name in (*ONE_THREAD, "auto") for name in solvers)
+    if workers is None or not alone or problem.space.threaded:
+        return problem
+    if "auto" in solvers:
+        said = f"workers {workers}: without effect, space {problem.space.name} has one thread"
+        return replace(problem, notes=(*problem.notes, said))
+    raise UsageError(
+        f"--workers: found {workers} with {', '.join(solvers)}, which plans of space "
+        f"{problem.space.name} in one thread, expected none"
+    )
 
 
 def was_typed(ctx: typer.Context, name: str) -> bool:

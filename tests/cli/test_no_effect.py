@@ -153,3 +153,10 @@ def test_a_key_of_a_model_that_no_profile_is_read_by_is_noted(
     done = ilp_plan("solve", "--model", "known.toml", *options)
     assert (done.code, done.err) == (0, "")
     assert note in done.out
+
+
+def test_threads_that_a_space_has_not_are_noted(ilp_plan: Command, tiny: list[str]) -> None:
+    options = ["solve", *tiny[:4], "--global-batch-size", "16", "--workers", "2", "--space"]
+    note = "workers 2: without effect, space planner has one thread"
+    assert note in ilp_plan(*options, "planner").out
+    assert "without effect" not in ilp_plan(*options, "operators").out
