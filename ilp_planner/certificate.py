@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.result import CERTIFICATE_VERSION
 from ilp_planner.solvers.base import Limits, Task
 
 if TYPE_CHECKING:
@@ -101,11 +102,17 @@ def check_certificate(problem: Problem[Any], certificate: dict[str, Any]) -> Cer
 
     Raises
     ------
-    PlanError: the certificate is malformed, or leaves out a part of the space.
+    PlanError: the certificate is malformed, of another version, or leaves out a part of the space.
     """
     space = problem.space
     with well_formed():
         records = {str(part[space.part_key]): part for part in certificate["parts"]}
+        version = certificate.get("version", CERTIFICATE_VERSION)
+        if version != CERTIFICATE_VERSION:
+            raise PlanError(
+                f"certificate.version: found {version!r}, expected {CERTIFICATE_VERSION}, which "
+                "this ilp-planner derives again"
+            )
         names = space.part_names(problem)
         missing = [name for name in names if str(name) not in records]
         if missing:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Plan
 
 
+CERTIFICATE_VERSION = 1
+
+
 class Status(StrEnum):
     """What is known about the plan."""
 

@@ -14,6 +14,8 @@ from ilp_planner.anatomy.communication import EMBEDDING, shares_embedding, stage
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import group_count, group_size, kind_link, stage_link
 from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
+from ilp_planner.errors import PlanError
+from ilp_planner.specs.degrees import expert_grid_misfits
 from ilp_planner.specs.pipeline_layout import even_layout
 
 if TYPE_CHECKING:
@@ -128,6 +130,10 @@ def analyze(
     Parameters
     ----------
     name: of the model, for people. limit: bytes of a device that may be used. device: its name.
+
+    Raises
+    ------
+    PlanError: its ranks cannot hold its experts.
     """
     return analyze_stages((job,) * job.pp, name=name, limit=limit, device=device, notes=notes)
 
@@ -150,8 +156,18 @@ def analyze_stages(
     jobs: of every stage, a job that would have its degrees everywhere.
     placed, links: groups, and where messages travel by (kind of group, stage), where devices are
         not numbered as the job's ranks.
+
+    Raises
+    ------
+    PlanError: the ranks of one cannot hold its experts.
     """
     first = jobs[0]
+    for job in dict.fromkeys(jobs):
+        if any(expert_grid_misfits(job)):
+            raise PlanError(
+                f"settings.ep x etp: found {job.settings.ep} x {job.expert_tp}, expected a divisor "
+                f"of the {job.world // job.pp} ranks of a pipeline stage (tp x cp x dp)"
+            )
     uniform = all(job is first for job in jobs)
     alone = single_gpu(first)
     return Analysis(

@@ -138,13 +138,14 @@ def of_plan(
     from ilp_planner.analysis.plans import analyze_plan
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.saved_json import read_saved
-    from ilp_planner.formats.saved_problem import model_and_cluster, problem_of
+    from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
     from ilp_planner.plan import is_of_groups
     from ilp_planner.report.analysis_judged import Judged
     from ilp_planner.specs.decoder import as_decoder
 
     saved = read_saved(file)
     model, cluster = model_and_cluster(saved, file, accept_changed=changed)
+    notes += () if changed else differing_today(saved, file)
     if model is None:
         reason = "the plan names no model"
     elif as_decoder(model.architecture) is None:
@@ -156,7 +157,7 @@ def of_plan(
             )
         except PlanError as error:
             if is_of_groups(saved.plan):
-                raise
+                raise PlanError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from None
             reason = str(error)
     problem = problem_of(saved, file, accept_changed=changed)
     found = evaluate(problem, saved.plan)

@@ -9,7 +9,14 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
-from ilp_planner.cli.values import Solver, names_in, solve_limits, was_typed, with_bound
+from ilp_planner.cli.values import (
+    Solver,
+    idle_workers,
+    names_in,
+    solve_limits,
+    was_typed,
+    with_bound,
+)
 from ilp_planner.errors import PlanError, PlannerError, UsageError
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.report.comparison import (
@@ -77,8 +84,8 @@ def compare(
     ] = "",
     starts: o.Starts = None,
     time_limit: o.TimeLimit = 200.0,
-    workers: o.Workers = 2,
-    seed: o.Seed = 0,
+    workers: o.Workers = None,
+    seed: o.Seed = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
@@ -95,6 +102,7 @@ def compare(
             raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
     problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
+    problem = idle_workers(problem, workers, names)
     entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]
     entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)
@@ -132,7 +140,8 @@ def other_problem(problem: "Problem[Any]", theirs: "Problem[Any]") -> str:
         if mine is None or found is None:
             return f"{kind} is {'not given' if found is None else found.name}"
         if (mine.sha256 or mine.name) != (found.sha256 or found.name):
-            return f"{kind} is {found.name}, not {mine.name}"
+            named = f"{mine.name} differs" if mine.name == found.name else ""
+            return f"{kind} {named}" if named else f"{kind} is {found.name}, not {mine.name}"
     for key in SAME:
         value, has = getattr(ours, key), getattr(other, key)
         if value != has:

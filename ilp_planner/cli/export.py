@@ -54,6 +54,7 @@ def export_run(
     from ilp_planner.formats.exports import Target, write_runtime
     from ilp_planner.formats.saved_problem import model_and_cluster
 
+    say_what_differs(saved, plan_file, accept_changed=accept_changed)
     model, cluster = model_and_cluster(saved, plan_file, accept_changed=accept_changed)
     if model is None:
         raise PlanError(
@@ -71,6 +72,14 @@ def export_run(
     return f"{names}: {written.ranks} pipeline ranks of {model.name} for {to}"
 
 
+def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool) -> None:
+    """Note which files differ today from what the plan holds, unless today's are accepted."""
+    from ilp_planner.formats.saved_problem import differing_today
+
+    for note in () if accept_changed else differing_today(saved, plan_file):
+        typer.echo(f"ilp-plan: note: {note}", err=True)
+
+
 def export_program(
     saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
 ) -> str:
@@ -78,6 +87,7 @@ def export_program(
     from ilp_planner.formats.saved_problem import problem_of
     from ilp_planner.program import write_program
 
+    say_what_differs(saved, plan_file, accept_changed=accept_changed)
     problem = problem_of(saved, plan_file, accept_changed=accept_changed)
     arcs = write_program(problem, saved.plan, saved.certificate, to, output)
     return f"{output}: {arcs} stage candidates of {saved.plan.model}"

@@ -228,8 +228,8 @@ MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stage
 TimeLimit = Annotated[
     float, solving("--time-limit", "Seconds to search at most.", "S", default=True, min=0.0)
 ]
-Workers = Annotated[int, number(SOLVER, "--workers", "Threads of a solver.", True)]
-Seed = Annotated[int, number(SOLVER, "--seed", "Seed of a solver.", True, least=0)]
+Workers = Annotated[int | None, number(SOLVER, "--workers", "Threads of a solver.", "2")]
+Seed = Annotated[int | None, number(SOLVER, "--seed", "Seed of a solver.", "0", least=0)]
 Starts = Annotated[
     int | None,
     number(

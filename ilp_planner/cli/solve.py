@@ -9,6 +9,7 @@ from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.values import (
     Solver,
+    idle_workers,
     input_files,
     memory_limit,
     references,
@@ -83,8 +84,8 @@ def solve(
         ),
     ] = "auto",
     starts: o.Starts = None,
-    workers: o.Workers = 2,
-    seed: o.Seed = 0,
+    workers: o.Workers = None,
+    seed: o.Seed = None,
     output: o.Output = None,
     reproducible: o.Reproducible = False,
     as_json: o.Json = False,
@@ -130,6 +131,7 @@ def solve(
         tell_of_compiling()
     problem = build(request)
     check_num_layers(problem, num_layers)
+    problem = idle_workers(problem, workers, (solver,))
     with Progress() as progress:
         result = run(problem, limits=limits, solver=solver, progress=progress, top=top or 1)
     known = None if reproducible else versions()

@@ -6,18 +6,20 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.request import Reference
 from ilp_planner.solvers.base import Limits
-from ilp_planner.solvers.registry import HEURISTICS, is_heuristic
+from ilp_planner.solvers.registry import HEURISTICS, ONE_THREAD, SEEDLESS, is_heuristic
 from ilp_planner.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import typer
+
+    from ilp_planner.problem import Problem
 
 Solver = Literal["auto", "dp", "cp-sat", "milp", "pulp", "gradient", "anneal"]
 
@@ -100,15 +102,15 @@ def solve_limits(
     time_limit: float,
     gap: float,
     require_gap: float | None,
-    workers: int,
-    seed: int,
+    workers: int | None,
+    seed: int | None,
     *,
     starts: int | None = None,
     solvers: Sequence[str] = (),
 ) -> Limits:
     """Return the limits that the options ask for, which may not contradict each other.
 
-    starts: None: as many as usual. solvers: that will run.
+    workers, seed, starts: None: as usual. solvers: that will run.
     """
     seconds = finite_seconds(time_limit)
     for name, value in (("--gap", gap), ("--require-gap", require_gap)):
@@ -124,8 +126,35 @@ def solve_limits(
             f"--starts: found {starts} with {', '.join(solvers) or 'no solver'}, expected a "
             f"heuristic that begins from so many points: {', '.join(HEURISTICS)}"
         )
-    limits = Limits(seconds=seconds, gap=gap, workers=workers, seed=seed)
-    return limits if starts is None else replace(limits, starts=starts)
+    if seed is not None and solvers and all(name in SEEDLESS for name in solvers):
+        raise UsageError(
+            f"--seed: found {seed} with {', '.join(solvers)}, which draws nothing, expected none"
+        )
+    asked = {"workers": workers, "seed": seed, "starts": starts}
+    said = {name: value for name, value in asked.items() if value is not None}
+    return replace(Limits(seconds=seconds, gap=gap), **said)
+
+
+def idle_workers(
+    problem: Problem[Any], workers: int | None, solvers: Sequence[str]
+) -> Problem[Any]:
+    """Refuse threads where neither a solver nor the search of the space has more than one; where
+    the default solver has none, return the problem with a note.
+
+    Raises
+    ------
+    UsageError: names the solvers.
+    """
+    alone = bool(solvers) and all(name in (*ONE_THREAD, "auto") for name in solvers)
+    if workers is None or not alone or problem.space.threaded:
+        return problem
+    if "auto" in solvers:
+        said = f"workers {workers}: without effect, space {problem.space.name} has one thread"
+        return replace(problem, notes=(*problem.notes, said))
+    raise UsageError(
+        f"--workers: found {workers} with {', '.join(solvers)}, which plans of space "
+        f"{problem.space.name} in one thread, expected none"
+    )
 
 
 def was_typed(ctx: typer.Context, name: str) -> bool:

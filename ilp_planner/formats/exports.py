@@ -1,6 +1,7 @@
 """The training systems that plans are written for; one is imported when it is asked for."""
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -88,7 +89,13 @@ def write_runtime(
         check_writable(file)
     for file, text in files.items():
         write_text(file, text)
-    return Written(tuple(files), job.pp, tuple(exported.notes))
+    return Written(tuple(files), job.pp, (*exported.notes, *unread_settings(target.model, to)))
+
+
+def unread_settings(model: ModelSpec, to: str) -> Iterator[str]:
+    """Yield a note on settings of a model file for a training system that takes none from it."""
+    if model.export.get(to):
+        yield f"[export.{to}] of {model.name}: without effect, only Aceso's files take settings"
 
 
 def _stem(output: Path, exported: Exported) -> tuple[str, str]:

@@ -12,6 +12,8 @@ LIMITS = ("max_stages", "max_tp", "max_cp")
 SIZES = ("hidden", "sequence", "vocabulary")
 OTHERS = ("global_batch", "micro_batch_sizes", "memory_limit_bytes", "memory_limits_bytes")
 KEYS = (*FILES, *TEXTS, *OTHERS, *LIMITS, *SIZES)
+# Up to version 2, said of every plan of layers, also where there is no choice.
+ALWAYS = {"memory_rule": "device", "placement": "default"}
 # Up to version 2, of plans of operators.
 OPERATOR_FILES = ("model", "cluster", "profile")
 OPERATOR_KEYS = (
@@ -35,8 +37,12 @@ def encode_inputs(inputs: Request) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def decode_inputs(fields: Fields) -> Request:
+def decode_inputs(fields: Fields, *, old: bool = False) -> Request:
     """Read the inputs.
+
+    Parameters
+    ----------
+    old: of a version up to 2.
 
     Raises
     ------
@@ -50,6 +56,8 @@ def decode_inputs(fields: Fields) -> Request:
     if _given(fields, "memory_limit_bytes"):
         limit = fields.number("memory_limit_bytes", least=1.0)
     said: dict[str, Any] = {key: fields.text(key) for key in TEXTS if _given(fields, key)}
+    if old:
+        said = {key: value for key, value in said.items() if value != ALWAYS.get(key)}
     said |= {key: fields.whole(key, least=1) for key in LIMITS if _given(fields, key)}
     least = dict.fromkeys(SIZES, 1) | {"vocabulary": 0}
     said |= {key: fields.whole(key, least=least[key]) for key in SIZES if _given(fields, key)}

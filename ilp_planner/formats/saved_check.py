@@ -12,6 +12,7 @@ from ilp_planner.formats.saved_remarks import (
     bound_remarks,
     certificate_remarks,
     claim_remarks,
+    key_remarks,
     verdict_remarks,
 )
 from ilp_planner.numerics import SAVED_ROUNDING
@@ -106,6 +107,7 @@ def _faults(
     if saved.verdict is not None:
         yield from verdict_remarks(saved.verdict, time)
     if saved.certificate:
+        yield from key_remarks(saved.certificate, problem.space)
         yield from bound_remarks(claim, saved.certificate)
         names = problem.space.part_names(problem)
         yield from certificate_remarks(saved.certificate, problem.space.part_key, names)

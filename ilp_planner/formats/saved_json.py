@@ -84,10 +84,10 @@ def decode_saved(root: Fields) -> SavedPlan:
     old = root.values["version"] <= LAST_OF_TWO_KINDS
     root.only((*KEYS, "kind") if old else KEYS)
     operators = old and "kind" not in root.values
-    decode = decode_operator_inputs if operators else decode_inputs
+    inputs = root.inside("inputs")
     return SavedPlan(
         plan=decode_plan(root.inside("plan")),
-        inputs=decode(root.inside("inputs")),
+        inputs=decode_operator_inputs(inputs) if operators else decode_inputs(inputs, old=old),
         claim=_decode_claim(root) if root.optional("result") else None,
         verdict=(
             _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None

@@ -38,8 +38,10 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
             f"{file}: inputs.space: found {space!r}, expected one of {', '.join(SPACES)}"
         )
     problem = build_problem(InputFiles(saved.inputs, plan_folders(file), anew=accept_changed))
-    if not accept_changed and problem.request is not None:
-        check_unchanged(saved, file, problem.request.files)
+    if problem.request is not None:
+        check_named(saved, file, problem.request.files)
+        if not accept_changed:
+            check_unchanged(saved, file, problem.request.files)
     return problem
 
 
@@ -51,14 +53,42 @@ def model_and_cluster(
 
     Raises
     ------
-    PlanError: one has changed since. SpecError: one is not there.
+    PlanError: one has changed since, is not named, or is another than the plan is for.
+    SpecError: one is not there.
     """
     files = InputFiles(saved.inputs, plan_folders(file), anew=accept_changed)
     model = files.model if "model" in saved.inputs.files else None
     cluster, _ = files.cluster
+    check_named(saved, file, files.held)
+    if model is not None and model.name != saved.plan.model:
+        raise PlanError(
+            f"{file}: plan.model: found {saved.plan.model!r}, expected {model.name!r}, which is "
+            "the model of its inputs"
+        )
     if not accept_changed:
         check_unchanged(saved, file, files.held)
     return model, cluster
+
+
+def differing_today(saved: SavedPlan, file: Path) -> tuple[str, ...]:
+    """Return a note on every file that differs today from what a saved plan holds of it."""
+    files = InputFiles(saved.inputs, plan_folders(file))
+    files.compare_with_today()
+    return tuple(files.notes)
+
+
+def check_named(saved: SavedPlan, file: Path, read: Mapping[str, Reference]) -> None:
+    """See that all inputs that were read are named in the file: none is taken by default.
+
+    Raises
+    ------
+    PlanError: one is not.
+    """
+    for key in read:
+        if key not in saved.inputs.files:
+            raise PlanError(
+                f"{file}: inputs.{key}: found none, expected the {key} that the plan is for"
+            )
 
 
 def check_unchanged(saved: SavedPlan, file: Path, read: Mapping[str, Reference]) -> None:

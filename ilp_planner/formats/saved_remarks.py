@@ -1,13 +1,23 @@
 """What a saved file says that cannot be true, whatever its inputs are."""
 
+from __future__ import annotations
+
+import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ilp_planner.formats.saved_plan import Claim, Verdict
 from ilp_planner.numerics import SAVED_ROUNDING
-from ilp_planner.result import Status, relative_gap
+from ilp_planner.result import CERTIFICATE_VERSION, Status, relative_gap
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from ilp_planner.formats.saved_plan import Claim, Verdict
+    from ilp_planner.spaces.base import Space
+
+CERTIFICATE_KEYS = ("version", "bound_s", "parts")
+PART_KEYS = ("bound_s", "by")  # beside the name of the part
 
 
 def claim_remarks(claim: Claim) -> Iterator[str]:
@@ -81,6 +91,29 @@ def _status(gap: float, claimed: Status) -> Status:
     if gap > SAVED_ROUNDING:
         return Status.FEASIBLE
     return claimed if claimed is Status.FEASIBLE and gap > 0 else Status.OPTIMAL
+
+
+def key_remarks(certificate: Mapping[str, Any], space: Space[Any, Any]) -> Iterator[str]:
+    """Yield one line for another version of a certificate than is known here, and for each key that
+    no certificate of the space has, whose meaning would be lost."""
+    version = certificate.get("version", CERTIFICATE_VERSION)
+    if version != CERTIFICATE_VERSION:
+        yield f"certificate.version: found {version!r}, expected {CERTIFICATE_VERSION}"
+    inside = space.proof_keys
+    yield from _unknown("certificate", [certificate], CERTIFICATE_KEYS)
+    parts = _parts(certificate)
+    yield from _unknown("certificate.parts", parts, (space.part_key, *PART_KEYS, *inside))
+    for name, keys in inside.items():
+        listed = [entries for part in parts if isinstance(entries := part.get(name), list)]
+        yield from _unknown(f"certificate.parts.{name}", itertools.chain(*listed), keys)
+
+
+def _unknown(where: str, found: Iterable[object], known: Collection[str]) -> Iterator[str]:
+    """Yield one line for each key of some objects that is not known, said once."""
+    keys = (key for values in found if isinstance(values, dict) for key in values)
+    for key in dict.fromkeys(keys):
+        if key not in known:
+            yield f"{where}: found key {key!r}, expected {', '.join(known)}"
 
 
 def certificate_remarks(

@@ -80,6 +80,7 @@ def judged_text(judged: Judged, *, width: int, styled: bool = False) -> str:
         f"figures  those of the cost model {judged.problem.costs.name!r}, by its own names. No "
         "tensor and no message is derived: no training job says this plan:",
         f"         {judged.reason}",
+        *(f"note     {note}" for note in judged.problem.notes),
         *(f"BROKEN   {violation}" for violation in judged.evaluation.violations),
     ]
     return "\n".join(lines)
@@ -95,5 +96,6 @@ def judged_object(judged: Judged) -> dict[str, Any]:
         "reason": judged.reason,
         "micro_batches": judged.plan.micro_batches,
         "stages": list(judged_stages(judged)),
+        "notes": list(judged.problem.notes),
         "violations": list(map(str, judged.evaluation.violations)),
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
-from ilp_planner.result import Ranked, Result, Status, Stop, relative_gap
+from ilp_planner.result import CERTIFICATE_VERSION, Ranked, Result, Status, Stop, relative_gap
 from ilp_planner.search.confirm import confirm
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import Task
-
-CERTIFICATE_VERSION = 1
 
 
 class Proved(Protocol):

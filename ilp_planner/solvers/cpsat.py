@@ -43,13 +43,27 @@ class CpSat(ArcFlow):
     name = "cp-sat"
     needs = "ortools"
 
+    def __init__(self, *, reduce: bool = True, work: float = math.inf) -> None:
+        """Take what it may do.
+
+        Parameters
+        ----------
+        work: of all that it solves together, in CP-SAT's deterministic time, of which an idle core
+            does about one in a second. With one worker, what it reaches depends on nothing else.
+        """
+        super().__init__(reduce=reduce)
+        self.work = work
+
     def solve_reduced(
         self, problem: Reduced, search: Search, limits: Limits, deadline: Deadline
     ) -> Stop:
         """Solve in a thread; report in the graph's own seconds."""
-        run = _Run(problem, search, limits)
+        run = _Run(problem, search, limits, self.work)
         search.tolerance = max(PROVED, run.tolerance)
-        return run(deadline)
+        try:
+            return run(deadline)
+        finally:
+            self.work -= run.worked
 
 
 def integer_scale(graph: StageGraph) -> float:
@@ -67,10 +81,11 @@ def integer_scale(graph: StageGraph) -> float:
 class _Run:
     """One CP-SAT search, in a thread of its own so that the caller's thread can be interrupted."""
 
-    def __init__(self, problem: Reduced, search: Search, limits: Limits) -> None:
+    def __init__(self, problem: Reduced, search: Search, limits: Limits, work: float) -> None:
         from ortools.sat.python import cp_model
 
         self.problem, self.search, self.limits = problem, search, limits
+        self.work, self.worked = work, 0.0
         graph = problem.graph
         self.scale = integer_scale(graph)
         self.units = self._floor(graph.time)
@@ -150,6 +165,9 @@ class _Run:
         cp_model, parameters = self.cp_model, self.solver.parameters
         if not deadline.goon():
             return Stop.TIME
+        if self.work <= 0:
+            return Stop.EFFORT
+        parameters.max_deterministic_time = self.work
         parameters.max_time_in_seconds = deadline.left
         parameters.num_workers = self.limits.workers
         parameters.random_seed = self.limits.seed % 2**31
@@ -172,8 +190,9 @@ class _Run:
                 self.solver.stop_search()
                 thread.join(0.05)
             self._finish(outcome[0])
+        self.worked = self.solver.response_proto.deterministic_time
         if outcome[0] != cp_model.OPTIMAL:
-            return Stop.TIME
+            return Stop.TIME if self.worked < self.work else Stop.EFFORT
         # CP-SAT calls it optimal as well when it reaches the gap limit.
         proved = self.solver.best_objective_bound > self.solver.objective_value - 0.5
         return Stop.PROOF if proved else Stop.GAP

@@ -26,6 +26,8 @@ BACKENDS: dict[str, tuple[str, dict[str, str]]] = {
     "anneal": ("ilp_planner.solvers.anneal:Anneal", {}),
 }
 HEURISTICS = ("gradient", "anneal")  # those that do not prove what they find
+SEEDLESS = ("dp", "brute-force")  # those that draw nothing
+ONE_THREAD = (*SEEDLESS, "milp", "milp-scip", "pulp")  # whatever `workers` says
 
 
 def backends() -> dict[str, Callable[[], Backend]]:

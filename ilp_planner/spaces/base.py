@@ -32,13 +32,16 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     """A set of plans, and all that is particular to it. Frozen; what it is asked of is a problem.
 
     name: what the command line and certificates call it. unit: what stages are made of.
-    idles: devices may be in no stage. part_key: what certificates call the name of a part.
+    idles: devices may be in no stage. part_key: what certificates call the name of a part;
+    proof_keys: what they say of it besides its bound and what proves that, each with the keys of
+    what it lists.
     """
 
     name: ClassVar[str]
     unit: ClassVar[str] = "layer"
     idles: ClassVar[bool] = False
     part_key: ClassVar[str] = "part"
+    proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __repr__(self) -> str:
         return f"<Space {self.name}>"
@@ -56,6 +59,11 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def why_unranked(self) -> str:
         """Return why the best plans cannot be listed in order, and which can; empty: they can."""
         return ""
+
+    @property
+    def threaded(self) -> bool:
+        """Tell whether its search works in several threads, whichever solver it asks."""
+        return False
 
     @abstractmethod
     def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:

@@ -94,6 +94,8 @@ def without_effect(files: InputFiles, space: str) -> Iterator[str]:
     asked, model = files.request, files.model
     if asked.vocabulary is not None and asked.cost_model != "metis":
         yield f"vocabulary {asked.vocabulary}: without effect, only Metis's costs need one"
+    if model is not None and files.kind in model.profile and files.kind != "aceso":
+        yield f"profile.{files.kind} of {model.name}: without effect, only Aceso's files need a key"
     estimated = files.kind == "analytic" and "profile" not in files.objects
     if model is None or (estimated and not SPACES[space].layers):
         return
@@ -205,6 +207,16 @@ def check_together(files: InputFiles, space: str) -> None:
             able = asked.cost_model in its.cost_models
             also = "" if able else f" with `cost_model={its.cost_models[0]}`"
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
+    if asked.placement and "placement" not in entry.options:
+        raise UsageError(
+            f"`placement={asked.placement}`: found it with `space={space}`, expected none: a "
+            "choice of `space=amp` alone"
+        )
+    if asked.memory_rule and asked.cost_model == "amp":
+        raise UsageError(
+            f"`memory_rule={asked.memory_rule}`: found it with `cost_model=amp`, which has no "
+            "model of memory, expected none"
+        )
     for kind in ("hostfile", "clusterfile"):
         if kind in named and not entry.layers:
             raise UsageError(

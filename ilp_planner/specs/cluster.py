@@ -136,7 +136,8 @@ class Link:
 
     bandwidth: bytes/s of a large message between two devices. latency: seconds until it starts.
     collectives: devices -> bytes/s that each of them sends in a large ring collective ("bus
-        bandwidth"), where that is not `bandwidth`: on a mesh, more devices use more links.
+        bandwidth"), where that is not `bandwidth`: on a mesh, more devices use more links. Of links
+        inside nodes only: rings between nodes take the `bandwidth` of their slowest link.
     """
 
     bandwidth: float
@@ -194,6 +195,24 @@ class ClusterSpec:
                     f"found {group.device!r}"
                 )
         self._check_links()
+        self._check_rings()
+
+    def _check_rings(self) -> None:
+        """Refuse collectives of links between nodes, which nothing reads; those inside nodes stand
+        for them where there is one node."""
+        links = [(f"between, types {', '.join(p)}", link) for p, link in self.between.items()]
+        if self.inter_node is not self.intra_node:
+            links.append(("inter_node", self.inter_node))
+        for x, row in enumerate(self.matrix):
+            odd = (y for y, link in enumerate(row) if x != y and link.collectives)
+            links += [(f"matrix, row {x + 1}, entry {y + 1}", row[y]) for y in odd]
+        for where, link in links:
+            if link.collectives:
+                raise ValueError(
+                    f"links.{where}: found collectives, expected bandwidth and latency alone: "
+                    "rings between nodes take that bandwidth, only links inside nodes "
+                    "(intra_node, within) have collectives of their own"
+                )
 
     def _check_links(self) -> None:
         known = ", ".join(self.device_types)

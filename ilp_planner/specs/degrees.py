@@ -106,10 +106,17 @@ def job_misfits(job: TrainingJob, world: int | None = None) -> Iterator[Misfit]:
         repair = nearest_multiple(job.global_batch, each * job.pp)
         yield Misfit(name="global_batch", found=job.global_batch, rule=rule, repair=repair)
     yield from _setting_misfits(job)
+    yield from expert_grid_misfits(job)
+
+
+def expert_grid_misfits(job: TrainingJob) -> Iterator[Misfit]:
+    """Yield whether the ranks cannot be numbered by the axes of routed experts, so that these have
+    no whole number of replicas and no groups."""
+    model, settings = job.model, job.settings
     experts = job.pp * settings.ep * job.expert_tp
     if model.experts is not None and job.world % experts:
-        rule = f"a divisor of tp x cp x dp / etp = {job.world // job.pp // job.expert_tp}"
         dense = job.world // job.pp // job.expert_tp
+        rule = f"a divisor of tp x cp x dp / etp = {dense}"
         common = divisors(gcd(dense, model.experts.count))
         repair = max(degree for degree in common if degree <= settings.ep)
         yield Misfit(name="ep", found=settings.ep, rule=rule, repair=repair)

@@ -15,6 +15,9 @@ ARCHITECTURES: Mapping[str, type[Gpt] | type[T5] | type[WideResNet] | type[Decod
     kind.family: kind for kind in (Gpt, T5, WideResNet, Decoder)
 }
 PRECISIONS: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp32": 4}  # bytes of a number
+# What the tables of a model file may be named after: formats of profiles, and training systems.
+PROFILES = ("aceso", "metis", "amp")
+SYSTEMS = ("aceso", "megatron", "torchtitan", "deepspeed", "nemo")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 from ilp_planner.files import Document
 from ilp_planner.specs.architecture import Architecture
 from ilp_planner.specs.decoder import Experts, LatentAttention
-from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, ModelSpec
+from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS, ModelSpec
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 TABLES = {"latent": LatentAttention, "experts": Experts}  # of a decoder's architecture
@@ -29,7 +29,8 @@ def read_model(source: Path | str | Document) -> ModelSpec:
         "decoder: Llama, Mistral, Qwen, DeepSeek and other decoder-only transformers",
     )
     architecture = _read_architecture(root, family)
-    export = root.table("export", optional=True)
+    root.table("profile", PROFILES, optional=True)
+    export = root.table("export", SYSTEMS, optional=True)
     with root.blamed():
         return ModelSpec(
             name=root.text("name"),

@@ -15,6 +15,7 @@ from ilp_planner.analysis.stages import attach
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.messages import layer_messages
 from ilp_planner.anatomy.modules import Message, Module, Weight
+from ilp_planner.errors import PlanError
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
@@ -147,6 +148,33 @@ def test_groups_of_experts_are_there_where_experts_are() -> None:
 
 
 # ---- recomputation ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("degrees", "settings"),
+    [
+        ({"dp": 2}, Settings(ep=8)),
+        ({"dp": 2}, Settings(etp=8)),
+        ({"dp": 6}, Settings(ep=4)),
+        ({"dp": 2, "pp": 2}, Settings(ep=8)),
+    ],
+)
+def test_experts_that_the_ranks_cannot_hold_are_one_line(
+    degrees: dict[str, int], settings: Settings
+) -> None:
+    """They would have no whole number of replicas: no group could be told, or a wrong one."""
+    experts = Decoder(
+        layers=2, hidden=64, heads=4, sequence=32, vocab=256, bias=False,
+        experts=Experts(count=8, top_k=2, ffn=96),
+    )  # fmt: skip
+    job = TrainingJob(model=experts, micro_batch=1, global_batch=12, settings=settings, **degrees)
+    etp = settings.etp or 1
+    with pytest.raises(PlanError) as caught:
+        analyze(job)
+    assert str(caught.value) == (
+        f"settings.ep x etp: found {settings.ep} x {etp}, expected a divisor of the "
+        f"{degrees['dp']} ranks of a pipeline stage (tp x cp x dp)"
+    )
 
 
 def test_recomputation_is_compared_with_the_jobs_own_way() -> None:

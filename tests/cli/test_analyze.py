@@ -239,11 +239,32 @@ def test_a_plan_from_a_profile_alone_is_told_by_its_cost_model(ilp_plan: Command
     assert "state" in done.out
 
 
+def test_settings_of_a_plan_whose_experts_have_no_place(ilp_plan: Command) -> None:
+    model = ["hidden = 256", "layers = 2", "heads = 4", "sequence = 128", "vocab = 1024"]
+    model += ["experts.count = 8", "experts.top_k = 2", "experts.ffn = 512"]
+    head = 'name = "moe"\nfamily = "decoder"\nprecision = "fp16"\n[architecture]\n'
+    Path("moe.toml").write_text(head + "\n".join(model))
+    options = ["--model", "moe.toml", "--cluster", "pair.toml", "--global-batch-size", "4"]
+    options += ["--runtime", "megatron", "--output", "moe.json"]
+    assert ilp_plan("solve", *options).code == 0
+    value = json.loads(Path("moe.json").read_text())
+    value["plan"]["settings"]["ep"] = 8
+    Path("moe.json").write_text(json.dumps(value))
+    done = ilp_plan("analyze", "moe.json")
+    assert done.code == 1
+    assert done.err.startswith("ilp-plan: moe.json: settings.ep x etp: found 8 x 1, expected")
+    assert ilp_plan("evaluate", "moe.json").code == 1
+
+
 def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> None:
     before = ilp_plan("analyze", saved, "--json").out
+    assert value_of(ilp_plan("analyze", saved, "--json"))["notes"] == []
     text = Path("tiny.toml").read_text()
     Path("tiny.toml").write_text(text.replace("hidden = 256", "hidden = 512"))
-    assert ilp_plan("analyze", saved, "--json").out == before
+    now = value_of(ilp_plan("analyze", saved, "--json"))
+    note = "model tiny.toml: differs today from what the plan was saved with, which it is judged by"
+    assert now.pop("notes") == [note]
+    assert {**now, "notes": []} == json.loads(before)
     changed = ilp_plan("analyze", saved, "--json", "--accept-changed")
     assert changed.code == 0
     assert changed.out != before

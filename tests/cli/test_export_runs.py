@@ -117,3 +117,17 @@ def test_another_model_of_torchtitan_can_be_imported(ilp_plan: Command, job: Tra
     assert done.code == 0, done.err
     name = tomllib.loads(Path("my-run.toml").read_text())["experimental"]["custom_import"]
     assert Path(f"{name}.py").exists()
+
+
+def test_settings_for_a_system_that_takes_none_are_noted(
+    ilp_plan: Command, job: TrainingJob
+) -> None:
+    save(job, Path("plan.json"))
+    mine = Path("mine.toml")
+    mine.write_text(f"{MODEL.read_text()}\n[export.deepspeed]\nzero = 3\n")
+    value = json.loads(Path("plan.json").read_text())
+    value["inputs"]["model"]["name"] = str(mine)
+    Path("plan.json").write_text(json.dumps(value))
+    note = "note: [export.deepspeed] of llama3-8b: without effect, only Aceso's files take settings"
+    assert note in export(ilp_plan, "deepspeed", "run.json").err
+    assert "without effect" not in export(ilp_plan, "nemo", "run.yaml").err

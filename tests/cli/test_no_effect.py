@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import amp_cases
 from tests.mixed_cases import SIZE_OPTIONS, write_room
 from tests.small import MODEL
 
@@ -56,7 +57,54 @@ def test_limits_of_solvers_need_some(ilp_plan: Command, saved: Path, option: str
     assert done.code == 2
     name = option.partition("=")[0]
     assert done.err == f"ilp-plan: {name}: found no --solvers, expected some that it is for\n"
-    assert ilp_plan("compare", saved, option, "--solvers", "dp").code == 0
+    assert ilp_plan("compare", saved, option, "--solvers", "dp,cp-sat").code == 0
+
+
+DP = ["--global-batch-size", "16", "--solver", "dp"]
+AMP = ["solve", "--profile", "amp:amp.json", "--cost-model", "amp"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["solve", *DP, "--seed", "0"], "--seed: found 0 with dp, which draws nothing"),
+        (
+            ["solve", *DP, "--space", "planner", "--workers", "2"],
+            "--workers: found 2 with dp, which plans of space planner in one thread",
+        ),
+        ([*AMP, "--memory-rule", "device"], "--memory-rule device: found it with --cost-model amp"),
+        (
+            ["solve", *DP, "--space", "planner", "--placement", "default"],
+            "--placement default: found it with --space planner, expected none: a choice of",
+        ),
+        (
+            ["solve", *DP, "--runtime", "megatron", "--placement", "default"],
+            "--placement default: found it with --runtime megatron, expected none: a choice of",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value),
+)
+def test_choices_that_change_nothing_are_refused(
+    ilp_plan: Command, tiny: list[str], folder: Path, arguments: list[str], words: str
+) -> None:
+    amp_cases.write(folder, amp_cases.content())
+    problem = [] if "amp:amp.json" in arguments else tiny[:4]
+    done = ilp_plan(*arguments, *problem)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert done.err.startswith(f"ilp-plan: {words}")
+
+
+def test_solvers_that_draw_nothing_are_compared_without_a_seed(
+    ilp_plan: Command, saved: Path
+) -> None:
+    done = ilp_plan("compare", saved, "--seed", "1", "--solvers", "dp")
+    assert done.code == 2
+    assert done.err.startswith("ilp-plan: --seed: found 1 with dp, which draws nothing")
+
+
+@pytest.mark.usefixtures("fake")
+def test_operators_are_prepared_in_threads(ilp_plan: Command, tiny: list[str]) -> None:
+    assert ilp_plan("solve", *tiny, "--solver", "dp", "--workers", "1").code == 0
 
 
 @pytest.mark.parametrize(
@@ -90,3 +138,25 @@ def test_micro_batches_of_a_model_are_tried_of_estimated_operators(
     assert done.code == 0
     note = "micro_batches of tiny: without effect, they are tried of estimated operators"
     assert (note in done.out) == (space != "operators")
+
+
+def test_a_key_of_a_model_that_no_profile_is_read_by_is_noted(
+    ilp_plan: Command, folder: Path
+) -> None:
+    write_room(folder)
+    (folder / "known.toml").write_text(
+        MODEL.replace("aceso =", "metis =").replace("layers = 2", "layers = 4")
+    )
+    options = ["--hidden-size", "256", "--sequence-length", "128", "--vocab-size", "1024"]
+    options += [*ROOM, "--profile", "metis:profile", "--global-batch-size", "16"]
+    note = "profile.metis of tiny: without effect, only Aceso's files need a key"
+    done = ilp_plan("solve", "--model", "known.toml", *options)
+    assert (done.code, done.err) == (0, "")
+    assert note in done.out
+
+
+def test_threads_that_a_space_has_not_are_noted(ilp_plan: Command, tiny: list[str]) -> None:
+    options = ["solve", *tiny[:4], "--global-batch-size", "16", "--workers", "2", "--space"]
+    note = "workers 2: without effect, space planner has one thread"
+    assert note in ilp_plan(*options, "planner").out
+    assert "without effect" not in ilp_plan(*options, "operators").out

@@ -4,6 +4,7 @@ Each is a real process. It says on stderr when the search has something, so noth
 time that a slower machine would need more of.
 """
 
+import json
 import os
 import pty
 import shutil
@@ -17,6 +18,9 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.formats.saved_json import read_saved
+from tests.small import write_specs
+
+REPOSITORY = Path(__file__).parents[2]
 
 # Runs `ilp-plan solve`, and tells on stderr once there is a plan.
 SOLVE = """
@@ -180,3 +184,33 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     os.close(terminal)  # the kernel sends SIGHUP
     os.waitpid(process, 0)
     assert read_saved(plan).claim is not None
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_while_the_plan_is_saved_it_is_printed_and_the_file_is_none(
+    name: str, form: tuple[str, ...], plan: Path
+) -> None:
+    """The search may have taken hours: what is interrupted is one line, after the result."""
+    code = """
+import os, signal, sys
+NAME = sys.argv.pop(1)
+synced = os.fsync
+def interrupted(file):
+    os.kill(os.getpid(), getattr(signal, NAME))
+    synced(file)
+os.fsync = interrupted
+from ilp_planner.cli.main import main
+main(["solve", *sys.argv[1:]])
+"""
+    write_specs(plan.parent)
+    options = ["--model", "tiny.toml", "--cluster", "pair.toml", "--global-batch-size", "16"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, name, *options, "--output", str(plan), *form],
+        capture_output=True, text=True, check=False, cwd=plan.parent, preexec_fn=heard,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "ilp-plan: interrupted\n")
+    assert "bound_s" in json.loads(done.stdout) if form else "iteration time" in done.stdout
+    assert "saved to" not in done.stdout
+    assert {file.name for file in plan.parent.iterdir()} == {"tiny.toml", "pair.toml"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.saved_check import Judgement, judge_saved
 from ilp_planner.formats.saved_json import read_saved, write_saved
 from ilp_planner.formats.saved_problem import problem_of
 from ilp_planner.result import Status
+from ilp_planner.spaces.operators.space import OperatorSpace
+from tests.tiny import tight_problem
 
 if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import SavedPlan
@@ -170,6 +174,56 @@ def test_parts_of_a_proof_are_those_of_the_problem(problem: Problem[Any], saved:
         certificate = {**saved.certificate, "parts": changed}
         found = judge_saved(problem, replace(saved, certificate=certificate), certificate=False)
         assert message in found.fault
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_what_a_proof_says_besides_is_a_fault(file: Path) -> None:
+    """Every key of a certificate counts, so that one of another version is not half read."""
+    saved = read_saved(file)
+    if not saved.certificate:
+        return
+    problem = problem_of(saved, file)
+    parts = saved.certificate["parts"]
+    assert parts
+    for change, fault in (
+        ({"version": 2}, "certificate.version: found 2, expected 1"),
+        ({"version": "1"}, "certificate.version: found '1', expected 1"),
+        ({"method": "mine"}, "certificate: found key 'method', expected version, bound_s, parts"),
+        (
+            {"parts": [*parts[:-1], {**parts[-1], "because": 1}]},
+            f"certificate.parts: found key 'because', expected {problem.space.part_key}, bound_s",
+        ),
+    ):
+        changed = replace(saved, certificate={**saved.certificate, **change})
+        found = judge_saved(problem, changed, certificate=False)
+        assert [f[: len(fault)] for f in found.faults] == [fault]
+        if "version" in change:
+            with pytest.raises(PlanError, match=r"certificate.version: found .* expected 1, which"):
+                judge_saved(problem, changed, certificate=True)
+
+
+def test_what_is_said_of_a_stage_that_was_solved_is_known() -> None:
+    part = OperatorPart(tight_problem(), 1)
+    part.bound_by_stages(math.inf)
+    record = part.record()
+    space = OperatorSpace()
+    assert set(record) == {space.part_key, "bound_s", "by", *space.proof_keys}
+    stages = [
+        stage
+        for file in FILES
+        for proved in read_saved(file).certificate.get("parts", [])
+        for stage in proved.get("exact_stages", [])
+    ]
+    assert stages
+    assert {tuple(stage) for stage in stages} == {space.proof_keys["exact_stages"]}
+    file = SAVED / "operators-v2.json"
+    saved = read_saved(file)
+    certificate = json.loads(json.dumps(saved.certificate))
+    certificate["parts"][0].setdefault("exact_stages", []).append({"start": 0, "colour": "red"})
+    found = judge_saved(
+        problem_of(saved, file), replace(saved, certificate=certificate), certificate=False
+    )
+    assert found.fault.startswith("certificate.parts.exact_stages: found key 'colour', expected")
 
 
 def test_a_part_that_claims_too_much_is_named(problem: Problem[Any], saved: SavedPlan) -> None:

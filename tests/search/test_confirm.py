@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -16,6 +18,7 @@ from ilp_planner.search.confirm import MOST_ARCS, LastProblem, confirm
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.solvers.brute_force import BruteForce
+from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from tests.amp_cases import clusters, profiles
@@ -164,6 +167,50 @@ def test_what_is_large_is_left_alone() -> None:
     assert (
         "4,001 stage candidates are open" in confirm(last, 1.0, 1e-9, Limits(), Deadline(60)).note
     )
+
+
+def wide(layers: int = 40, stages: int = 6) -> StageGraph:
+    """Return a graph of cuts with times that leave much open."""
+    draw, row = np.random.default_rng(0), layers + 1
+    ends = np.concatenate([[0.0], draw.uniform(0.5, 1.5, layers).cumsum()])
+    arcs = np.array([
+        (s * row + i, (s + 1) * row + j, i, j)
+        for s in range(stages)
+        for i, j in itertools.combinations(range(row), 2)
+        if (i == 0) == (s == 0) and (j == layers) == (s == stages - 1)
+    ])  # fmt: skip
+    times = (ends[arcs[:, 3]] - ends[arcs[:, 2]]) * draw.uniform(0.9, 1.1, len(arcs))
+    return StageGraph(
+        nodes=(stages + 1) * row, sources=(0,), sink=(stages + 1) * row - 1, operators=layers,
+        weight=15.0, tail=arcs[:, 0], head=arcs[:, 1], start=arcs[:, 2], stop=arcs[:, 3],
+        time=times,
+    )  # fmt: skip
+
+
+def test_work_ends_it_and_not_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, what is confirmed is the same."""
+    graph, best = wide(12, 4), ChainDP().solve(wide(12, 4), Limits()).objective
+    last = LastProblem(graph=graph)
+    assert confirm(last, best, 1e-9, Limits(), Deadline(600)).by == "cp-sat"
+    monkeypatch.setattr("ilp_planner.search.confirm.MOST_WORK", 1e-4)
+    notes = {confirm(last, best, 1e-9, Limits(workers=w), Deadline(600)) for w in (1, 2, 2)}
+    assert notes == {("", "not confirmed by cp-sat: too hard for it")}
+
+
+def test_rounds_share_their_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learned raises the time of a path, and the next one is looked for: not for ever."""
+    graph, learned = wide(12, 4), []
+
+    def learn(path: object) -> bool:
+        learned.append(path)
+        graph.time[list(path)] *= 1.001  # type: ignore[call-overload]
+        return True
+
+    monkeypatch.setattr("ilp_planner.search.confirm.MOST_WORK", 0.05)
+    last = LastProblem(graph=graph, learn=learn)
+    found = confirm(last, 10 * float(graph.time.sum()) * 16, 1e-9, Limits(), Deadline(600))
+    assert found == ("", "not confirmed by cp-sat: too hard for it")
+    assert 1 <= len(learned) < 100
 
 
 def test_no_time_is_said() -> None:

@@ -180,6 +180,39 @@ def test_bad_files(write, old, new, expected):
     assert "\n" not in str(error.value)
 
 
+RINGS = (
+    "found collectives, expected bandwidth and latency alone: rings between nodes take that "
+    "bandwidth, only links inside nodes (intra_node, within) have collectives of their own"
+)
+
+
+@pytest.mark.parametrize("where", ["inter_node", "between"])
+def test_rings_between_nodes_take_the_bandwidth(write, where):
+    """Nothing would read collectives of links between nodes: they are not dropped in silence."""
+    text, rate = (LAB, "collectives.8 = '4 GB/s'\n")
+    if where == "between":
+        text = f"{LAB}[[links.between]]\ntypes = ['gpu', 'gpu']\n"
+        text += "bandwidth = '4 GB/s'\nlatency = '50 us'\n"
+    read_cluster(write(text))
+    path = write(text + rate)
+    with pytest.raises(SpecError) as error:
+        read_cluster(path)
+    name = "inter_node" if where == "inter_node" else "between, types gpu, gpu"
+    assert str(error.value) == f"{path}: links.{name}: {RINGS}"
+
+
+def test_a_matrix_has_no_collectives_but_along_its_diagonal():
+    inside = Link(bandwidth=4e10, latency=1e-5, collectives={4: 8e10})
+    between = Link(bandwidth=5e9, latency=5e-5)
+    nodes = (NodeGroup(device="gpu", devices=4, count=2),)
+    spec = dataclasses.replace(
+        cluster(*nodes), intra_node=inside, matrix=((inside, between), (between, inside))
+    )
+    assert spec.link(0, 0) is inside
+    with pytest.raises(ValueError, match=r"^links.matrix, row 1, entry 2: found collectives"):
+        dataclasses.replace(spec, matrix=((inside, inside), (between, inside)))
+
+
 def test_several_types_and_unequal_nodes_are_refused_when_asked_for_one():
     spec = cluster(
         NodeGroup(device="gpu", devices=8),

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
+from ilp_planner.formats.exports import EXPORTS
+from ilp_planner.inputs.files import PROFILE_FORMATS
 from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.gpt import Gpt
-from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.model import PROFILES, SYSTEMS, ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
@@ -222,6 +224,22 @@ def test_optional_keys(write):
             "vocab = 512\n[export]\naceso = 3",
             "export: aceso must be a table of texts and numbers, found 3",
         ),
+        (
+            "vocab = 512",
+            'vocab = 512\n[profile]\nacesso = "x"',
+            "profile: unknown key 'acesso', did you mean 'aceso'?",
+        ),
+        (
+            "vocab = 512",
+            'vocab = 512\n[profile]\ntable = "x"',
+            "profile: unknown key 'table', expected aceso, metis, amp",
+        ),
+        (
+            "vocab = 512",
+            "vocab = 512\n[export.fairscale]\nseed = 7",
+            "export: unknown key 'fairscale', expected aceso, megatron, torchtitan, deepspeed, "
+            "nemo",
+        ),
         ("heads = 4", "heads = = 4", "line 8, column 9: not valid TOML: Invalid value"),
     ],
 )
@@ -279,3 +297,8 @@ def test_specs_refuse_nonsense():
         ModelSpec(name="x", precision="fp16", architecture=gpt, micro_batch_sizes=(0,))
     with pytest.raises(ValueError, match="blocks must have"):
         WideResNet(blocks=(), in_channels=8, width_factor=2)
+
+
+def test_tables_are_named_after_what_there_is():
+    assert ("aceso", *EXPORTS) == SYSTEMS
+    assert set(PROFILE_FORMATS) == {"analytic", "table", *PROFILES}

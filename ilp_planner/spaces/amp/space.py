@@ -35,6 +35,11 @@ class AmpSpace(GraphSpace[AmpCosts, AmpPart]):
         """Return how ranks are placed."""
         return {"placement": "free"} if self.free else {}
 
+    @property
+    def threaded(self) -> bool:
+        """CP-SAT places ranks freely."""
+        return self.free
+
     def check_whole(self, problem: Problem[AmpCosts], plan: Plan[Any]) -> Iterator[Violation]:
         """Stages are alike, on a tensor degree that is profiled: AMP has no price for others."""
         broken = tuple(super().check_whole(problem, plan))

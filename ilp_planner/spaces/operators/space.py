@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ilp_planner.costs.operators import OperatorTables
 from ilp_planner.coverage import check_tried
@@ -35,6 +35,12 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     name = "operators"
     unit = "operator"
     part_key = "micro_batch"
+    proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "micro_batches": (),
+        "exact_stages": (
+            "start", "stop", "devices", "in_flight", "enters_node", "leaves_node", "bound_s",
+        ),
+    }  # fmt: skip
 
     group_sizes: tuple[int, ...] = GROUP_SIZES
 
@@ -48,6 +54,11 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
             "in space operators, whose plans are not ranked, expected 1, or plans of whole layers: "
             "`space=planner` has them"
         )
+
+    @property
+    def threaded(self) -> bool:
+        """Stages are prepared and solved side by side."""
+        return True
 
     def part_names(self, problem: Problem[OperatorTables]) -> list[int | str]:
         """Return the sizes of micro-batches that are tried."""
