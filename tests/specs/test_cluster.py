@@ -64,9 +64,9 @@ def cluster(*nodes, types=("gpu",)):
 
 SHEETS = {  # bytes, FLOP/s in half precision without sparsity
     "v100": (32 * 2**30, 125e12),
-    "a100": (80 * 2**30, 312e12),
-    "h100": (80 * 2**30, 989e12),
-    "b200": (180 * 10**9, 2250e12),
+    "a100": (round(79.1 * 2**30), 312e12),  # as torch sees it
+    "h100": (round(79.1 * 2**30), 989e12),
+    "b200": (round(178.35 * 2**30), 2250e12),
 }
 
 
