@@ -29,8 +29,8 @@ class Throughput(NamedTuple):
 
     samples, tokens: of all devices; tokens: 0 where samples have none. devices: that the plan uses.
     flops: model FLOP/s of one of them. utilisation: share of the peak of the training precision;
-    None where a device type has no figure. idle: share of the iteration in which the slowest rank
-    waits for the pipeline.
+    None where a device type has no figure. busy: share of the iteration in which the slowest rank
+    runs its stages.
     """
 
     samples: float
@@ -38,7 +38,7 @@ class Throughput(NamedTuple):
     devices: int
     flops: float
     utilisation: float | None
-    idle: float
+    busy: float
 
 
 def model_flops(architecture: Architecture) -> float:
@@ -103,5 +103,5 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
         devices=len(types),
         flops=flops / len(types),
         utilisation=flops / sum(peaks) if all(peaks) else None,
-        idle=plan.schedule.bubble(loads) / seconds,
+        busy=min(1.0, plan.micro_batches * max(loads) / seconds),
     )

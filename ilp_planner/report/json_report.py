@@ -13,6 +13,7 @@ from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.report.lines import hourly_price
 from ilp_planner.report.shares import share_object
 from ilp_planner.report.stages import fullest_device
+from ilp_planner.throughput import physical_bound, throughput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ def result_object(problem: Problem[Any], result: Result) -> dict[str, Any]:
         "objective_s": result.objective,
         "bound_s": result.bound,
         "gap": result.gap,
+        "physical_bound_s": physical_bound(problem) or None,
         "bound_source": result.bound_source,
         "among": result.among,
         "confirmed_by": result.confirmed_by,
@@ -95,9 +97,27 @@ def plan_object(
         "stages": stages,
         "idle": [] if evaluation is None else list(evaluation.idle),
         "terms_s": dict(evaluation.cost.terms) if evaluation and evaluation.cost else {},
+        "throughput": _throughput(problem, plan, evaluation),
         **share_object(time_shares(problem, plan, evaluation)),
         "price_per_hour": hourly_price(problem, plan) if priced else None,
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
+    }
+
+
+def _throughput(
+    problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation | None
+) -> dict[str, Any] | None:
+    """Return what a plan does per second; None where the model's dimensions are not known."""
+    done = None if evaluation is None else throughput(problem, plan, evaluation)
+    if done is None:
+        return None
+    return {
+        "samples_per_s": done.samples,
+        "tokens_per_s": done.tokens or None,
+        "devices": done.devices,
+        "model_flops_per_s_and_device": done.flops,
+        "utilisation": done.utilisation,
+        "busy": done.busy,
     }
 
 

@@ -10,7 +10,8 @@ from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
 from ilp_planner.result import Status
-from ilp_planner.units import format_bytes, number_ranges
+from ilp_planner.throughput import Throughput, physical_bound, throughput
+from ilp_planner.units import format_bytes, format_percent, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ilp_planner.result import Result
 
 HOUR = 3600  # seconds
+TERA = 1e12
 NANOSECOND = 1e-9  # a term below it is nothing that anybody would read
 
 
@@ -63,6 +65,8 @@ def plan_lines(
         terms = evaluation.cost.terms.items()
         each = [f"{name} {exact_seconds(value)}" for name, value in terms if value >= NANOSECOND]
         lines.append(("of which", " + ".join(each)))
+    if (done := throughput(problem, plan, evaluation)) is not None:
+        lines.append(("throughput", describe_throughput(done, problem)))
     if evaluation.idle:
         lines.append(("idle", describe_idle(problem, evaluation.idle, proved=proved)))
     lines += share_lines(time_shares(problem, plan, evaluation))
@@ -73,6 +77,32 @@ def plan_lines(
         lines.append(("price", text))
     lines += [("BROKEN RULE", str(violation)) for violation in evaluation.violations]
     return lines
+
+
+def describe_throughput(done: Throughput, problem: Problem[Any]) -> str:
+    """Return `63,700 tokens/s, 995 per device; 451 TFLOP/s ...`."""
+    rate, unit = (done.tokens, "tokens") if done.tokens else (done.samples, "samples")
+    text = f"{_figures(rate)} {unit}/s, {_figures(rate / done.devices)} per device; "
+    text += f"{_figures(done.flops / TERA)} TFLOP/s of the model per device"
+    if done.utilisation is not None:
+        assert problem.spec is not None
+        text += f", {format_percent(done.utilisation)} of its {problem.spec.precision} peak"
+    return f"{text}; slowest stages busy {format_percent(done.busy)}"
+
+
+def _figures(number: float) -> str:
+    """Return three significant digits, thousands grouped."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _physical_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
+    """Say what no run can undercut; nothing where that is not known."""
+    seconds = physical_bound(problem)
+    if not seconds:
+        return []
+    assert problem.spec is not None
+    why = f"all products at the data sheet's {problem.spec.precision} peak, and nothing else"
+    return [("physical bound", f"{exact_seconds(seconds)} for any run on these devices: {why}")]
 
 
 def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -> str:
@@ -104,7 +134,7 @@ def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
         lines.append(("no plan", "none found"))
-    lines += proof_lines(result)
+    lines += [*proof_lines(result), *_physical_lines(problem)]
     notes = (*problem.notes, *result.notes)
     return [*problem_lines(problem), *lines, *note_lines(notes)]
 
@@ -118,5 +148,6 @@ def evaluation_lines(
         *problem_lines(problem),
         ("plan", verdict),
         *plan_lines(problem, plan, evaluation),
+        *_physical_lines(problem),
         *note_lines(problem.notes),
     ]
