@@ -90,7 +90,7 @@ def test_the_commands_for_megatron_run_as_written(checkout: Path):
     time = re.search(r"iteration time +(\S+ \S+)", solved)
     assert time is not None
     assert all(f"iteration time  {time[1]}" in text for text in (again, judged))
-    assert f"formula         {time[1]}; the schedule takes" in simulated
+    assert f"judged          {time[1]}; the schedule takes as long" in simulated
     assert (checkout / "trace.json").exists()
     assert (checkout / "nemo.yaml").exists()
 

@@ -28,14 +28,16 @@ class Simulated:
     """A plan's iteration by a schedule.
 
     timeline: of the pipeline. outside: seconds of the iteration that no schedule moves, such as
-    gradient reduction. formula: seconds of the whole iteration as the cost model has them. least:
+    gradient reduction. judged: seconds of the whole iteration as the judge has them, by the plan's
+    own schedule (`by_formula` is False) or by a formula. least:
     seconds of the pipeline that no order of these passes undercuts.
     """
 
     schedule: str
     timeline: Timeline
     outside: float
-    formula: float
+    judged: float
+    by_formula: bool
     least: float
 
     @property
@@ -47,9 +49,11 @@ class Simulated:
 def stage_times(cost: PlanCost) -> StageTimes:
     """Return the times of a plan's stages, forward and backward.
 
-    Cost models have one time per stage and micro-batch, forward and backward together. Messages to
-    the next stage are a part of it, so that they take no time of their own here.
+    Other cost models than Megatron's have one time per stage and micro-batch, both passes together.
+    Messages to the next stage are a part of it, so that they take no time of their own here.
     """
+    if cost.passes is not None:
+        return cost.passes
     seconds = np.array([stage.time for stage in cost.stages])
     forward, half = FORWARD_SHARE * seconds, (1 - FORWARD_SHARE) / 2 * seconds
     nothing = np.zeros(len(seconds) - 1)
@@ -78,11 +82,26 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
     except ValueError as error:
         raise UsageError(f"schedule: {error}") from None
     times = stage_times(cost)
-    loads = [sum(s.time for s in cost.stages[r :: plan.ranks]) for r in range(plan.ranks)]
     return Simulated(
         schedule=name,
-        timeline=simulate(orders, times),
-        outside=cost.iteration_time - plan.schedule.iteration_time(loads),
-        formula=cost.iteration_time,
+        timeline=simulate(orders, times, blocking=_blocking(plan, cost, name)),
+        outside=cost.iteration_time - _pipeline_seconds(plan, cost, times),
+        judged=cost.iteration_time,
+        by_formula=cost.passes is None,
         least=least_seconds(times, placed(orders), plan.micro_batches, split=orders.split),
     )
+
+
+def _blocking(plan: AnyPlan, cost: PlanCost, schedule: str) -> bool:
+    """Tell whether both ends wait for messages: in 1F1B as Megatron runs it."""
+    return cost.passes is not None and plan.virtual == 1 and schedule == "1f1b"
+
+
+def _pipeline_seconds(plan: AnyPlan, cost: PlanCost, times: StageTimes) -> float:
+    """Return what the judge takes the pipeline for: by its schedule, or by the formula."""
+    if cost.passes is None:
+        loads = [sum(s.time for s in cost.stages[r :: plan.ranks]) for r in range(plan.ranks)]
+        return plan.schedule.iteration_time(loads)
+    own = plan.schedule.name
+    orders = schedule_orders(own, plan.ranks, plan.micro_batches, plan.virtual)
+    return simulate(orders, times, blocking=_blocking(plan, cost, own)).seconds

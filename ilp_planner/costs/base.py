@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import Plan
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
+    from ilp_planner.simulation.engine import StageTimes
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -29,11 +30,14 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCost:
-    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it."""
+    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it. passes: of
+    a micro-batch through every stage, where the plan's schedule was run with them; None: the time
+    is by a formula."""
 
     iteration_time: float
     stages: tuple[StageCost, ...]
     terms: Mapping[str, float]
+    passes: StageTimes | None = None
 
 
 class Costs(Protocol):

@@ -32,7 +32,8 @@ def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
          f"{shape.micro_batches} micro-batches"),
         ("iteration time", f"{exact_seconds(found.seconds)} by the schedule"),
         ("of which", " + ".join(parts)),
-        ("formula", f"{exact_seconds(found.formula)}; {_difference(found)}"),
+        ("formula" if found.by_formula else "judged",
+         f"{exact_seconds(found.judged)}; {_difference(found)}"),
         ("bubble", f"{format_percent(timeline.bubble)} of the ranks' time in the pipeline"),
         ("slowest rank", f"{slowest}, busy for {share} of the pipeline"),
         ("least", f"{exact_seconds(found.least)} in the pipeline by any schedule"),
@@ -40,7 +41,7 @@ def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
 
 
 def _difference(found: Simulated) -> str:
-    more = found.seconds / found.formula - 1
+    more = found.seconds / found.judged - 1
     if abs(more) < ROUNDING:
         return "the schedule takes as long"
     return f"the schedule takes {format_percent(abs(more))} {'more' if more > 0 else 'less'}"
@@ -71,7 +72,8 @@ def simulation_object(found: Simulated) -> dict[str, Any]:
         "stages_per_rank": shape.virtual,
         "micro_batches": shape.micro_batches,
         "iteration_time_s": found.seconds,
-        "formula_s": found.formula,
+        "judged_s": found.judged,
+        "by_formula": found.by_formula,
         "pipeline_s": found.timeline.seconds,
         "outside_s": found.outside,
         "least_s": found.least,

@@ -47,13 +47,13 @@ def test_equal_virtual_stages_take_what_the_formula_says() -> None:
     found = simulated(plan, Evaluation(cost=cost, violations=()))
     assert found.schedule == "interleaved"
     assert found.outside == pytest.approx(0.5)
-    assert found.seconds == pytest.approx(found.formula)
+    assert found.seconds == pytest.approx(found.judged)
 
 
 def test_unequal_virtual_stages_take_longer_than_the_formula_says() -> None:
     plan, cost = priced(9, 3, 3, 9, virtual=2)
     found = simulated(plan, Evaluation(cost=cost, violations=()))
-    assert found.seconds > 1.05 * found.formula
+    assert found.seconds > 1.05 * found.judged
     assert found.least <= found.timeline.seconds
 
 

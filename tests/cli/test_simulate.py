@@ -19,7 +19,7 @@ def test_equal_times_by_schedule_and_formula(ilp_plan: Command, saved: Path) -> 
     assert "the schedule takes as long" in done.out
     value = json.loads(ilp_plan("simulate", saved, "--json").out)
     judged = json.loads(ilp_plan("evaluate", saved, "--json").out)
-    assert value["formula_s"] == judged["iteration_time_s"]
+    assert value["judged_s"] == judged["iteration_time_s"]
     assert value["iteration_time_s"] == pytest.approx(judged["iteration_time_s"])
     assert value["least_s"] <= value["pipeline_s"]
     idle = [row["idle_s"] for row in value["by_rank"]]
@@ -33,7 +33,7 @@ def test_another_schedule(ilp_plan: Command, saved: Path) -> None:
         for more in ((), ("--schedule", "zb-h1"))
     )
     assert other["schedule"] == "zb-h1"
-    assert other["iteration_time_s"] < own["iteration_time_s"] == pytest.approx(own["formula_s"])
+    assert other["iteration_time_s"] < own["iteration_time_s"] == pytest.approx(own["judged_s"])
 
 
 def test_a_trace(ilp_plan: Command, saved: Path) -> None:

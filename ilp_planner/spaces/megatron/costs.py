@@ -13,7 +13,7 @@ from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
-from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_terms
+from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_terms, stage_times
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
@@ -105,7 +105,8 @@ class MegatronCosts:
         """
         ranks = self.ranks(plan, cluster)
         stages = stage_terms(ranks, ranks.job)
-        terms = iteration_terms(ranks, ranks.job)
+        passes = stage_times(ranks, ranks.job)
+        terms = iteration_terms(ranks, ranks.job, passes)
         memory = [rank_memory(ranks.job, rank) for rank in range(plan.ranks)]
         return PlanCost(
             iteration_time=sum(terms.values()),
@@ -122,6 +123,7 @@ class MegatronCosts:
                 for number, (stage, own) in enumerate(zip(plan.stages, stages, strict=True))
             ),
             terms=terms,
+            passes=passes,
         )
 
     def with_settings(self, **changes: object) -> Settings:

@@ -79,9 +79,11 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
     return simulate(orders, times, blocking=job.virtual == 1)
 
 
-def iteration_terms(ranks: RankCosts, job: TrainingJob) -> dict[str, float]:
-    """Return what an iteration takes, by terms. job: as in `stage_terms`."""
-    times = stage_times(ranks, job)
+def iteration_terms(
+    ranks: RankCosts, job: TrainingJob, times: StageTimes | None = None
+) -> dict[str, float]:
+    """Return what an iteration takes, by terms. job: as in `stage_terms`. times: its stages'."""
+    times = times or stage_times(ranks, job)
     busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
     slowest = job.micro_batches * float(busy.max())
     spans = list(pairwise(ends_of(job.pipeline)))
