@@ -68,6 +68,13 @@ EXAMPLES = {
         ("ilp-plan compare plan.json --solvers dp,gradient", "with what these find"),
     ),
     "gpus": (("ilp-plan gpus", ""), ("ilp-plan gpus H100-80GB", "with what each number rests on")),
+    "calibrate": (
+        ("ilp-plan calibrate runs.csv --cluster mine.toml --output mine-calibrated.toml", ""),
+        (
+            "ilp-plan calibrate runs.csv --cluster mine.toml --fit sustained,streaming",
+            "these constants alone",
+        ),
+    ),
     "profile": (("ilp-plan profile measure --model gpt3-350m --output table.csv", ""),),
     "profile measure": (
         ("ilp-plan profile measure --model gpt3-350m --tp 1 2 4 --output table.csv", ""),

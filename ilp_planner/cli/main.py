@@ -32,6 +32,7 @@ COMMANDS = {
     "import": ("ilp_planner.cli.import_", "import_plan"),
     "compare": ("ilp_planner.cli.compare", "compare"),
     "gpus": ("ilp_planner.cli.gpus", "gpus"),
+    "calibrate": ("ilp_planner.cli.calibrate", "calibrate"),
 }
 GROUP = "profile"  # of commands
 MANY_NUMBERS = ("solve", "import")  # whose --micro-batch-size takes several

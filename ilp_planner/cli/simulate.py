@@ -32,6 +32,7 @@ def simulate(
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.saved_problem import problem_of
     from ilp_planner.report.console import print_report
+    from ilp_planner.report.expected import expected_lines, expected_object
     from ilp_planner.report.json_report import print_json
     from ilp_planner.report.simulation import simulation_lines, simulation_object, simulation_table
     from ilp_planner.report.tables import summary
@@ -49,7 +50,8 @@ def simulate(
     if trace is not None:
         write_trace(trace, found.timeline)
     if as_json:
-        print_json(simulation_object(found))
+        print_json(simulation_object(found) | expected_object(problem, saved.plan))
         return
     broken = [("BROKEN RULE", str(rule)) for rule in evaluation.violations]
-    print_report(summary([*simulation_lines(found), *broken]), simulation_table(found))
+    lines = [*simulation_lines(found), *expected_lines(problem, saved.plan), *broken]
+    print_report(summary(lines), simulation_table(found))

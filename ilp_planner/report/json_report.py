@@ -10,6 +10,7 @@ from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.plan import GroupStage, OperatorStage
+from ilp_planner.report.expected import expected_object
 from ilp_planner.report.lines import hourly_price
 from ilp_planner.report.shares import share_object
 from ilp_planner.report.stages import fullest_device
@@ -99,6 +100,7 @@ def plan_object(
         "terms_s": dict(evaluation.cost.terms) if evaluation and evaluation.cost else {},
         "throughput": _throughput(problem, plan, evaluation),
         **share_object(time_shares(problem, plan, evaluation)),
+        **expected_object(problem, plan),
         "price_per_hour": hourly_price(problem, plan) if priced else None,
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
 from ilp_planner.report.devices import describe_cluster, describe_types
+from ilp_planner.report.expected import expected_lines
 from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
@@ -59,6 +60,7 @@ def plan_lines(
     batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
     time = exact_seconds(evaluation.iteration_time)
     lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch_size}")]
+    lines += expected_lines(problem, plan)
     if plan.settings is not None:
         lines.insert(0, ("training", describe_training(plan)))
     if evaluation.cost is not None and evaluation.cost.terms:

@@ -135,6 +135,12 @@ def _run(function: Callable[..., None], *records: Any) -> None:
             array[:] = values
 
 
+def expect(operations: int) -> None:
+    """Be told of how many operations are to come, over all iterations: many are worth compiling."""
+    if operations > INTERPRETED:
+        _compiled(recursion.run_blocking)
+
+
 @cache
 def _compiled(function: Callable[..., None]) -> Any:
     from ilp_planner.kernels import kernel

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
@@ -12,12 +11,19 @@ from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
 from ilp_planner.specs.kernel_constants import measured_constants
-from ilp_planner.specs.machine import usual_machine
+from ilp_planner.specs.machine import (
+    ABOUT,
+    CONSTANTS,
+    DURATIONS,
+    Machine,
+    usual_machine,
+    with_constants,
+)
 from ilp_planner.specs.toml_reader import Table, read_toml
 from ilp_planner.units import format_bytes, parse_duration, parse_rate
 
 KEYS = ("name", "devices", "nodes", "links", "notes")
-DERIVED = ("name", "processors", "kernels", "machine")  # not said in files, or not as a value
+DERIVED = ("name", "processors", "kernels")  # not said in files, or not as a value
 DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name not in DERIVED)
 PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp4", "fp64")
 NODE_KEYS = ("name", "count", "device", "devices")
@@ -79,17 +85,39 @@ def _read_device(devices: Table, name: str) -> Device:
             price=table.number("price") if "price" in given else None,
             profile=table.text("profile", name),
             gpu="" if row is None else row.name,
-            **({} if row is None else _kernels(row)),
+            processors=None if row is None else row.units,
+            kernels=None if row is None else measured_constants()[row.kernels],
+            machine=_read_machine(table, row),
         )
 
 
-def _kernels(row: Gpu) -> dict[str, Any]:
-    """Return what is known of a GPU's kernels, and of machines of its generation."""
-    return {
-        "processors": row.units,
-        "kernels": measured_constants()[row.kernels],
-        "machine": usual_machine(row.capability[0]),
-    }
+def _read_machine(device: Table, row: Gpu | None) -> Machine:
+    """Return a machine's constants: those of its generation where the file says nothing.
+
+    Raises
+    ------
+    SpecError: they are of a device whose kernels nobody measured, which they would do nothing to.
+    """
+    if row is None and "machine" in device.values:
+        raise device.error(
+            "machine: found constants of a device whose kernels are not known, which they change, "
+            'expected gpu = "..." beside it, as in gpu = "H100-80GB"'
+        )
+    usual = Machine() if row is None else usual_machine(row.capability[0])
+    table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
+    values = {key: _read_constant(table, key) for key in table.values}
+    with table.blamed():
+        return with_constants(usual, values)
+
+
+def _read_constant(table: Table, key: str) -> float:
+    """Return one of a machine's constants. Only seconds have a unit, but for 0."""
+    if key == "runs":
+        return table.natural(key)
+    value = table.values[key]
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    return table.duration(key) if key in DURATIONS else table.number(key)
 
 
 def _read_gpu(table: Table) -> Gpu:

@@ -8,6 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Constants that something is divided by, and constants that are seconds.
+RATES = (
+    "sustained", "streaming", "grouped", "attention", "attention_backward", "links", "network",
+)  # fmt: skip
+DURATIONS = ("host_forward", "host_backward", "host_experts", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +27,14 @@ class Machine:
     sustained: share of the clocks of a short burst that products keep under load. streaming: share
     of the memory bandwidth of kernels that are fused as `anatomy.work` counts them. grouped,
     attention, attention_backward: rates of the grouped products of experts and of fused attention,
-    of those of the kernels that were measured. links, network: share
-    of the rate of links inside nodes and between them, as the cluster and measured collectives
-    have it, that training reaches. tensor_exposed,
-    expert_exposed, data_exposed: share of the messages of tensor, expert and data parallelism that
-    overlap does not hide where it is on. host_forward, host_backward: seconds that the host takes
-    at least to start a layer's kernels; host_experts: more than that of a layer with experts, half
-    of it in each pass. step: seconds of an iteration that are nobody's.
+    of those of the kernels that were measured. links, network: share of the rate of links inside
+    nodes and between them, as the cluster and measured collectives have it, that training reaches.
+    tensor_exposed, expert_exposed, data_exposed: share of the messages of tensor, expert and data
+    parallelism that overlap does not hide where it is on. host_forward, host_backward: seconds that
+    the host takes at least to start a layer's kernels; host_experts: more than that of a layer with
+    experts, half of it in each pass. step: seconds of an iteration that are nobody's. error: mean
+    relative error of iteration times on runs that no constant was fitted to; None where it is not
+    known. runs: of this machine that constants were fitted to.
     """
 
     sustained: float = 1.0
@@ -40,12 +51,18 @@ class Machine:
     host_backward: float = 0.0
     host_experts: float = 0.0
     step: float = 0.0
+    error: float | None = None
+    runs: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None:
+                continue
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{field.name} must be at least 0, found {value!r}")
+            if field.name in RATES and not value:
+                raise ValueError(f"{field.name} must be positive, found {value!r}")
 
     def host(self, *, experts: float) -> tuple[float, float]:
         """Return the seconds of a layer's forward and backward pass at least.
@@ -54,6 +71,16 @@ class Machine:
         """
         more = experts * self.host_experts / 2
         return self.host_forward + more, self.host_backward + more
+
+
+ABOUT = ("error", "runs")  # fields that say how good the others are
+CONSTANTS = tuple(field.name for field in fields(Machine) if field.name not in ABOUT)
+
+
+def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
+    """Return a machine with other values of some constants."""
+    changed: dict[str, Any] = dict(values)
+    return replace(machine, **changed)
 
 
 # Of machines that nobody calibrated, by the major compute capability of their GPUs.

@@ -46,9 +46,7 @@ class Table:
         """
         for key in self.values:
             if key not in keys:
-                near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
-                known = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(keys)}"
-                raise self.error(f"unknown key {key!r}, {known}")
+                raise self.error(f"unknown key {key!r}, {nearest(key, keys)}")
 
     def error(self, problem: str) -> SpecError:
         """Return the error to raise for a problem in this table."""
@@ -266,6 +264,12 @@ def read_toml(source: Path | Document, keys: Sequence[str] | None) -> Table:
         where = f"{place}: " if place else ""
         raise SpecError(f"{document.name}: {where}not valid TOML: {problem}") from None
     return Table(values, file=document.name, keys=keys)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return what to say of a name that is none of those that are known."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"expected {', '.join(known)}"
 
 
 def _shown(value: object) -> str:

@@ -1,0 +1,57 @@
+"""How far iteration times are off as a rule, for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.units import format_percent
+
+if TYPE_CHECKING:
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.specs.machine import Machine
+
+
+def expected_error(machine: Machine) -> str:
+    """Return `4.10 % (12 runs, leave-one-out)`; empty where nobody compared its times with runs."""
+    if not machine.runs:
+        if machine.error is None:
+            return ""
+        return f"{format_percent(machine.error)} (other machines of this kind; not calibrated)"
+    count = f"{machine.runs} run{'s' * (machine.runs > 1)}"
+    if machine.error is None:
+        return f"not known ({count}; needs two different ones)"
+    return f"{format_percent(machine.error)} ({count}, leave-one-out)"
+
+
+def expected_lines(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]]:
+    """Say how far a plan's time is off as a rule; nothing where it is not known."""
+    machine = _machine(problem, plan)
+    text = "" if machine is None else expected_error(machine)
+    return [("expected error", text)] if text else []
+
+
+def expected_object(problem: Problem[Any], plan: AnyPlan | None) -> dict[str, Any]:
+    """Return the same as JSON: a share, and how many runs of this machine it is of."""
+    machine = None if plan is None else _machine(problem, plan)
+    if machine is None:
+        return {"expected_error": None, "calibration_runs": 0}
+    return {"expected_error": machine.error, "calibration_runs": machine.runs}
+
+
+def _machine(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
+    """Return the worst-known of the machines that a plan uses: its time is of that error. None
+    where the time is not by the constants of machines, as in measured profiles, or where it is that
+    of another model than constants are fitted with."""
+    if plan.settings is None or not problem.profile_source.startswith("analytic"):
+        return None
+    types = {
+        problem.cluster.type_of[device]
+        for number, stage in enumerate(plan.stages)
+        for device in (stage.devices if number < plan.ranks else ())
+    }
+    devices = [problem.cluster.device_types[name] for name in sorted(types)]
+    if any(device.kernels is None for device in devices):
+        return None
+    machines = [device.machine for device in devices]
+    return max(machines, key=lambda m: (m.error is None, m.error or 0.0, -m.runs), default=None)
