@@ -28,6 +28,7 @@ from ilp_planner.anatomy.decoder import (
 )
 from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
+from ilp_planner.anatomy.quantised import quantised_counts, sent_width
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
@@ -256,20 +257,34 @@ class RankCosts:
         """Parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
         return np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
 
+    @cached_property
+    def quantised(self) -> NDArray[np.float64]:
+        """Parameters [n, 2] of every element's quantised products: dense, expert."""
+        job = self.job
+        if not job.settings.quantised:
+            return np.zeros((len(self.held), 2))
+        output = [output_module(job)]
+        if job.model.prediction_layers:
+            output += [prediction_module(job)] * job.model.prediction_layers
+        layers = ([layer_module(job, experts)] for experts in job.model.expert_layers)
+        counts = [quantised_counts(each) for each in ([embedding_module(job)], *layers, output)]
+        return np.array([(total - routed, routed) for total, routed in counts], np.float64)
+
     def rings(self, kind: int) -> list[Ring]:
         """Return what reduces gradients and gathers parameters on a kind of rank."""
         job, net, links = self.job, self.network, self.links
         gradient, width = job.settings.optimizer.gradient, job.settings.width
-        sent = {"all_reduce": gradient}
-        if job.settings.optimizer.sharding != "none":
-            sent = {"reduce_scatter": gradient, "all_gather": width}
         dense, expert, unsplit = self.counts.T
-        found = [
-            ring(name, net.route(job, group, kind), size * count, links)
-            for group, count in zip(SYNC_GROUPS, (dense, expert), strict=True)
-            if count.any()
-            for name, size in sent.items()
-        ]
+        saved = (width - sent_width(job)) * self.quantised.T
+        found: list[Ring] = []
+        for group, count, less in zip(SYNC_GROUPS, (dense, expert), saved, strict=True):
+            if not count.any():
+                continue
+            route = net.route(job, group, kind)
+            sent = {"all_reduce": gradient * count}
+            if job.settings.optimizer.sharding != "none":
+                sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
+            found += [ring(name, route, size, links) for name, size in sent.items()]
         if unsplit.any():
             found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
         return found
