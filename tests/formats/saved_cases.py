@@ -194,6 +194,7 @@ def requests(draw: st.DrawFn) -> Request:
         memory_rule=draw(TEXTS),
         placement=draw(TEXTS),
         experiment=draw(TEXTS),
+        precision=draw(TEXTS),
         global_batch=draw(st.integers(1, 2**40)),
         micro_batch_sizes=tuple(draw(st.lists(st.integers(1, 64), max_size=4))),
         memory_limit=draw(st.none() | (st.just(max(limits.values())) if limits else BYTES)),
