@@ -10,6 +10,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.specs.training import USUAL_FORMATS
 from ilp_planner.units import format_bytes
 
 # Key -> what is not counted.
@@ -74,6 +75,9 @@ def _precision(args: MegatronArguments) -> list[str]:
     if sequence_parallel_of(args):
         what = "inputs gathered quantised over tensor-parallel ranks"
         notes.append(f"{flag_of(key)}: not counted: {what}; sent in the training precision")
+    usual = USUAL_FORMATS[recipe_of(args)]
+    if args[key] != usual:
+        notes.append(f"{flag_of(key)}: {args[key]}: counted as {usual}, as fast and as large")
     if not args.on("fp8_wgrad"):
         notes.append("--no-fp8-wgrad: not counted: gradients of weights, counted as quantised")
     return notes

@@ -356,6 +356,8 @@ def _quantised_values(settings: Settings) -> dict[str, Value]:
         ("num_layers_at_end_in_bf16", kernels.exact_last, ends and kernels.exact_last != 1),
         ("cuda_graph_impl", kernels.graphs, kernels.graphs),
         ("cuda_graph_modules", kernels.graphed, kernels.graphed),
+        # Its check of losses asks the device; scaled losses of fp16 go without it anyway.
+        ("check_for_nan_in_loss_and_grad", False, kernels.graphs == "full_iteration"),
     )
 
 
