@@ -19,7 +19,7 @@ UNCOUNTED = {
     "te_precision_config_file": "its precisions; counted as --fp8-format, or without it as --bf16",
     "kitchen_config_file": "its precisions; counted as the training precision",
     "kitchen_recipe_number": "its precision; counted as the training precision",
-    "first_last_layers_bf16": "layers that stay in the training precision; counted as quantised",
+    "first_last_layers_bf16": "memory of layers that stay as they are; counted as quantised",
     "moe_router_padding_for_quantization": "rows that fill up the tokens of an expert",
     "moe_router_padding_for_fp8": "rows that fill up the tokens of an expert",
     "optimizer_cuda_graph": "the optimizer's graph; its step is counted without",

@@ -14,7 +14,7 @@ sums the gradient of a tied word embedding over the first and the last rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -114,10 +114,35 @@ class RankCosts:
             for kind in dict.fromkeys(self.kinds)
         }
 
+    @cached_property
+    def exact(self) -> RankCosts:
+        """Return the same with products that are not quantised."""
+        settings = self.job.settings
+        kernels = replace(
+            settings.kernels,
+            quantised="",
+            number_format="",
+            quantised_parameters=False,
+            exact_first=0,
+            exact_last=0,
+        )
+        return replace(self, job=replace(self.job, settings=replace(settings, kernels=kernels)))
+
+    @cached_property
+    def stays_exact(self) -> tuple[bool, ...]:
+        """For each layer, whether its products stay in the training precision."""
+        kernels, count = self.job.settings.kernels, self.job.model.layers
+        last = count - kernels.exact_last
+        return tuple(i < kernels.exact_first or i >= last for i in range(count))
+
     def elements(self, kind: int) -> tuple[ElementTime, ...]:
         """Return the times of the whole chain on a kind of rank."""
         times = self.times[kind]
-        layers = (times.expert if e else times.dense for e in self.job.model.expert_layers)
+        other = self.exact.times[kind] if any(self.stays_exact) else times
+        layers = (
+            getattr(other if exact else times, "expert" if experts else "dense")
+            for experts, exact in zip(self.job.model.expert_layers, self.stays_exact, strict=True)
+        )
         chain = (times.embedding, *layers, times.output)
         if self.profile is not None:
             chain = self._measured(self.profile, chain, kind)
@@ -266,7 +291,10 @@ class RankCosts:
         output = [output_module(job)]
         if job.model.prediction_layers:
             output += [prediction_module(job)] * job.model.prediction_layers
-        layers = ([layer_module(job, experts)] for experts in job.model.expert_layers)
+        layers = (
+            [] if exact else [layer_module(job, experts)]
+            for experts, exact in zip(job.model.expert_layers, self.stays_exact, strict=True)
+        )
         counts = [quantised_counts(each) for each in ([embedding_module(job)], *layers, output)]
         return np.array([(total - routed, routed) for total, routed in counts], np.float64)
 

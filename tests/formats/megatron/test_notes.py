@@ -36,7 +36,7 @@ def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
         ),
         (
             "--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16",
-            ("layers that stay in the training precision; counted as quantised",),
+            ("memory of layers that stay as they are; counted as quantised",),
         ),
         (
             "--fp8-format hybrid --tensor-model-parallel-size 2 --sequence-parallel",

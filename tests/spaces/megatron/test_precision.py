@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +26,9 @@ from ilp_planner.specs.training import (
     TrainingJob,
 )
 from tests.training_jobs import deepseek, job, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BLACKWELL = 10
 CLUSTER = gpu_cluster(parse_gpus("16xB200"))
@@ -50,15 +53,20 @@ def case(overlaps: dict[str, bool] | None = None, **kernels: Any) -> TrainingJob
     )
 
 
-def seconds(one: TrainingJob, machine: Machine) -> float:
-    """Return a micro-batch and the synchronisation on a rank."""
+def ranks(one: TrainingJob, machine: Machine) -> RankCosts:
+    """Return the job's times on such machines."""
     types = {
         name: dataclasses.replace(device, machine=machine)
         for name, device in CLUSTER.device_types.items()
     }
-    ranks = RankCosts(one, Network(dataclasses.replace(CLUSTER, device_types=types), (0, 1)))
-    fixed, each = ranks.sync(0)
-    return sum(element.total for element in ranks.elements(0)) + fixed + float(each.sum())
+    return RankCosts(one, Network(dataclasses.replace(CLUSTER, device_types=types), (0, 1)))
+
+
+def seconds(one: TrainingJob, machine: Machine) -> float:
+    """Return a micro-batch and the synchronisation on a rank."""
+    costs = ranks(one, machine)
+    fixed, each = costs.sync(0)
+    return sum(element.total for element in costs.elements(0)) + fixed + float(each.sum())
 
 
 def effects(one: TrainingJob, machine: Machine = Machine()) -> tuple[float, float]:  # noqa: B008
@@ -77,10 +85,31 @@ def test_every_recipe_takes_and_holds_something_else(recipe: str, low: bool) -> 
     assert effects(case(quantised=recipe, quantised_parameters=not low))[1] != quantised[1]
 
 
+@pytest.mark.parametrize(
+    ("kernels", "layers"),
+    [({"exact_first": 1}, [0]), ({"exact_last": 2}, [6, 7]), ({"exact_first": 9}, range(8))],
+)
+def test_layers_that_stay_exact_take_as_long_as_without_a_recipe(
+    kernels: dict[str, int], layers: Sequence[int]
+) -> None:
+    exact, plain, changed = (
+        [element.total for element in ranks(one, Machine()).elements(0)]
+        for one in (
+            case(),
+            case(quantised="fp8-current"),
+            case(quantised="fp8-current", **kernels),
+        )
+    )
+    assert changed == [
+        (exact if number - 1 in layers else plain)[number] for number in range(len(plain))
+    ]
+    assert exact != plain
+
+
 @pytest.mark.parametrize("kernels", [{"exact_first": 1}, {"exact_last": 2}])
-def test_layers_that_stay_exact_are_said_not_to_count(kernels: dict[str, int]) -> None:
+def test_memory_of_layers_that_stay_exact_is_said_not_to_count(kernels: dict[str, int]) -> None:
     plain, changed = (case(quantised="fp8-current", **more) for more in ({}, kernels))
-    assert effects(plain) == effects(changed)
+    assert effects(plain)[1] == effects(changed)[1]
     notes = [unmodelled(arguments_of_job(one)) for one in (plain, changed)]
     (said,) = set(notes[1]) - set(notes[0])
     assert said.startswith("--first-last-layers-bf16: not counted")
