@@ -78,7 +78,9 @@ def physical_bound(problem: Problem[Any]) -> float:
     if spec is None:
         return 0.0
     devices = (cluster.device_types[name] for name in cluster.type_of)
-    return physical_seconds(spec.architecture, devices, (spec.precision,), problem.global_batch)
+    settings = getattr(problem.costs, "settings", None)
+    precisions = (settings.precision, settings.quantised) if settings else (spec.precision,)
+    return physical_seconds(spec.architecture, devices, precisions, problem.global_batch)
 
 
 def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Throughput | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.recipes import recipes_of
 from ilp_planner.specs.training import HOPPER
 
 if TYPE_CHECKING:
@@ -15,13 +16,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     """Where a job runs, as far as known. memory: bytes; count: 0 when not known;
-    generation: as in `TrainingJob`."""
+    generation: as in `TrainingJob`. recipes: of quantised products that they have; None: unknown.
+    """
 
     name: str = ""
     memory: float | None = None
     per_node: int = 8
     count: int = 0
     generation: int = HOPPER
+    recipes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -48,5 +51,6 @@ def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
         per_node=sizes[0],
         count=spec.device_count,
         generation=generation(spec),
+        recipes=recipes_of(least),
         notes=tuple(notes),
     )

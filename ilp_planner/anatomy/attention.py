@@ -9,6 +9,7 @@ from ilp_planner.anatomy.products import (
     product_input,
     with_kept,
 )
+from ilp_planner.anatomy.quantised import keeps_input_twice
 from ilp_planner.anatomy.recompute import forget, keep_input, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 from ilp_planner.specs.training import TrainingJob
@@ -162,10 +163,15 @@ def _relays(job: TrainingJob) -> bool:
 
 def _projection(job: TrainingJob, columns: int) -> Module:
     sizes = shard_of(job)
-    return with_kept(
-        product("linear_proj", rows=sizes.hidden, columns=columns, bias=job.model.bias),
-        product_input(job, (sizes.tokens, sizes.batch, columns), "output of core attention"),
-    )
+    module = product("linear_proj", rows=sizes.hidden, columns=columns, bias=job.model.bias)
+    shape = (sizes.tokens, sizes.batch, columns)
+    if not keeps_input_twice(job):
+        return with_kept(module, product_input(job, shape, "output of core attention", exact=True))
+    low = product_input(job, shape, "output of core attention, quantised")
+    if job.settings.kernels.attention == "unfused" or recomputes(job, CORE):
+        return with_kept(module, low)
+    why = "fused attention reads its output on the way back"
+    return with_kept(module, low, Kept(name="output", shape=shape, width=sizes.width, why=why))
 
 
 def _latent(job: TrainingJob) -> tuple[Module, ...]:

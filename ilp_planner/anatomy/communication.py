@@ -24,6 +24,7 @@ from ilp_planner.anatomy.messages import (
     unsplit_parameters,
 )
 from ilp_planner.anatomy.modules import Message
+from ilp_planner.anatomy.quantised import quantised_counts, sent_width
 from ilp_planner.anatomy.recompute import recomputed_layers
 from ilp_planner.specs.training import TrainingJob
 
@@ -263,18 +264,22 @@ def _data(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     modules = rank_modules(job, pp_rank)
     whole = sum(module.parameters for module in modules)
     experts = sum(module.expert_parameters for module in modules)
-    for what, group, count in (
-        ("", "dp-cp", whole - experts),
-        (" of routed experts", "edp", experts),
+    low, low_experts = quantised_counts(modules)
+    width = job.settings.width
+    saved = width - sent_width(job)
+    for what, group, count, quantised in (
+        ("", "dp-cp", whole - experts, low - low_experts),
+        (" of routed experts", "edp", experts, low_experts),
     ):
         if count and group_size(job, group) > 1:
-            yield from _reduced(job, pp_rank, what, group, count)
+            sizes = count * job.settings.optimizer.gradient, count * width - quantised * saved
+            yield from _reduced(job, pp_rank, what, group, sizes)
 
 
 def _reduced(
-    job: TrainingJob, pp_rank: int, what: str, group: str, count: int
+    job: TrainingJob, pp_rank: int, what: str, group: str, sizes: tuple[float, float]
 ) -> Iterator[Traffic]:
-    """Yield the messages of one set of parameters.
+    """Yield the messages of one set of parameters. sizes: bytes of gradients and of parameters.
 
     Megatron reduces gradients after the last micro-batch, into shards with the distributed
     optimizer, and gathers the stepped parameters. With sharded gradients (ZeRO-2) every micro-batch
@@ -282,7 +287,7 @@ def _reduced(
     forward and backward (Rajbhandari et al. 2020, arXiv 1910.02054, section 7).
     """
     optimizer, each = job.settings.optimizer, job.micro_batches
-    gradient, parameter = count * optimizer.gradient, count * job.settings.width
+    gradient, parameter = sizes
 
     def row(name: str, collective: str, size: float, *times: int) -> Traffic:
         return _row(job, pp_rank, name + what, collective, group, size, (times[0], times[1]))

@@ -122,7 +122,7 @@ def output_module(job: TrainingJob) -> Module:
     rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=False)
     if model.tied and job.pp == 1:
         rows = replace(rows, weights=())
-    rows = with_kept(rows, product_input(job, sizes.narrow, "the last norm's output"))
+    rows = with_kept(rows, product_input(job, sizes.narrow, "the last norm's output", exact=True))
     return Module(
         name="output",
         kept=_arguments(job) if job.pp > 1 else (),
@@ -176,11 +176,12 @@ def prediction_module(job: TrainingJob) -> Module:
         children=(
             norm_module("enorm", job, sizes.narrow, why="embedding of the token to come"),
             norm_module("hnorm", job, sizes.narrow, why="state of the layer before"),
-            with_kept(eh, product_input(job, joined, "both, side by side")),
+            with_kept(eh, product_input(job, joined, "both, side by side", exact=True)),
             replace(layer, name="transformer_layer"),
             norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),
             Module(
-                name="loss", kept=(product_input(job, sizes.narrow, "of the output layer"), *logits)
+                name="loss",
+                kept=(product_input(job, sizes.narrow, "of the output layer", exact=True), *logits),
             ),
         ),
     )

@@ -4,7 +4,8 @@ import math
 
 from ilp_planner.anatomy.mlp import activation_kept, fuses, mlp_products
 from ilp_planner.anatomy.modules import Kept, Module, Weight
-from ilp_planner.anatomy.products import norm_module, product, product_input
+from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
+from ilp_planner.anatomy.quantised import keeps_input_twice
 from ilp_planner.anatomy.recompute import forget, recomputes
 from ilp_planner.anatomy.shard import part, shard_of
 from ilp_planner.specs.training import TrainingJob
@@ -24,7 +25,10 @@ def expert_modules(job: TrainingJob) -> tuple[Module, ...]:
     norm = norm_module("pre_mlp_layernorm", job, sizes.narrow, why=why, output=read)
     children = [_router(job), _routed(job)]
     if experts.shared_ffn:
-        shared = Module(name="shared_experts", children=mlp_products(job, experts.shared_ffn))
+        first, *others = mlp_products(job, experts.shared_ffn)
+        if keeps_input_twice(job) and not recomputes(job, "layernorm"):
+            first = with_kept(first, product_input(job, sizes.narrow, "the norm's, quantised"))
+        shared = Module(name="shared_experts", children=(first, *others))
         if recomputes(job, "shared_experts"):
             shared = forget(shared)
         children.append(shared)

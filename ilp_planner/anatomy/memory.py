@@ -14,6 +14,7 @@ from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
 from ilp_planner.anatomy.parts import memory_parts as memory_parts
+from ilp_planner.anatomy.quantised import gathered_width
 from ilp_planner.anatomy.states import copies_parameters, gathers
 from ilp_planner.schedule import Schedule
 from ilp_planner.specs.training import TrainingJob
@@ -180,7 +181,11 @@ def _gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
     weights, _ = gathers(parts.job)
     if not weights:
         return 0.0
-    return parts.job.settings.width * (_units(parts, counts) + _rest(parts, counts, KINDS))
+    width = parts.job.settings.width
+    if parts.job.settings.quantised:
+        rest = width * _rest(parts, counts, KINDS)
+        return gathered_width(parts.job) * _units(parts, counts) + rest
+    return width * (_units(parts, counts) + _rest(parts, counts, KINDS))
 
 
 def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:

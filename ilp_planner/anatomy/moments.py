@@ -11,6 +11,7 @@ from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.decoder import in_place_loss
 from ilp_planner.anatomy.experts import keeps_output, routed_tokens
 from ilp_planner.anatomy.mlp import fuses
+from ilp_planner.anatomy.quantised import copies_width, kept_width
 from ilp_planner.anatomy.recompute import loader_mask
 from ilp_planner.anatomy.shard import part, sequence_parallel, shard_of
 from ilp_planner.specs.training import TrainingJob
@@ -74,18 +75,22 @@ def mlp_backward(job: TrainingJob) -> float:
 
     The gradient of the layer's output stays for the residual. The second product gives the gradient
     of the activation and forgets its input; the activation gives the gradient of its input and
-    forgets that.
+    forgets that. Quantised products first quantise the gradient of their output; what they gather
+    is quantised then.
     """
     sizes, model = shard_of(job), job.model
     through = flow(job)
-    column = float(math.prod(sizes.columns(model.ffn)) * sizes.width)
+    numbers = float(math.prod(sizes.columns(model.ffn)))
+    column = numbers * sizes.width
+    low = copies_width(job)
+    gathered = through.whole / sizes.width * low if low else through.gathered
     gates = 2 if model.gated else 1
     tally = Tally()
     tally.take(through.narrow * (2 if model.dropout else 1))
-    tally.take(through.gathered)
+    tally.take(gathered)
     tally.take(column)
     tally.briefly(_weight_gradient(job, part(model.ffn, job.tp)))
-    tally.give(through.gathered + column)
+    tally.give(gathered + numbers * kept_width(job))
     if fuses(job) or not model.gated:
         tally.take(gates * column)
         tally.give(column + gates * column)
@@ -96,7 +101,9 @@ def mlp_backward(job: TrainingJob) -> float:
         tally.give(column)
         tally.take(2 * column)  # side by side
         tally.give(4 * column)
-    tally.take(through.gathered + through.whole)
+    gathered = through.gathered / sizes.width * kept_width(job) if low else through.gathered
+    tally.take(gates * numbers * low)
+    tally.take(gathered + through.whole)
     tally.briefly(_weight_gradient(job, part(gates * model.ffn, job.tp)))
     return tally.most
 
@@ -146,14 +153,18 @@ def _experts_backward(job: TrainingJob) -> float:
     through, w = flow(job), job.settings.width
     tokens = routed_tokens(job)
     routed = float(tokens * model.hidden * w)
-    column = float(tokens * part(model.experts.ffn, job.expert_tp) * w)
+    numbers = float(tokens * part(model.experts.ffn, job.expert_tp))
+    column, low = numbers * w, copies_width(job)
+    gates = 2 if model.gated else 1
+    quantised = tokens * model.hidden * low
     tally = Tally()
     tally.take(through.narrow * (2 if model.dropout else 1))
     tally.take(routed)
     tally.briefly(routed)
-    tally.take(column)
-    tally.give(routed + column)
-    tally.take((2 if model.gated else 1) * column)
+    tally.take(quantised + column)
+    tally.give(quantised + routed + numbers * kept_width(job))
+    tally.take(gates * column)
+    tally.take(gates * numbers * low)
     return tally.most
 
 

@@ -26,8 +26,9 @@ from ilp_planner.anatomy.overheads import (
     tables,
     workspace,
 )
+from ilp_planner.anatomy.quantised import quantised_counts
 from ilp_planner.anatomy.recompute import checkpoint, remembering
-from ilp_planner.anatomy.states import state_widths, stepped_width
+from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
 from ilp_planner.specs.training import HOPPER, TrainingJob
 
 KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
@@ -148,10 +149,18 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
     others = module.parameters - routed
     dense_width, expert_width = (state_widths(job, expert=flag) for flag in (False, True))
     moment, again, chunk = _moments(job, kind, module)
+    weights = others * dense_width.parameter + routed * expert_width.parameter
+    if job.settings.quantised:
+        low, low_routed = quantised_counts((module,))
+        for count, width, expert in (
+            (low - low_routed, dense_width, False),
+            (low_routed, expert_width, True),
+        ):
+            weights += count * (quantised_width(job, expert=expert) - width.parameter)
     return Part(
         parameters=module.parameters,
         expert_parameters=routed,
-        weights=others * dense_width.parameter + routed * expert_width.parameter,
+        weights=weights,
         gradients=others * dense_width.gradient + routed * expert_width.gradient,
         optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
         kept=module.activations,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ilp_planner.anatomy.modules import Kept, Module, Weight
+from ilp_planner.anatomy.quantised import kept_width
 from ilp_planner.specs.training import TrainingJob
 
 STATISTIC = 4  # bytes: means and inverse deviations are kept in fp32 whatever the precision
@@ -54,11 +55,15 @@ def with_kept(module: Module, *kept: Kept) -> Module:
     return replace(module, kept=(*module.kept, *kept))
 
 
-def product_input(job: TrainingJob, shape: tuple[int, ...], why: str = "") -> Kept:
-    """Return a product's input, kept for the gradient of its weight."""
-    return Kept(
-        name="input", shape=shape, width=job.settings.width, why=why or "for the weight's gradient"
-    )
+def product_input(
+    job: TrainingJob, shape: tuple[int, ...], why: str = "", *, exact: bool = False
+) -> Kept:
+    """Return a product's input, kept for the gradient of its weight.
+
+    exact: in the training precision, whatever the products' is.
+    """
+    width = job.settings.width if exact else kept_width(job)
+    return Kept(name="input", shape=shape, width=width, why=why or "for the weight's gradient")
 
 
 def merges_norm(job: TrainingJob) -> bool:

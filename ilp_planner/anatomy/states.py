@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ilp_planner.anatomy.quantised import weight_width
 from ilp_planner.specs.training import SHARDINGS, TrainingJob
 
 SINGLE = 4  # bytes of a number in fp32
@@ -39,6 +40,11 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
         gradient=optimizer.gradient / (ways if level >= 2 else 1),
         optimizer=states / (ways if level >= 1 else 1),
     )
+
+
+def quantised_width(job: TrainingJob, *, expert: bool) -> float:
+    """Return bytes on a rank per parameter of a quantised product, copies included."""
+    return weight_width(job, sharing(job, expert=expert) if _level(job) >= 3 else 1)
 
 
 def sharing(job: TrainingJob, *, expert: bool) -> int:

@@ -41,6 +41,7 @@ def problem(
     max_stages: int | None = None,
     max_tp: int | None = None,
     max_cp: int | None = None,
+    precision: str | None = None,
     memory_rule: str | None = None,
     placement: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
@@ -61,6 +62,8 @@ def problem(
         was read before.
     space: `operators`, `planner`, `metis`, `amp` or `megatron`; None: operators where all devices
         are equal and the profile and the cost model are of operators, whole layers elsewhere.
+    precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
+        `space="megatron"`; None: the model's.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
 
     Raises
@@ -99,6 +102,7 @@ def problem(
             max_stages=_positive("max_stages", max_stages),
             max_tp=_positive("max_tp", max_tp),
             max_cp=_positive("max_cp", max_cp),
+            precision=precision or "",
             hidden=_positive("hidden_size", hidden_size),
             sequence=_positive("sequence_length", sequence_length),
             vocabulary=_positive("vocab_size", vocab_size),

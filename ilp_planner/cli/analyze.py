@@ -107,6 +107,10 @@ def analyze(
     attention: Annotated[
         Literal["flash", "unfused"], kernel("--attention", "Kernel.", default=True)
     ] = "flash",
+    precision: Annotated[
+        o.PrecisionName | None,
+        kernel("--precision", "Of training, or a recipe of products in 8 or 4 bits; the model's."),
+    ] = None,
     dispatcher: Annotated[
         Literal["allgather", "alltoall", "flex"],
         kernel("--dispatcher", "Of tokens to experts.", default=True),

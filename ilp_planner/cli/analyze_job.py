@@ -13,7 +13,15 @@ from ilp_planner.inputs.files import find_model
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
 from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
-from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from ilp_planner.specs.recipes import precision_of, quantised_kernels
+from ilp_planner.specs.training import (
+    PRECISIONS,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
@@ -95,7 +103,13 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     if batch is None:
         batch = micro_batch * dp * (FILL * pp if pp > 1 else 1)
         notes = (f"--global-batch-size is not given: {batch} is assumed",)
-    layout, settings = layout_of(asked, model), settings_of(asked, spec.precision)
+    precision, recipe = precision_of(asked["precision"] or "", spec.precision)
+    if recipe and devices.recipes is not None and recipe not in devices.recipes:
+        raise UsageError(
+            f"--precision: found {recipe} on {devices.name}, expected one that it has: "
+            f"{', '.join((*PRECISIONS, *devices.recipes))}"
+        )
+    layout, settings = layout_of(asked, model), settings_of(asked, precision, recipe)
     try:
         job = TrainingJob(
             model=model,
@@ -197,8 +211,8 @@ def layout_of(asked: dict[str, Any], model: Decoder) -> PipelineLayout:
     )
 
 
-def settings_of(asked: dict[str, Any], precision: str) -> Settings:
-    """Return how every rank trains."""
+def settings_of(asked: dict[str, Any], precision: str, recipe: str = "") -> Settings:
+    """Return how every rank trains. recipe: of quantised products."""
     sharding = asked["sharding"]
     if asked["distributed_optimizer"]:
         if sharding not in ("none", "optimizer"):
@@ -212,10 +226,13 @@ def settings_of(asked: dict[str, Any], precision: str) -> Settings:
         precision=precision,
         recompute=recompute_of(asked),
         optimizer=OptimizerSettings(sharding=sharding, master=0 if precision == "fp32" else 4),
-        kernels=Kernels(
-            **values_of(
-                asked, "attention", "dispatcher", "fused_loss", "imbalance", "grouped_experts"
-            )
+        kernels=quantised_kernels(
+            Kernels(
+                **values_of(
+                    asked, "attention", "dispatcher", "fused_loss", "imbalance", "grouped_experts"
+                )
+            ),
+            recipe,
         ),
     )
 

@@ -65,6 +65,7 @@ def import_megatron(
         global_batch=job.global_batch,
         memory_limit=memory,
         max_cp=job.settings.cp if job.settings.cp > 1 else None,
+        precision=job.settings.kernels.quantised,
     )
     problem = build_problem(InputFiles(request, (output.resolve().parent,)))
     saved = saved_import(problem, plan, evaluate(problem, plan))

@@ -161,6 +161,21 @@ MaxCp = Annotated[
         "than 8192 tokens.",
     ),
 ]
+PRECISION_NAMES = (
+    "bf16", "fp16", "fp32", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4",
+)  # fmt: skip
+if TYPE_CHECKING:
+    PrecisionName = str
+else:
+    PrecisionName = Literal[PRECISION_NAMES]
+Precision = Annotated[
+    PrecisionName | None,
+    runtime(
+        "--precision",
+        "Of training, or Transformer Engine's recipe of products in 8 or 4 bits, for --runtime "
+        "megatron; the model's.",
+    ),
+]
 MemoryRule = Annotated[
     Literal["device", "metis"] | None,
     peers(

@@ -17,6 +17,7 @@ from ilp_planner.formats.exported import (
     check_batch,
     check_heads,
     check_order,
+    check_plain_kernels,
     check_stages_hold_something,
     describe,
 )
@@ -76,6 +77,11 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
     """
     check_batch(job)
     check_heads(job, whole_groups=False)
+    check_plain_kernels(job, TOOL)
+    if job.settings.quantised:
+        raise Unfit("settings.kernels.quantised", job.settings.kernels.quantised).but(
+            f"{TOOL} has no products in 8 or 4 bits", 'quantised = ""'
+        )
     _check_degrees(job)
     notes = list(check_order(job, TOOL))
     config = {

@@ -113,6 +113,26 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
     )
 
 
+def check_plain_kernels(job: TrainingJob, tool: str) -> None:
+    """Refuse what a tool has no setting for: messages beside products, and CUDA graphs.
+
+    Raises
+    ------
+    PlanError: names the setting.
+    """
+    s = job.settings
+    for name, on, what, plain in (
+        ("overlap_tensor", s.overlap_tensor, "tensor-parallel messages beside products", "false"),
+        ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
+        ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
+    ):
+        if on:
+            found = on if isinstance(on, str) else "true"
+            raise Unfit(f"settings.{name}", found).but(
+                f"{tool} has no setting for {what}", f"{name.rpartition('.')[2]} = {plain}"
+            )
+
+
 def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
     """Refuse a stage without parameters where the tool's optimizer needs some on every rank."""
     for number, stage in enumerate(job.stages):

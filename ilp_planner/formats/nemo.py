@@ -8,6 +8,8 @@ NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
 """
 
 import json
+from dataclasses import replace
+from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
@@ -23,7 +25,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
-from ilp_planner.specs.training import ORDERS, TrainingJob
+from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.1"
 TOOL = f"Megatron-Bridge {VERSION}"
@@ -31,6 +33,22 @@ TOOL = f"Megatron-Bridge {VERSION}"
 Value = bool | int | float | str | None | list[int] | list[str]
 Section = dict[str, Value]
 
+
+class Precision(NamedTuple):
+    """A registered mixed precision. exact: layers at either end that are not quantised."""
+
+    name: str
+    number_format: str
+    parameters: bool
+    exact: int = 0
+
+
+PRECISIONS = {
+    "fp8-delayed": Precision("fp8_delayed_scaling", "hybrid", True),
+    "fp8-current": Precision("fp8_current_scaling", "hybrid", True, 1),
+    "fp8-blockwise": Precision("fp8_subchannel_scaling", "hybrid", False),
+    "mxfp8": Precision("mxfp8", "e4m3", True),
+}
 POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}
 
@@ -69,7 +87,7 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
     }
     if s.optimizer.sharding in FSDP_OF:
         sections["dist"]["use_megatron_fsdp"] = True
-    top: Section = {} if s.precision == "fp32" else {"mixed_precision": f"{s.precision}_mixed"}
+    top: Section = {} if s.precision == "fp32" else {"mixed_precision": _precision(job)}
     notes = _notes(job)
     head = [f"overrides for {TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)]
     return Exported({".yaml": _yaml(head, top, sections)}, notes)
@@ -82,6 +100,9 @@ def check_core(job: TrainingJob) -> None:
     ------
     PlanError: its first rule that is broken, with the name of the argument in Megatron-LM.
     """
+    # What the newest Megatron-LM refuses of losses, the Megatron-Core of this release has.
+    kernels = replace(job.settings.kernels, loss_kernel="native")
+    job = replace(job, settings=replace(job.settings, kernels=kernels))
     for finding in check_arguments(arguments_of_job(job)):
         raise PlanError(f"{TOOL} runs Megatron-Core: {finding}")
 
@@ -173,11 +194,17 @@ def _kernels(job: TrainingJob) -> Section:
     k = job.settings.kernels
     section: Section = {
         "cross_entropy_loss_fusion": k.fused_loss,
+        **({"cross_entropy_fusion_impl": k.loss_kernel} if k.fused_loss else {}),
         "bias_dropout_fusion": k.fused_dropout,
         # there is no kernel of GeLU without a bias, and Megatron refuses the flag
         "bias_activation_fusion": k.fused_activation and (job.model.gated or job.model.bias),
         "gradient_accumulation_fusion": k.accumulation_fusion,
     }
+    if job.settings.overlap_tensor:
+        section["tp_comm_overlap"] = True
+    if job.settings.overlap_experts:
+        section["overlap_moe_expert_parallel_comm"] = True
+    section |= _graphs(job)
     if job.model.experts:
         section |= {
             "moe_grouped_gemm": k.grouped_experts,
@@ -187,6 +214,52 @@ def _kernels(job: TrainingJob) -> Section:
             "moe_pad_expert_input_to_capacity": k.pad_to_capacity,
         }
     return section
+
+
+def _graphs(job: TrainingJob) -> Section:
+    """Return CUDA graphs; one of the full iteration is a scope of the local ones here."""
+    k = job.settings.kernels
+    if not k.graphs:
+        return {}
+    whole = k.graphs == "full_iteration"
+    return {
+        "cuda_graph_impl": "local" if whole else k.graphs,
+        "cuda_graph_scope": ["full_iteration"] if whole else list(k.graphed),
+        "use_te_rng_tracker": True,
+    }
+
+
+def _precision(job: TrainingJob) -> str:
+    """Return the name of the mixed precision, which says the recipe of quantised products too.
+
+    Raises
+    ------
+    PlanError: there is none with what the job has.
+    """
+    s, k = job.settings, job.settings.kernels
+    if not k.quantised:
+        return f"{s.precision}_mixed"
+    if k.quantised not in PRECISIONS:
+        raise Unfit("settings.kernels.quantised", k.quantised).but(
+            f"{TOOL} has mixed precisions of {', '.join(PRECISIONS)}", "quantised = mxfp8"
+        )
+    known = PRECISIONS[k.quantised]
+    if k.number_format not in ("", known.number_format):
+        raise Unfit("settings.kernels.number_format", k.number_format).but(
+            f"{TOOL} has {k.quantised} in {known.number_format}",
+            f"number_format = {known.number_format}",
+        )
+    if k.quantised_parameters != known.parameters:
+        raise Unfit("settings.kernels.quantised_parameters", str(k.quantised_parameters)).but(
+            f"{TOOL} has it {str(known.parameters).lower()} with {k.quantised}",
+            f"quantised_parameters = {str(known.parameters).lower()}",
+        )
+    for name, count in (("exact_first", k.exact_first), ("exact_last", k.exact_last)):
+        if count not in (0, known.exact):
+            raise Unfit(f"settings.kernels.{name}", count).but(
+                f"{TOOL} has {known.exact} with {k.quantised}", f"{name} = {known.exact}"
+            )
+    return f"{s.precision}_with_{known.name}_mixed"
 
 
 def _data_parallel(job: TrainingJob) -> Section:
@@ -228,6 +301,25 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
         )
     if job.settings.kernels.attention == "unfused":
         notes.append("model.attention_backend: AttnBackend.unfused must be set in the recipe")
+    k = job.settings.kernels
+    if k.quantised:
+        known = PRECISIONS[k.quantised]
+        if (k.exact_first, k.exact_last) != (known.exact, known.exact):
+            notes.append(
+                f"settings.kernels.exact_first, exact_last: {k.exact_first}, {k.exact_last}; "
+                f"mixed_precision has {known.exact}, {known.exact}"
+            )
+        if not k.number_format and known.number_format != USUAL_FORMATS[k.quantised]:
+            notes.append(f"settings.kernels.number_format: {known.number_format} here")
+    if k.graphs:
+        notes.append("rng.te_rng_tracker = true must be set in the recipe, for CUDA graphs")
+    if k.graphs == "full_iteration":
+        notes.append(
+            "rerun_state_machine.check_for_nan_in_loss and ddp.check_for_nan_in_grad must "
+            "be false in the recipe, for a graph of the full iteration"
+        )
+    if job.settings.overlap_tensor or job.settings.overlap_experts:
+        notes.append("comm_overlap of the recipe, where it has one, takes over model's overlaps")
     if job.tp > 1 or job.settings.cp > 1:
         notes.append("CUDA_DEVICE_MAX_CONNECTIONS=1 must be set before Blackwell")
     return tuple(notes)

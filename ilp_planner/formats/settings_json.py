@@ -22,6 +22,7 @@ def encode_settings(settings: Settings) -> dict[str, Any]:
     """Return all fields as JSON-ready values."""
     found = dataclasses.asdict(settings)
     found["recompute"]["modules"] = list(settings.recompute.modules)
+    found["kernels"]["graphed"] = list(settings.kernels.graphed)
     return found
 
 

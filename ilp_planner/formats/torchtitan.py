@@ -18,19 +18,24 @@ from ilp_planner.formats.exported import (
     check_batch,
     check_heads,
     check_order,
+    check_plain_kernels,
     check_stages_hold_something,
     commented,
     describe,
     module_name,
 )
 from ilp_planner.formats.torchtitan_models import model_module, titan_model
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
 TOOL = f"torchtitan {VERSION}"
 
-Value = bool | int | str | list[list[str]]
+Value = bool | int | str | list[str] | list[list[str]]
 Tables = dict[str, dict[str, Value]]
+
+
+# Recipe -> the converter that swaps products for quantised ones.
+CONVERTERS = {"fp8-current": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
 
 
 def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
@@ -46,6 +51,7 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
     """
     check_batch(job)
     notes = list(check_order(job, TOOL))
+    check_plain_kernels(job, TOOL)
     model = titan_model(job)
     _check_ranks(job)
     checkpoint = _recompute(job, notes)
@@ -77,6 +83,10 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
             "on PYTHONPATH"
         )
     notes += model.notes
+    if job.settings.quantised:
+        converter, table = _quantised(job, notes)
+        tables["model"]["converters"] = [converter]
+        tables[converter] = table
     _note_differences(job, notes)
     text = _toml(tables, [f"{TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)])
     return Exported({".toml": text, **files}, tuple(notes))
@@ -127,6 +137,40 @@ def _degrees(job: TrainingJob) -> dict[str, Value]:
     if s.ep > 1:
         degrees["expert_tensor_parallel_degree"] = job.expert_tp
     return degrees
+
+
+def _quantised(job: TrainingJob, notes: list[str]) -> tuple[str, dict[str, Value]]:
+    """Return the converter of the layers' products, and what its table says.
+
+    torchao scales by the current maximum, gradients in e5m2 (`float8`), or by blocks (`mx`).
+    """
+    kernels = job.settings.kernels
+    recipe = kernels.quantised
+    usual = 'number_format = ""'
+    if recipe not in CONVERTERS:
+        raise Unfit("settings.kernels.quantised", recipe).but(
+            f"{TOOL} has {' and '.join(CONVERTERS)}", "quantised = fp8-current"
+        )
+    if job.model.experts:
+        raise Unfit("settings.kernels.quantised", recipe).but(
+            f"{TOOL} quantises experts only by another recipe, as a prototype", 'quantised = ""'
+        )
+    if kernels.number_format:
+        raise Unfit("settings.kernels.number_format", kernels.number_format).but(
+            f"{TOOL} has one format, {USUAL_FORMATS[recipe]}", usual
+        )
+    ends = (*range(kernels.exact_first), *range(-kernels.exact_last, 0))
+    exact = [f"layers.{layer % job.model.layers}." for layer in ends]
+    table: dict[str, Value] = {"filter_fqns": ["output", *dict.fromkeys(exact)]}
+    if kernels.quantised_parameters:
+        if recipe == "fp8-current":
+            table["enable_fsdp_float8_all_gather"] = True
+        notes.append(
+            "settings.kernels.quantised_parameters: torchtitan keeps parameters in FP32"
+            + (", and gathers them in FP8" if recipe == "fp8-current" else "")
+        )
+    notes.append("settings.kernels.quantised: needs torchao")
+    return CONVERTERS[recipe], table
 
 
 def _sharding(job: TrainingJob, notes: list[str]) -> dict[str, Value]:

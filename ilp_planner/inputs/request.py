@@ -26,7 +26,8 @@ class Request:
 
     files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
     `FORMAT` where the format needs no files. space: empty: by the other inputs.
-    memory_rule, placement, experiment: as the space has them; empty: its default.
+    memory_rule, placement, experiment: as the space has them; empty: its default. precision: of
+    training, or a recipe of quantised products; empty: the model's.
     global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
     over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
     max_cp: at most. All None: not limited further. memory_limits: device type -> bytes, as they
@@ -40,6 +41,7 @@ class Request:
     memory_rule: str = ""
     placement: str = ""
     experiment: str = ""
+    precision: str = ""
     global_batch: int | None = None
     micro_batch_sizes: tuple[int, ...] = ()
     memory_limit: float | None = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis import Analysis
     from ilp_planner.analysis.analyze import GroupKind
     from ilp_planner.anatomy.modules import Message, Module
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.specs.training import Settings, TrainingJob
 
 MIB, GIB = 2**20, 2**30
 VOLUMES = (
@@ -302,7 +302,7 @@ def settings_text(analysis: Analysis) -> str:
         "gradients": "gradients divided (ZeRO-2)",
         "parameters": "parameters divided (ZeRO-3, FSDP)",
     }[s.optimizer.sharding]
-    parts = [s.precision, sharding, f"recompute {describe_recompute(s.recompute)}"]
+    parts = [_precision_text(s), sharding, f"recompute {describe_recompute(s.recompute)}"]
     parts.append(f"sequence parallelism {'on' if s.sequence_parallel and job.tp > 1 else 'off'}")
     if job.virtual > 1:
         parts.append(f"{job.virtual} virtual stages per GPU")
@@ -311,7 +311,22 @@ def settings_text(analysis: Analysis) -> str:
     if job.model.experts is not None:
         parts.append(f"ep {s.ep}, etp {job.expert_tp}, dispatcher {s.kernels.dispatcher}")
     parts.append(f"{s.kernels.attention} attention")
+    if s.overlap_tensor or s.overlap_experts:
+        names = ["tensor"] * s.overlap_tensor + ["expert"] * s.overlap_experts
+        parts.append(f"{' and '.join(names)}-parallel messages overlapped")
+    if s.kernels.graphs:
+        parts.append(f"CUDA graphs {' '.join((s.kernels.graphs, *s.kernels.graphed))}")
     return ", ".join(parts)
+
+
+def _precision_text(settings: Settings) -> str:
+    kernels = settings.kernels
+    if not kernels.quantised:
+        return settings.precision
+    low = ", parameters too" * kernels.quantised_parameters
+    ends = kernels.exact_first, kernels.exact_last
+    exact = f", not in the first {ends[0]} and last {ends[1]} layers" * any(ends)
+    return f"{settings.precision} with products in {kernels.quantised}{low}{exact}"
 
 
 def _fit_lines(analysis: Analysis) -> list[tuple[str, str]]:

@@ -207,7 +207,9 @@ def describe_training(plan: AnyPlan) -> str:
     settings = plan.settings
     if settings is None:
         return ""
-    again, found = settings.recompute, []
+    again, kernels, found = settings.recompute, settings.kernels, list[str]()
+    if kernels.quantised:
+        found.append(f"products in {kernels.quantised}")
     if settings.cp > 1:
         found.append(f"cp {settings.cp}")
     if settings.ep > 1 or settings.etp:
@@ -228,6 +230,12 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"rank order {settings.order}")
     if settings.optimizer.sharding != "none":
         found.append(f"{settings.optimizer.sharding} sharded")
+    if settings.overlap_tensor:
+        found.append("tensor-parallel messages overlapped")
+    if settings.overlap_experts:
+        found.append("expert-parallel messages overlapped")
+    if kernels.graphs:
+        found.append(f"CUDA graphs {' '.join((kernels.graphs, *kernels.graphed))}")
     return ", ".join(found)
 
 

@@ -41,11 +41,13 @@ SPACES: dict[str, SpaceEntry] = {
     "planner": SpaceEntry("ilp_planner.spaces.groups.build:build", ("native", "metis")),
     "metis": SpaceEntry("ilp_planner.spaces.metis.build:build", ("metis",), ("memory_rule",)),
     "amp": SpaceEntry("ilp_planner.spaces.amp.build:build", ("amp",), ("placement",)),
-    "megatron": SpaceEntry("ilp_planner.spaces.megatron.build:build", ("native",), ("max_cp",)),
+    "megatron": SpaceEntry(
+        "ilp_planner.spaces.megatron.build:build", ("native",), ("max_cp", "precision")
+    ),
 }
 # Of a parameter: its values but the default, and the space that has them.
 CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}
-OPTIONS = ("memory_rule", "placement", "max_cp")
+OPTIONS = ("memory_rule", "placement", "max_cp", "precision")
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 LAYER_PROFILES = ("metis", "amp")
 
@@ -196,8 +198,9 @@ def check_together(files: InputFiles, space: str) -> None:
         )
     layered = [name for name in LAYER_PARAMETERS if getattr(asked, name) not in (None, "")]
     if layered and not entry.layers:
+        of = next((n for n, one in SPACES.items() if layered[0] in one.options), "planner")
         raise UsageError(
-            f"{layered[0]}: found operators to plan, expected whole layers: `space=planner` plans "
+            f"{layered[0]}: found operators to plan, expected whole layers: `space={of}` plans "
             "these"
         )
     for option in OPTIONS:

@@ -33,6 +33,16 @@ QUANTISED = {
     "mxfp8": "fp8",
     "nvfp4": "fp4",
 }
+USUAL_FORMATS = {
+    "fp8-delayed": "hybrid",
+    "fp8-current": "hybrid",
+    "fp8-blockwise": "e4m3",
+    "mxfp8": "e4m3",
+    "nvfp4": "e2m1",
+}
+# Megatron's ways of CUDA graphs, and what of a layer they can take.
+GRAPHS = ("", "local", "transformer_engine", "full_iteration")
+GRAPHED = ("attn", "mlp", "moe", "moe_router", "moe_preprocess")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +116,11 @@ class Kernels:
     every pair of tokens, a byte each, although causal attention needs none. flash_package:
     attention by the flash-attn package, which wants samples before tokens; which devices it is
     chosen on, `memory_parts` knows. quantised: recipe of the layers' products, one of `QUANTISED`;
-    empty: they are of the training precision. graphs: CUDA graphs start the layers' kernels.
+    empty: they are of the training precision. number_format: of the recipe's numbers, in
+    Megatron's words; empty: its usual one. quantised_parameters: parameters are kept and gathered
+    quantised, and only the optimizer has them in full. exact_first, exact_last: layers at the ends
+    whose products stay in the training precision. graphs: CUDA graphs start the layers' kernels,
+    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none.
     """
 
     implementation: str = "transformer_engine"
@@ -127,11 +141,39 @@ class Kernels:
     loader_mask: bool = False
     flash_package: bool = False
     quantised: str = ""
-    graphs: bool = False
+    number_format: str = ""
+    quantised_parameters: bool = False
+    exact_first: int = 0
+    exact_last: int = 0
+    graphs: str = ""
+    graphed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.quantised and self.quantised not in QUANTISED:
             raise ValueError(f"quantised must be one of {tuple(QUANTISED)}, got {self.quantised!r}")
+        formats = ("e2m1",) if self.quantised == "nvfp4" else ("e4m3", "hybrid")
+        if self.number_format and (not self.quantised or self.number_format not in formats):
+            raise ValueError(
+                f"number_format must be empty or, with quantised, one of {formats}, "
+                f"got {self.number_format!r}"
+            )
+        if not self.quantised and (
+            self.quantised_parameters or self.exact_first or self.exact_last
+        ):
+            raise ValueError(
+                "quantised must name a recipe with quantised_parameters, exact_first or exact_last"
+            )
+        if self.quantised and self.implementation == "local":
+            raise ValueError("quantised must be empty with implementation local")
+        if self.graphs not in GRAPHS:
+            raise ValueError(f"graphs must be one of {GRAPHS}, got {self.graphs!r}")
+        if unknown := set(self.graphed) - set(GRAPHED):
+            raise ValueError(f"graphed must be some of {GRAPHED}, got {sorted(unknown)}")
+        if self.graphed and self.graphs not in ("local", "transformer_engine"):
+            raise ValueError(
+                "graphed must be empty unless graphs is local or transformer_engine, "
+                f"got {self.graphed}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -230,8 +230,9 @@ def ci_rest_rows() -> list[Row]:
 
 
 def ci_job(run: dict[str, Any]) -> TrainingJob:
-    """Return what a test's launch line trains."""
-    return job_of_arguments(read_arguments(run["arguments"].split(), run["world"]))
+    """Return what a test's launch line trains: unchecked, as lines of earlier releases have
+    Transformer Engine's loss, which the newest refuse."""
+    return job_of_arguments(read_arguments(run["arguments"].split(), run["world"]), checked=False)
 
 
 def _row(job: TrainingJob, rank: int, case: str, measured: float, generation: int) -> Row:

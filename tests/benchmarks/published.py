@@ -134,7 +134,9 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         capacity=1.0 if "dropped" in str(row["moe_tokens"]) else 0.0,
         pad_to_capacity="dropped" in str(row["moe_tokens"]),
         quantised=PRECISION.get(row["precision"].split(" ")[0], ""),
-        graphs=graphs == "full iteration" or "attn" in graphs or graphs == "per layer",
+        graphs="transformer_engine"
+        if graphs == "full iteration" or "attn" in graphs or graphs == "per layer"
+        else "",
     )
     precise = row["grad_dtype"] or ("bf16" if megatron and not old else "fp32")
     optimizer = OptimizerSettings(

@@ -327,6 +327,11 @@ def test_a_plan_is_analysed_by_what_it_holds(ilp_plan: Command, saved: Path) -> 
             "--recompute-modules: found core_atn, expected one of core_attn, moe_act,",
         ),
         ("--imbalance inf", "--imbalance: found inf, expected at most ep 1"),
+        (
+            "--gpus 8xH100 --precision nvfp4",
+            "--precision: found nvfp4 on H100-80GB, expected one that it has: bf16, fp16, fp32, "
+            "fp8-delayed, fp8-current, fp8-blockwise",
+        ),
         (f"--dp {10**20}", f"--dp: found {10**20}, {10**20} GPUs, expected at most 2147483647"),
         (
             "--recompute full --recompute-layers 7",
@@ -408,3 +413,15 @@ def test_a_card_is_sold_with_the_name_of_decimal_units(ilp_plan: Command) -> Non
     assert "--device-memory 80GB is 74.51 GiB; a card sold as 80 GB has 80 GiB" in done.out
     assert "--device-memory 80GiB" in done.out
     assert "a card sold" not in ilp_plan(*job, "80GiB").out
+
+
+def test_a_precision_is_said_and_counts(ilp_plan: Command) -> None:
+    """Of a plan on GPUs that have it."""
+    options = ("analyze", "--model", "gpt3-1.3b", "--gpus", "8xH100", "--json")
+    plain, low = (
+        json.loads(ilp_plan(*options, *more).out)["memory"][0]
+        for more in ((), ("--precision", "fp8-current"))
+    )
+    assert low["activations_bytes"] < plain["activations_bytes"]
+    text = ilp_plan(*options[:-1], "--precision", "fp8-current").out
+    assert "with products in fp8-current, parameters too," in text

@@ -40,6 +40,7 @@ ASKED: dict[str, Any] = {
     "dispatcher": "alltoall",
     "fused_loss": False,
     "imbalance": 1.0,
+    "precision": None,
     "grouped_experts": False,
 }
 NAMES = {"--virtual-stages": "virtual", "--global-batch-size": "global_batch"}

@@ -58,6 +58,40 @@ def test_there_and_back(imported: Path, ilp_plan: Command, file: str) -> None:
     assert {**again, "model": ""} == {**first, "model": ""}
 
 
+QUANTISED = (
+    "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --first-last-layers-bf16 "
+    "--num-layers-at-end-in-bf16 0 --tp-comm-overlap --cuda-graph-impl transformer_engine "
+    "--cuda-graph-modules attn mlp"
+)
+
+
+def test_products_in_8_bits_there_and_back(ilp_plan: Command) -> None:
+    line = f"{LINE} {SPLIT} {QUANTISED}"
+    done = ilp_plan("import", "megatron", line, *CLUSTER, "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert "mxfp8" in done.out
+    saved = read_saved(Path("plan.json"))
+    assert saved.inputs.precision == "mxfp8"
+    assert saved.plan.settings is not None
+    kernels = saved.plan.settings.kernels
+    assert (kernels.quantised, kernels.exact_first, kernels.exact_last) == ("mxfp8", 1, 0)
+    done = ilp_plan("export", "plan.json", "--to", "megatron", "--output", "run")
+    assert done.code == 0, done.err
+    arguments = json.loads(Path("run.args.json").read_text())["argv"]
+    assert set(QUANTISED.split()) <= set(arguments)
+    done = ilp_plan("import", "megatron", "run.sh", *CLUSTER, "--output", "plan2.json")
+    assert done.code == 0, done.err
+    assert read_saved(Path("plan2.json")).plan.settings == saved.plan.settings
+
+
+def test_a_recipe_that_a_gpu_lacks(ilp_plan: Command) -> None:
+    line = f"{LINE} {SPLIT} {QUANTISED}"
+    done = ilp_plan("import", "megatron", line, "--cluster", "h100-8x8", "--output", "plan.json")
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("ilp-plan: --precision: found mxfp8 on device")
+    assert "(precision fp8-delayed, fp8-current, fp8-blockwise)" in done.err
+
+
 def test_the_files_tell_time_and_memory(imported: Path, ilp_plan: Command) -> None:
     assert ilp_plan("export", imported, "--to", "megatron", "--output", "run").code == 0
     script = Path("run.sh").read_text()

@@ -102,7 +102,18 @@ SETTINGS = st.builds(
         )
     ),
     optimizer=st.builds(OptimizerSettings, offload=st.floats(0, 1), instances=st.integers(1, 3)),
-    kernels=st.builds(Kernels, capacity=st.floats(0, 8), fused_loss=st.booleans()),
+    kernels=st.builds(
+        Kernels,
+        capacity=st.floats(0, 8),
+        fused_loss=st.booleans(),
+        quantised=st.sampled_from(("fp8-current", "mxfp8")),
+        number_format=st.sampled_from(("", "e4m3", "hybrid")),
+        quantised_parameters=st.booleans(),
+        exact_last=st.integers(0, 2),
+        graphs=st.just("transformer_engine"),
+        graphed=st.sampled_from(((), ("attn",), ("moe_router", "attn"))),
+    ),
+    overlap_tensor=st.booleans(),
 )
 STRATEGIES = st.builds(
     Strategy,
@@ -183,6 +194,7 @@ def requests(draw: st.DrawFn) -> Request:
         memory_rule=draw(TEXTS),
         placement=draw(TEXTS),
         experiment=draw(TEXTS),
+        precision=draw(TEXTS),
         global_batch=draw(st.integers(1, 2**40)),
         micro_batch_sizes=tuple(draw(st.lists(st.integers(1, 64), max_size=4))),
         memory_limit=draw(st.none() | (st.just(max(limits.values())) if limits else BYTES)),

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout, write_layout
-from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -105,6 +105,19 @@ def test_another_order_is_no_matter_in_one_node_or_without_replicas() -> None:
 
 
 REFUSED = {
+    **{
+        kernels.quantised or kernels.graphs: (
+            job(settings=usual(kernels=kernels)),
+            "quantised" if kernels.quantised else "graphs",
+            {"settings": usual()},
+        )
+        for kernels in (Kernels(quantised="fp8-current"), Kernels(graphs="local"))
+    },
+    "overlap": (
+        job(settings=usual(overlap_tensor=True)),
+        "settings.overlap_tensor",
+        {"settings": usual()},
+    ),
     "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
     "heads": (job(tp=3), "heads", {"tp": 1}),
     "context": (job(settings=usual(cp=2)), "settings.cp", {"settings": usual()}),

@@ -129,6 +129,16 @@ LOCAL = Kernels(implementation="local", attention="unfused", accumulation_fusion
         (job(settings=usual(kernels=LOCAL)), "local_layer_spec"),
         (job(settings=usual(kernels=Kernels(attention="unfused"))), "AttnBackend.unfused"),
         (job(), "CUDA_DEVICE_MAX_CONNECTIONS"),
+        (job(settings=usual(kernels=Kernels(graphs="local"))), "te_rng_tracker"),
+        (job(settings=usual(kernels=Kernels(graphs="full_iteration"))), "check_for_nan_in_loss"),
+        (job(settings=usual(overlap_tensor=True)), "comm_overlap of the recipe"),
+        (job(settings=usual(kernels=Kernels(quantised="fp8-blockwise"))), "number_format: hybrid"),
+        (
+            job(
+                settings=usual(kernels=Kernels(quantised="fp8-current", quantised_parameters=True))
+            ),
+            "exact_first, exact_last: 0, 0; mixed_precision has 1, 1",
+        ),
     ],
 )
 def test_what_a_file_cannot_say_is_noted(case: TrainingJob, part: str) -> None:
@@ -137,7 +147,67 @@ def test_what_a_file_cannot_say_is_noted(case: TrainingJob, part: str) -> None:
     assert part in exported.files[".yaml"]
 
 
+def quantised(precision: str = "bf16", **kernels: object) -> TrainingJob:
+    return job(settings=usual(precision=precision, kernels=Kernels(**kernels)))
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        (quantised(), "bf16_mixed"),
+        (
+            quantised(quantised="fp8-delayed", quantised_parameters=True),
+            "bf16_with_fp8_delayed_scaling_mixed",
+        ),
+        (
+            quantised("fp16", quantised="fp8-current", quantised_parameters=True),
+            "fp16_with_fp8_current_scaling_mixed",
+        ),
+        (quantised(quantised="fp8-blockwise"), "bf16_with_fp8_subchannel_scaling_mixed"),
+        (quantised(quantised="mxfp8", quantised_parameters=True), "bf16_with_mxfp8_mixed"),
+    ],
+)
+def test_the_mixed_precision_says_the_recipe(case: TrainingJob, name: str) -> None:
+    """Names that `MIXED_PRECISION_RECIPES` of `megatron.bridge.training` has."""
+    assert sections(case)[""]["mixed_precision"] == name
+
+
+def test_graphs_and_overlaps() -> None:
+    model = sections(job(settings=usual(overlap_tensor=True)))["model"]
+    assert model["tp_comm_overlap"] is True
+    model = sections(quantised(graphs="transformer_engine", graphed=("attn",)))["model"]
+    assert model["cuda_graph_impl"] == "transformer_engine"
+    assert model["cuda_graph_scope"] == ["attn"]
+    model = sections(quantised(graphs="full_iteration"))["model"]
+    assert model["cuda_graph_impl"] == "local"
+    assert model["cuda_graph_scope"] == ["full_iteration"]
+    plain = sections(job())["model"]
+    assert not {"tp_comm_overlap", "cuda_graph_impl", "cross_entropy_fusion_impl"} & set(plain)
+
+
+@pytest.mark.parametrize("kernel", ["te", "native"])
+def test_the_kernel_of_the_loss(kernel: str) -> None:
+    model = sections(quantised(fused_loss=True, loss_kernel=kernel))["model"]
+    assert model["cross_entropy_fusion_impl"] == kernel
+
+
 REFUSED = {
+    "4 bits": (quantised(quantised="nvfp4"), "kernels.quantised", {"settings": usual()}),
+    "parameters": (
+        quantised(quantised="fp8-delayed"),
+        "quantised_parameters",
+        {"settings": quantised(quantised="fp8-delayed", quantised_parameters=True).settings},
+    ),
+    "format": (
+        quantised(quantised="mxfp8", quantised_parameters=True, number_format="hybrid"),
+        "number_format",
+        {"settings": quantised(quantised="mxfp8", quantised_parameters=True).settings},
+    ),
+    "ends": (
+        quantised(quantised="fp8-current", quantised_parameters=True, exact_last=2),
+        "exact_last",
+        {"settings": quantised(quantised="fp8-current", quantised_parameters=True).settings},
+    ),
     "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
     "heads": (job(tp=3), "heads", {"tp": 1}),
     "positions": (

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.torchtitan import export_torchtitan
-from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
@@ -116,7 +116,47 @@ def test_another_order_is_no_matter_in_one_node_or_without_replicas() -> None:
     assert any("alike in one node" in note for note in near.notes)
 
 
+def quantised(model: Decoder | None = None, **kernels: object) -> TrainingJob:
+    return job(model, settings=usual(kernels=Kernels(**kernels)))
+
+
+def test_products_are_quantised_by_a_converter() -> None:
+    found = tables(quantised(quantised="fp8-current", quantised_parameters=True, exact_last=1))
+    assert found["model"]["converters"] == ["quantize.linear.float8"]
+    assert found["quantize"]["linear"]["float8"] == {
+        "filter_fqns": ["output", "layers.7."],
+        "enable_fsdp_float8_all_gather": True,
+    }
+    found = tables(quantised(quantised="mxfp8", exact_first=2))
+    assert found["model"]["converters"] == ["quantize.linear.mx"]
+    skipped = found["quantize"]["linear"]["mx"]["filter_fqns"]
+    assert skipped == ["output", "layers.0.", "layers.1."]
+    assert "converters" not in tables(job())["model"]
+
+
 REFUSED = {
+    "delayed": (quantised(quantised="fp8-delayed"), "quantised", {"settings": usual()}),
+    "4 bits": (quantised(quantised="nvfp4"), "quantised", {"settings": usual()}),
+    "experts in 8 bits": (
+        replace(
+            quantised(llama(experts=Experts(count=8, top_k=2, ffn=96)), quantised="mxfp8"),
+            pp=1,
+            layout=None,
+        ),
+        "quantised",
+        {"model": llama()},
+    ),
+    "format": (
+        quantised(quantised="mxfp8", number_format="hybrid"),
+        "number_format",
+        {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
+    ),
+    "graphs": (quantised(graphs="local"), "kernels.graphs", {"settings": usual()}),
+    "experts beside products": (
+        job(settings=usual(overlap_experts=True)),
+        "overlap_experts",
+        {"settings": usual()},
+    ),
     "batch": (job(global_batch=63), "global_batch", {"global_batch": 64}),
     "heads": (job(tp=3), "heads", {"tp": 1}),
     "key-value heads": (job(llama(kv_heads=2), tp=4), "kv_heads", {"tp": 2}),

@@ -17,7 +17,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
-from ilp_planner.specs.training import Recompute, TrainingJob
+from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
 from tests.anatomy.parameter_names import parameter_names
 from tests.rank_groups import group_of
 from tests.runtimes.megatron_core import (
@@ -58,6 +58,7 @@ EXAMPLES = {
     "padded vocabulary": job(llama(vocab=1001), settings=usual(vocab_multiple=64)),
     "predicts two tokens": job(deepseek(prediction_layers=1), pp=2, layout=None),
     "fewer groups than ranks": job(llama(kv_heads=2), tp=4),
+    "overlap": job(settings=usual(overlap_tensor=True)),
 }
 
 
@@ -177,6 +178,27 @@ def test_optimizer_and_gradients_are_said_in_megatrons_words(case: TrainingJob) 
     sections = yaml.safe_load(export_nemo(case, "run").files[".yaml"])
     DistributedDataParallelConfig(**sections["ddp"])
     OptimizerConfig(**sections["optimizer"], bf16=True)
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        Kernels(graphs="local"),
+        Kernels(graphs="transformer_engine", graphed=("attn", "mlp")),
+        Kernels(graphs="full_iteration"),
+        Kernels(fused_loss=True, loss_kernel="native"),
+    ],
+)
+def test_kernels_are_said_in_megatrons_words(kernels: Kernels) -> None:
+    """Graphs are not built: they need Transformer Engine's random numbers."""
+    case = job(settings=usual(kernels=kernels, overlap_tensor=True))
+    config = transformer_config(case, of_nemo(case))
+    scopes = [scope.name for scope in config.cuda_graph_scope]
+    whole = kernels.graphs == "full_iteration"
+    assert scopes == (["full_iteration"] if whole else list(kernels.graphed) or scopes)
+    assert config.cuda_graph_impl == ("local" if whole else kernels.graphs or "none")
+    assert config.tp_comm_overlap
+    assert config.cross_entropy_fusion_impl == "native"
 
 
 def test_a_wrong_layout_is_refused_by_megatron() -> None:

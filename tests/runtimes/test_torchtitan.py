@@ -19,7 +19,7 @@ from ilp_planner.formats.torchtitan import VERSION, export_torchtitan
 from ilp_planner.formats.torchtitan_models import flavors
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
-from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.runtimes.titan import stand_in_for_unused
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -66,6 +66,10 @@ EXAMPLES = {
     "narrow MLP": job(llama(ffn=64)),
     "normed heads, tied": job(llama(head=32, qk_norm=True, tied=True), pp=1, layout=None),
     "mixture": job(llama(experts=MIXTURE), pp=1, layout=None, settings=usual(ep=2)),
+    "8 bits": job(
+        settings=usual(kernels=Kernels(quantised="fp8-current", quantised_parameters=True))
+    ),
+    "8 bits by blocks": job(settings=usual(kernels=Kernels(quantised="mxfp8", exact_last=1))),
     "latent, experts": job(deepseek(), settings=usual(ep=2)),
     "latent, experts whole": job(deepseek(), settings=usual(ep=4, etp=1)),
 }

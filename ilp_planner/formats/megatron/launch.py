@@ -41,6 +41,14 @@ FIELDS = {
     "--recompute-modules": "settings.recompute",
     "--seq-length": "settings.cp",
     "--num-experts": "settings.ep",
+    "--cross-entropy-fusion-impl": "settings.kernels.loss_kernel",
+    "--fp8-param-gather": "settings.kernels.quantised_parameters",
+    "--fp4-param-gather": "settings.kernels.quantised_parameters",
+    "--first-last-layers-bf16": "settings.kernels.exact_first",
+    "--tp-comm-overlap": "settings.overlap_tensor",
+    "--overlap-moe-expert-parallel-comm": "settings.overlap_experts",
+    "--cuda-graph-impl": "settings.kernels.graphs",
+    "--cuda-graph-modules": "settings.kernels.graphed",
     "world size": "devices",
 }
 
@@ -242,12 +250,6 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
         notes.append("optimizer.sharding: by Megatron-FSDP, which saves fsdp_dtensor checkpoints")
     if job.settings.order == ORDERS[1]:
         notes.append("order: tp-cp-ep-pp-dp, by --use-tp-pp-dp-mapping")
-    kernels = job.settings.kernels
-    if kernels.fused_loss and kernels.loss_kernel == "te":
-        notes.append(
-            "kernels.loss_kernel: te, which Megatron-LM's newest releases refuse as unstable: "
-            "native is the other one"
-        )
-    if kernels.imbalance != 1:
+    if job.settings.kernels.imbalance != 1:
         notes.append("kernels.imbalance: an assumption of the plan, no argument says it")
     return tuple(notes)

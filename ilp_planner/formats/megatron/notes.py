@@ -3,21 +3,33 @@
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import sequence_of
 from ilp_planner.formats.megatron.rules import check_environment
+from ilp_planner.formats.megatron.settings import (
+    graphs_of,
+    local_of,
+    recipe_of,
+    sequence_parallel_of,
+)
 from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.specs.training import USUAL_FORMATS
 from ilp_planner.units import format_bytes
 
 # Key -> what is not counted.
 UNCOUNTED = {
-    "fp8": "8-bit products and what they cache; counted as the training precision",
-    "fp4": "4-bit products and what they cache; counted as the training precision",
-    "fp8_param_gather": "8-bit parameters; counted as the training precision",
+    "fp8_output_proj": "the output layer in 8 bits; counted as the training precision",
+    "te_precision_config_file": "its precisions; counted as --fp8-format, or without it as --bf16",
+    "kitchen_config_file": "its precisions; counted as the training precision",
+    "kitchen_recipe_number": "its precision; counted as the training precision",
+    "first_last_layers_bf16": "memory of layers that stay as they are; counted as quantised",
+    "moe_router_padding_for_quantization": "rows that fill up the tokens of an expert",
+    "moe_router_padding_for_fp8": "rows that fill up the tokens of an expert",
+    "optimizer_cuda_graph": "the optimizer's graph; its step is counted without",
     "window_size": "attention windows; counted as full attention",
     "cpu_offloading_num_layers": "activations that lie in the host's memory; counted on the device",
     "fine_grained_activation_offloading": "offloaded activations; counted on the device",
     "moe_shared_expert_gate": "the gate of shared experts, hidden-size parameters per layer",
     "softmax_type": "the offset of softmax, a number per head",
     "fp32_residual_connection": "4-byte residual connections; counted as the training precision",
-    "overlap_moe_expert_parallel_comm": "a second micro-batch in flight, whose exchange overlaps",
+    "overlap_moe_expert_parallel_comm": "memory of the second micro-batch in flight",
     "moe_shared_expert_overlap": "the overlap of shared experts with the exchange of tokens",
     "defer_embedding_wgrad_compute": "outputs that are kept until the pipeline flushes",
     "sft": "packed samples of different lengths; counted as full ones",
@@ -29,6 +41,8 @@ UNCOUNTED = {
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note
+# Parts of tensor-parallel overlap that are on unless turned off.
+OVERLAPS = ("tp_comm_bulk_wgrad", "tp_comm_bulk_dgrad", "tp_comm_overlap_ag", "tp_comm_overlap_rs")
 DEFAULTS = {"softmax_type": "vanilla"}
 
 
@@ -39,6 +53,7 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         for key, what in UNCOUNTED.items()
         if args[key] and args[key] != DEFAULTS.get(key)
     ]
+    notes += [*_precision(args), *_graphs(args), *_tensor_overlap(args)]
     hidden, attention = args.number("hidden_dropout"), args.number("attention_dropout")
     if args.on("cross_entropy_loss_fusion") and args["cross_entropy_fusion_impl"] == "linear":
         notes.append("--cross-entropy-fusion-impl: linear is counted as native, which keeps logits")
@@ -46,6 +61,50 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         notes.append(f"--attention-dropout: {attention} is counted as --hidden-dropout ({hidden})")
     lacking = (str(finding) for finding in check_environment(args))
     return (*args.remarks, *notes, *_mask(args), *lacking)
+
+
+def _precision(args: MegatronArguments) -> list[str]:
+    """Return notes on quantised products that are counted otherwise than they are asked for."""
+    key = next((key for key in ("fp8", "fp4") if args.given(key)), "")
+    if not key:
+        return []
+    if not recipe_of(args):
+        why = "local modules do without" if local_of(args) else "a recipe of one's own"
+        return [f"{flag_of(key)}: not counted: {why}; counted as the training precision"]
+    notes = []
+    if sequence_parallel_of(args):
+        what = "inputs gathered quantised over tensor-parallel ranks"
+        notes.append(f"{flag_of(key)}: not counted: {what}; sent in the training precision")
+    usual = USUAL_FORMATS[recipe_of(args)]
+    if args[key] != usual:
+        notes.append(f"{flag_of(key)}: {args[key]}: counted as {usual}, as fast and as large")
+    if not args.on("fp8_wgrad"):
+        notes.append("--no-fp8-wgrad: not counted: gradients of weights, counted as quantised")
+    return notes
+
+
+def _graphs(args: MegatronArguments) -> list[str]:
+    """Return notes on CUDA graphs."""
+    if not graphs_of(args):
+        return []
+    key = next(
+        key
+        for key in ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
+        if args[key] not in (False, "none")
+    )
+    return [f"{flag_of(key)}: not counted: memory of graphs, whose buffers stay"]
+
+
+def _tensor_overlap(args: MegatronArguments) -> list[str]:
+    """Return a note on parts of tensor-parallel overlap that are turned off."""
+    if not args.on("tp_comm_overlap"):
+        return []
+    off = [flag_of(key) for key in OVERLAPS if not args.on(key)]
+    what = "userbuffers, which are none of PyTorch's"
+    notes = [f"--tp-comm-overlap: not counted: {what}"]
+    if off:
+        notes.append(f"{', '.join(off)}: not counted: counted as overlapped")
+    return notes
 
 
 def _mask(args: MegatronArguments) -> tuple[str, ...]:

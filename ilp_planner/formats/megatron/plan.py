@@ -378,6 +378,7 @@ def describe_job(job: TrainingJob) -> str:
     parts += [f"ep {s.ep}"] * (s.ep > 1)
     parts += [f"dp {job.dp}", f"pp {job.pp}", f"micro-batch {job.micro_batch}"]
     parts.append(f"layout {write_layout(job.pipeline)}")
+    parts += [s.kernels.quantised] * (s.kernels.quantised != "")
     again = s.recompute
     if again.granularity == "selective":
         parts.append("recompute selective")

@@ -58,6 +58,7 @@ RULES: tuple[Rule, ...] = (
     model.check_expert_config,
     training.check_offloading,
     training.check_recompute_config,
+    training.check_graphs,
     pipeline.check_split,
     model.check_fusions,
     pipeline.check_built_stages,

@@ -257,6 +257,10 @@ def check_fusions(a: MegatronArguments) -> Iterator[Finding]:
         yield config("no_rope_freq", f"{len(frequency)} entries").expected(
             f"--num-layers ({layers})"
         )
+    if a.on("cross_entropy_loss_fusion") and a["cross_entropy_fusion_impl"] == "te":
+        yield config("cross_entropy_fusion_impl", "te with --cross-entropy-loss-fusion").expected(
+            "native", "--cross-entropy-fusion-impl native"
+        )
     kinds = a.words("cp_comm_type")
     if a.whole(CP) > 1 and len(kinds) > 1 and len(kinds) != layers:
         yield config("cp_comm_type", f"{len(kinds)} values").expected(
@@ -272,6 +276,13 @@ def check_quantised(a: MegatronArguments) -> Iterator[Finding]:
             yield config("first_last_layers_bf16", "--fp8-recipe delayed").expected(
                 "another recipe"
             )
+        if a.on("first_last_layers_bf16"):
+            most = layers_of(a) // a.whole(PP)
+            for key in ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+                if not 0 <= a.whole(key) <= most:
+                    yield config(key, a[key]).expected(
+                        f"0 to the layers of a pipeline rank ({most})"
+                    )
         if a["fp8_recipe"] == "custom" and not a.given("fp8_quantizer_factory"):
             yield config("fp8_recipe", "custom").expected("--fp8-quantizer-factory with it")
     elif a.on("fp8_param_gather"):

@@ -35,7 +35,7 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
         return
     counted = layers + a.on(EMBEDDING) + a.on(LOSS)
     if a.given(LAYOUT):
-        stages = _flat_layout(a.text(LAYOUT)).count("|") + 1
+        stages = flat_layout(a.text(LAYOUT)).count("|") + 1
         if stages % pp:
             yield found(LAYOUT, f"{stages} stages").expected(
                 f"a multiple of {PIPELINE} ({pp})",
@@ -151,7 +151,7 @@ def _check_counted(a: MegatronArguments) -> Iterator[Finding]:
 def _check_layout(a: MegatronArguments) -> Iterator[Finding]:
     """A layout has everything once, in order, and all layers."""
     text, pp, layers = a.text(LAYOUT), a.whole(PP), layers_of(a)
-    flat = _flat_layout(text)
+    flat = flat_layout(text)
     stages = flat.split("|")
     line = flat.replace("|", "")
     prediction = a.whole("mtp_num_layers")
@@ -297,12 +297,12 @@ def _virtual(a: MegatronArguments) -> int:
     """Return Megatron's virtual stages per rank, 1 for none."""
     pp = a.whole(PP)
     if a.given(LAYOUT):
-        stages = _flat_layout(a.text(LAYOUT)).count("|") + 1
+        stages = flat_layout(a.text(LAYOUT)).count("|") + 1
         return stages // pp if stages % pp == 0 else 1
     return virtual_of(a, layers_of(a), pp)
 
 
-def _flat_layout(text: str) -> str:
+def flat_layout(text: str) -> str:
     """Return a layout with its repeats written out, in the two passes that Megatron makes."""
     flat = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):

@@ -3,8 +3,16 @@
 from collections.abc import Iterator
 
 from ilp_planner.formats.megatron.findings import CONFIG, Finding, config, found, needs, one_of
+from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import layers_of
-from ilp_planner.formats.megatron.settings import granularity_of, precision_of, sequence_parallel_of
+from ilp_planner.formats.megatron.rules_pipeline import flat_layout
+from ilp_planner.formats.megatron.settings import (
+    granularity_of,
+    graph_modules,
+    graphs_of,
+    precision_of,
+    sequence_parallel_of,
+)
 from ilp_planner.formats.megatron.values import EP, PP, TP, MegatronArguments
 
 MODULES = (
@@ -87,7 +95,9 @@ def check_recompute(a: MegatronArguments) -> Iterator[Finding]:
                 "transformer_engine", "--transformer-impl transformer_engine"
             )
     if a["cuda_graph_impl"] == "full_iteration":
-        if a.on("check_for_nan_in_loss_and_grad"):
+        # Megatron turns it off itself where the loss is scaled by what gradients allow.
+        dynamic = a.on("fp16") and not a.number("loss_scale")
+        if a.on("check_for_nan_in_loss_and_grad") and not dynamic:
             yield found("--cuda-graph-impl", "full_iteration").expected(
                 "--no-check-for-nan-in-loss-and-grad with it", "--no-check-for-nan-in-loss-and-grad"
             )
@@ -129,6 +139,79 @@ def check_recompute_config(a: MegatronArguments) -> Iterator[Finding]:
         )
     if kind == "selective":
         yield from _check_modules(a)
+
+
+def check_graphs(a: MegatronArguments) -> Iterator[Finding]:
+    """What `TransformerConfig` asks of CUDA graphs, and what may not be in them."""
+    old = [key for key in ("enable_cuda_graph", "external_cuda_graph") if a.on(key)]
+    if len(old) > 1:
+        yield one_of(old[0], old[1], stage=CONFIG)
+    if old and a["cuda_graph_impl"] != "none":
+        yield one_of(old[0], "cuda_graph_impl", stage=CONFIG)
+    kind, modules = graphs_of(a), graph_modules(a)
+    if not kind:
+        return
+    impl = old[0] if old else "cuda_graph_impl"
+    key = "cuda_graph_modules" if a.words("cuda_graph_modules") else "cuda_graph_scope"
+    if a.whole("cpu_offloading_num_layers"):
+        yield one_of(impl, "cpu_offloading_num_layers", stage=CONFIG)
+    if kind == "transformer_engine" and "full_iteration" in modules:
+        yield config(key, "full_iteration with transformer_engine").expected("local with it")
+    if "moe" in modules and "moe_router" in modules:
+        yield config(key, "moe and moe_router").expected("one of them")
+    if kind == "transformer_engine" and "moe_preprocess" in modules and "moe_router" not in modules:
+        yield config(key, "moe_preprocess without moe_router").expected("moe_router with it")
+    yield from _check_graphed_experts(a, key, modules)
+    if _asked(a) == "full" and kind != "full_iteration":
+        yield config(impl, "--recompute-granularity full with graphs of layers").expected(
+            "selective or none, or a graph of the full iteration"
+        )
+    if _asked(a) == "selective":
+        yield from _check_graphed_recompute(a, key, kind, modules)
+
+
+def _check_graphed_experts(
+    a: MegatronArguments, key: str, modules: tuple[str, ...]
+) -> Iterator[Finding]:
+    if a.whole("num_experts") < 2:
+        if named := [name for name in ("moe", "moe_router") if name in modules]:
+            yield config(key, f"{named[0]} without --num-experts").expected("experts")
+        return
+    frequency = a["moe_layer_freq"]
+    if "mlp" in modules and (frequency == 1 or (isinstance(frequency, tuple) and all(frequency))):
+        yield config(key, "mlp where every layer has experts").expected("no mlp")
+    factor = a.given("moe_expert_capacity_factor")
+    if factor and a.on("moe_pad_expert_input_to_capacity"):
+        return
+    if "moe" in modules:
+        yield config(key, "moe without padding to a capacity").expected(
+            "--moe-expert-capacity-factor and --moe-pad-expert-input-to-capacity"
+        )
+    counts = factor or a.on("moe_router_padding_for_fp8")
+    counts = counts or a.on("moe_router_padding_for_quantization")
+    if "moe_preprocess" in modules and a["moe_token_dispatcher_type"] == "alltoall" and counts:
+        yield config(key, "moe_preprocess where tokens are counted").expected("no moe_preprocess")
+
+
+def _check_graphed_recompute(
+    a: MegatronArguments, key: str, kind: str, modules: tuple[str, ...]
+) -> Iterator[Finding]:
+    """What is computed again inside a graph may draw no random numbers."""
+    again = a.words("recompute_modules") or ("core_attn",)
+    whole = not modules or kind == "full_iteration"
+    if kind == "transformer_engine" and "moe" in again and "moe_router" in modules:
+        yield config(key, "moe_router with --recompute-modules moe").expected("one of them")
+    for name, inside, rate in (
+        ("core_attn", "attn", "attention_dropout"),
+        ("mlp", "mlp", "hidden_dropout"),
+        ("moe", "moe", "hidden_dropout"),
+    ):
+        if name in again and (whole or inside in modules) and a.number(rate):
+            yield config(rate, f"{a[rate]} with {name} computed again in a graph").expected(
+                "0", f"{flag_of(rate)} 0"
+            )
+    if "moe" in again and (whole or "moe" in modules) and a.given("moe_input_jitter_eps"):
+        yield config("moe_input_jitter_eps", "moe computed again in a graph").expected("none")
 
 
 def _asked(a: MegatronArguments) -> str:
@@ -218,7 +301,7 @@ def check_overlap_config(a: MegatronArguments) -> Iterator[Finding]:
     virtual = a.whole("num_virtual_stages_per_pipeline_rank") > 1 or a.given(
         "num_layers_per_virtual_pipeline_stage"
     )
-    virtual = virtual or a.text("pipeline_model_parallel_layout").count("|") >= pp
+    virtual = virtual or flat_layout(a.text("pipeline_model_parallel_layout")).count("|") >= pp
     if a.on("defer_embedding_wgrad_compute"):
         if pp == 1:
             yield config("defer_embedding_wgrad_compute", "no pipeline").expected("a pipeline")
@@ -259,6 +342,11 @@ def _check_expert_overlap(a: MegatronArguments, pp: int, virtual: bool) -> Itera
         yield config(key, "--recompute-granularity full").expected("selective or none")
     if "moe" in a.words("recompute_modules"):
         yield config(key, "--recompute-modules moe").expected("others")
+    graphs = graphs_of(a)
+    if graphs and (graphs != "transformer_engine" or {"moe", "mlp"}.intersection(graph_modules(a))):
+        yield config(key, "CUDA graphs of experts or MLPs").expected(
+            "those of transformer_engine, without moe and mlp"
+        )
     if precision_of(a) == "fp32":
         yield config(key, "neither --bf16 nor --fp16").expected("one of them", "--bf16")
     if a.on("moe_shared_expert_overlap"):

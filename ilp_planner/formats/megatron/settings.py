@@ -4,8 +4,10 @@ from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
 from ilp_planner.specs.training import (
+    GRAPHED,
     ORDERS,
     PRECISIONS,
+    USUAL_FORMATS,
     Kernels,
     OptimizerSettings,
     Recompute,
@@ -33,6 +35,49 @@ MOMENTS = {
 CP_NAMES = {"allgather": "all_gather"}
 # Optimisers that keep one number per parameter; Adam keeps two.
 ONE_MOMENT = ("sgd", "lion", "muon", "dist_muon", "adaptive_muon")
+
+
+# Megatron's names of recipes of 8-bit products; that of 4-bit ones is Transformer Engine's own.
+FP8_RECIPES = {
+    "delayed": "fp8-delayed",
+    "tensorwise": "fp8-current",
+    "blockwise": "fp8-blockwise",
+    "mxfp8": "mxfp8",
+}
+FP8_RECIPES_OF = {recipe: name for name, recipe in FP8_RECIPES.items()}
+
+
+def recipe_of(args: MegatronArguments) -> str:
+    """Return the recipe of quantised products, empty for none: not of a factory's own quantisers,
+    nor of local modules, which do without Transformer Engine's products."""
+    if local_of(args):
+        return ""
+    if args.given("fp4"):
+        return "nvfp4" if args["fp4_recipe"] == "nvfp4" else ""
+    return FP8_RECIPES.get(args.text("fp8_recipe"), "") if args.given("fp8") else ""
+
+
+def local_of(args: MegatronArguments) -> bool:
+    """Return whether modules are Megatron's own instead of Transformer Engine's."""
+    return args["transformer_impl"] == "local" or args.words("spec")[:1] == ("local",)
+
+
+def graphs_of(args: MegatronArguments) -> str:
+    """Return Megatron's way of CUDA graphs, in the words of its newest releases; empty for none."""
+    kind = args.text("cuda_graph_impl")
+    if args.on("enable_cuda_graph"):
+        kind = "local"
+    elif args.on("external_cuda_graph"):
+        kind = "transformer_engine"
+    if kind == "local" and "full_iteration" in graph_modules(args):
+        return "full_iteration"
+    return "" if kind == "none" else kind
+
+
+def graph_modules(args: MegatronArguments) -> tuple[str, ...]:
+    """Return what of a layer is in graphs; nothing: all of it."""
+    given = args.words("cuda_graph_modules") or args.words("cuda_graph_scope")
+    return tuple(word for text in given for word in text.split(",") if word != "full")
 
 
 def precision_of(args: MegatronArguments) -> str:
@@ -68,6 +113,8 @@ def settings_of(args: MegatronArguments) -> Settings:
         recompute=_recompute(args),
         optimizer=_optimizer(args),
         kernels=_kernels(args),
+        overlap_tensor=args.on("tp_comm_overlap"),
+        overlap_experts=args.on("overlap_moe_expert_parallel_comm"),
     )
 
 
@@ -91,7 +138,10 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
         ("expert_tensor_parallel_size", settings.etp, settings.etp),
         ("sequence_parallel", True, settings.sequence_parallel),
         ("use_tp_pp_dp_mapping", True, settings.order == ORDERS[1]),
+        ("tp_comm_overlap", True, settings.overlap_tensor),
+        ("overlap_moe_expert_parallel_comm", True, settings.overlap_experts),
     )
+    values |= _quantised_values(settings)
     values |= _recompute_values(settings.recompute)
     values |= given((settings.precision, True, settings.precision != "fp32"))
     return values | _optimizer_values(settings) | _kernel_values(settings.kernels, gated)
@@ -248,8 +298,9 @@ def _state_values(optimizer: OptimizerSettings, precision: str) -> dict[str, Val
 
 
 def _kernels(args: MegatronArguments) -> Kernels:
-    implementation = args.text("transformer_impl")
-    local = implementation == "local" or args.words("spec")[:1] == ("local",)
+    local, recipe = local_of(args), recipe_of(args)
+    number_format = args.text("fp4") or args.text("fp8")
+    ends, graphs = bool(recipe) and args.on("first_last_layers_bf16"), graphs_of(args)
     unfused = local or args.text("attention_backend") in ("unfused", "local")
     activation = "bias_swiglu_fusion" if args.on("swiglu") else "bias_gelu_fusion"
     capacity = args.number("moe_expert_capacity_factor")
@@ -271,6 +322,42 @@ def _kernels(args: MegatronArguments) -> Kernels:
         fused_softmax=args.on("masked_softmax_fusion"),
         deterministic=args.on("deterministic_mode"),
         loader_mask=args.on("create_attention_mask_in_dataloader"),
+        quantised=recipe,
+        number_format=""
+        if number_format == USUAL_FORMATS.get(recipe) or not recipe
+        else number_format,
+        quantised_parameters=bool(recipe)
+        and args.on("fp4_param_gather" if recipe == "nvfp4" else "fp8_param_gather"),
+        exact_first=args.whole("num_layers_at_start_in_bf16") if ends else 0,
+        exact_last=args.whole("num_layers_at_end_in_bf16") if ends else 0,
+        graphs=graphs,
+        graphed=()
+        if graphs in ("", "full_iteration")
+        else tuple(name for name in graph_modules(args) if name in GRAPHED),
+    )
+
+
+def _quantised_values(settings: Settings) -> dict[str, Value]:
+    kernels, recipe = settings.kernels, settings.kernels.quantised
+    eight, four = recipe in FP8_RECIPES_OF, recipe == "nvfp4"
+    number_format = kernels.number_format or USUAL_FORMATS.get(recipe)
+    low, ends = kernels.quantised_parameters, kernels.exact_first + kernels.exact_last > 0
+    # Their gather goes through the buffer of the gradients (`param_and_grad_buffer.py`).
+    shared = recipe == "mxfp8" and low and settings.optimizer.overlap_parameters
+    return given(
+        ("fp8", number_format, eight),
+        ("fp8_recipe", FP8_RECIPES_OF.get(recipe), eight and recipe != "fp8-delayed"),
+        ("fp8_param_gather", True, eight and low),
+        ("reuse_grad_buf_for_mxfp8_param_ag", True, shared),
+        ("fp4", number_format, four),
+        ("fp4_param_gather", True, four and low),
+        ("first_last_layers_bf16", True, ends),
+        ("num_layers_at_start_in_bf16", kernels.exact_first, ends and kernels.exact_first != 1),
+        ("num_layers_at_end_in_bf16", kernels.exact_last, ends and kernels.exact_last != 1),
+        ("cuda_graph_impl", kernels.graphs, kernels.graphs),
+        ("cuda_graph_modules", kernels.graphed, kernels.graphed),
+        # Its check of losses asks the device; scaled losses of fp16 go without it anyway.
+        ("check_for_nan_in_loss_and_grad", False, kernels.graphs == "full_iteration"),
     )
 
 

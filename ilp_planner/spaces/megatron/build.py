@@ -14,6 +14,7 @@ from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp, m
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.decoder import as_decoder
+from ilp_planner.specs.recipes import check_recipe, precision_of
 
 if TYPE_CHECKING:
     from ilp_planner.inputs.files import InputFiles
@@ -47,10 +48,17 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise UsageError(f"{name}: must be at least 1, found {value}")
-    cluster.check_figures(model.precision, model.name)
+    precision, recipe = precision_of(asked.precision, model.precision)
+    cluster.check_figures(precision, model.name)
+    check_recipe(cluster, recipe)
     profile = None
     if files.kind != "analytic" or "profile" in files.objects:
         # Measured times of the layers, of no context and expert parallelism.
+        if asked.precision:
+            raise UsageError(
+                f"precision: found {asked.precision} with `profile={asked.profile}`, whose times "
+                "are of its own, expected none"
+            )
         profile = layer_source(files, cluster).profile
         profile = _checked_profile(profile, cluster, decoder, model.name, max_cp)
         max_cp = 1
@@ -62,7 +70,7 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
     costs = MegatronCosts(
         model=decoder,
-        settings=base_settings(decoder, model.precision, cluster),
+        settings=base_settings(decoder, precision, cluster, recipe),
         max_cp=default_max_cp(decoder) if max_cp is None else max_cp,
         profile=profile,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
+from ilp_planner.specs.recipes import quantised_kernels
 from ilp_planner.specs.training import ORDERS, Kernels, OptimizerSettings, Settings, TrainingJob
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from ilp_planner.specs.decoder import Decoder
 
 
-def base_settings(model: Decoder, precision: str, cluster: ClusterSpec) -> Settings:
-    """Return what the planner decides for every plan alike.
+def base_settings(
+    model: Decoder, precision: str, cluster: ClusterSpec, recipe: str = ""
+) -> Settings:
+    """Return what the planner decides for every plan alike. recipe: of quantised products.
 
     The distributed optimizer; Transformer Engine's kernels, flash attention where every device type
     has it; for experts the grouped products and the all-to-all that Megatron's own recipes use.
@@ -33,6 +36,7 @@ def base_settings(model: Decoder, precision: str, cluster: ClusterSpec) -> Setti
     kernels = Kernels(attention="flash" if flash else "unfused")
     if model.experts is not None:
         kernels = replace(kernels, grouped_experts=True, dispatcher="alltoall")
+    kernels = quantised_kernels(kernels, recipe)
     master = 0 if precision == "fp32" else 4
     return Settings(
         precision=precision,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts
+from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
@@ -125,8 +126,10 @@ class MegatronPart:
     @cached_property
     def fits_at_all(self) -> bool:
         """Parameters, gradients and states fit the ranks on average."""
-        dense = state_widths(self.job, expert=False).total
-        expert = state_widths(self.job, expert=True).total
+        dense, expert = (
+            state_widths(self.job, expert=flag).total - most_saved(self.job)
+            for flag in (False, True)
+        )
         total = sum(h.dense * dense + h.expert * expert for h in self.ranks.held)
         return total / self.degrees.pp <= max(self.limits)
 

@@ -14,7 +14,7 @@ sums the gradient of a tied word embedding over the first and the last rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from ilp_planner.anatomy.decoder import (
 )
 from ilp_planner.anatomy.groups import grid, group_size
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
+from ilp_planner.anatomy.quantised import quantised_counts, sent_width
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
@@ -113,10 +114,35 @@ class RankCosts:
             for kind in dict.fromkeys(self.kinds)
         }
 
+    @cached_property
+    def exact(self) -> RankCosts:
+        """Return the same with products that are not quantised."""
+        settings = self.job.settings
+        kernels = replace(
+            settings.kernels,
+            quantised="",
+            number_format="",
+            quantised_parameters=False,
+            exact_first=0,
+            exact_last=0,
+        )
+        return replace(self, job=replace(self.job, settings=replace(settings, kernels=kernels)))
+
+    @cached_property
+    def stays_exact(self) -> tuple[bool, ...]:
+        """For each layer, whether its products stay in the training precision."""
+        kernels, count = self.job.settings.kernels, self.job.model.layers
+        last = count - kernels.exact_last
+        return tuple(i < kernels.exact_first or i >= last for i in range(count))
+
     def elements(self, kind: int) -> tuple[ElementTime, ...]:
         """Return the times of the whole chain on a kind of rank."""
         times = self.times[kind]
-        layers = (times.expert if e else times.dense for e in self.job.model.expert_layers)
+        other = self.exact.times[kind] if any(self.stays_exact) else times
+        layers = (
+            getattr(other if exact else times, "expert" if experts else "dense")
+            for experts, exact in zip(self.job.model.expert_layers, self.stays_exact, strict=True)
+        )
         chain = (times.embedding, *layers, times.output)
         if self.profile is not None:
             chain = self._measured(self.profile, chain, kind)
@@ -256,20 +282,37 @@ class RankCosts:
         """Parameters [n, 3] of every element of the chain: dense, expert, unsplit."""
         return np.array([(h.dense, h.expert, h.unsplit) for h in self.held])
 
+    @cached_property
+    def quantised(self) -> NDArray[np.float64]:
+        """Parameters [n, 2] of every element's quantised products: dense, expert."""
+        job = self.job
+        if not job.settings.quantised:
+            return np.zeros((len(self.held), 2))
+        output = [output_module(job)]
+        if job.model.prediction_layers:
+            output += [prediction_module(job)] * job.model.prediction_layers
+        layers = (
+            [] if exact else [layer_module(job, experts)]
+            for experts, exact in zip(job.model.expert_layers, self.stays_exact, strict=True)
+        )
+        counts = [quantised_counts(each) for each in ([embedding_module(job)], *layers, output)]
+        return np.array([(total - routed, routed) for total, routed in counts], np.float64)
+
     def rings(self, kind: int) -> list[Ring]:
         """Return what reduces gradients and gathers parameters on a kind of rank."""
         job, net, links = self.job, self.network, self.links
         gradient, width = job.settings.optimizer.gradient, job.settings.width
-        sent = {"all_reduce": gradient}
-        if job.settings.optimizer.sharding != "none":
-            sent = {"reduce_scatter": gradient, "all_gather": width}
         dense, expert, unsplit = self.counts.T
-        found = [
-            ring(name, net.route(job, group, kind), size * count, links)
-            for group, count in zip(SYNC_GROUPS, (dense, expert), strict=True)
-            if count.any()
-            for name, size in sent.items()
-        ]
+        saved = (width - sent_width(job)) * self.quantised.T
+        found: list[Ring] = []
+        for group, count, less in zip(SYNC_GROUPS, (dense, expert), saved, strict=True):
+            if not count.any():
+                continue
+            route = net.route(job, group, kind)
+            sent = {"all_reduce": gradient * count}
+            if job.settings.optimizer.sharding != "none":
+                sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
+            found += [ring(name, route, size, links) for name, size in sent.items()]
         if unsplit.any():
             found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
         return found

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 CORE, CORE_PATH = "core_attn", "self_attention.core_attention"
 FORWARD, BACKWARD = 0, 1
 EXPERTS = "moe"  # in the parts of a layer with experts
+# What graphs may have of the second half of a layer, without and with experts.
+AFTER_ATTENTION = (frozenset(("mlp",)), frozenset(("moe", "moe_router", "moe_preprocess")))
 EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
 
 
@@ -175,9 +177,7 @@ def _element(
         )
         for way in (FORWARD, BACKWARD)
     )
-    floors = (
-        (0.0, 0.0) if job.settings.kernels.graphs else machine.host(experts=_host_share(job, parts))
-    )
+    floors = _host_floors(job, machine, parts)
     passes = []
     for way, floor in zip((there, back), floors, strict=True):
         sent = _exposed(job, machine, way)
@@ -192,12 +192,25 @@ def _element(
     )
 
 
-def _host_share(job: TrainingJob, parts: Mapping[str, tuple[str, ...]]) -> float:
-    """Return how much of what experts cost the host a layer has: tokens that are dropped or padded
-    to a capacity need no counts from the device."""
-    if EXPERTS not in parts:
-        return 0.0
-    return 0.5 if job.settings.kernels.pad_to_capacity else 1.0
+def _host_floors(
+    job: TrainingJob, machine: Machine, parts: Mapping[str, tuple[str, ...]]
+) -> tuple[float, float]:
+    """Return the seconds that the host takes to start a layer's kernels, forward and backward.
+
+    A graph starts at once what it has: all of a layer, or of its two halves, attention and what
+    follows, those that are named (an assumption: they have equally many kernels). Tokens that are
+    dropped or padded to a capacity need no counts from the device, which cost half of what experts
+    do.
+    """
+    kernels, experts = job.settings.kernels, EXPERTS in parts
+    if kernels.graphs and not kernels.graphed:
+        return 0.0, 0.0
+    after = AFTER_ATTENTION[experts].intersection(kernels.graphed)
+    halves = (("attn" not in kernels.graphed) + (not after)) / 2
+    share = (0.5 if kernels.pad_to_capacity else 1.0) if experts and not after else 0.0
+    there, back = machine.host(experts=0.0)
+    more = machine.host(experts=share)[0] - there
+    return halves * there + more, halves * back + more
 
 
 def _kernel_seconds(

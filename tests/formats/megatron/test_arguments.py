@@ -1,6 +1,7 @@
 """Launch lines to training jobs and back."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,11 @@ from ilp_planner.formats.megatron.arguments import (
 )
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import (
+    GRAPHED,
+    GRAPHS,
     ORDERS,
+    QUANTISED,
+    USUAL_FORMATS,
     Kernels,
     OptimizerSettings,
     Recompute,
@@ -82,7 +87,35 @@ def kernels(draw: st.DrawFn) -> Kernels:
         fused_softmax=draw(on),
         deterministic=draw(on),
         loader_mask=draw(on),
+        **draw(quantised(local)),
+        **draw(graphs()),
     )
+
+
+@st.composite
+def quantised(draw: st.DrawFn, local: bool) -> dict[str, Any]:
+    """Draw a recipe of quantised products, or none."""
+    recipe = "" if local else draw(st.sampled_from(["", *QUANTISED]))
+    if not recipe:
+        return {}
+    other = {"hybrid": "e4m3", "e4m3": "hybrid"}.get(USUAL_FORMATS[recipe], "")
+    return {
+        "quantised": recipe,
+        "number_format": draw(st.sampled_from(["", other])),
+        "quantised_parameters": draw(st.booleans()),
+        "exact_first": draw(st.integers(0, 2)),
+        "exact_last": draw(st.integers(0, 2)),
+    }
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what CUDA graphs have."""
+    kind = draw(st.sampled_from(GRAPHS))
+    if kind in ("", "full_iteration"):
+        return {"graphs": kind}
+    modules = draw(st.lists(st.sampled_from(GRAPHED), unique=True))
+    return {"graphs": kind, "graphed": tuple(modules)}
 
 
 @st.composite
@@ -113,6 +146,8 @@ def rich_jobs(draw: st.DrawFn) -> TrainingJob:
         kernels=draw(kernels()),
         cp_comm=comm,
         cp_inner=1 if comm == "a2a+p2p" else 0,
+        overlap_tensor=draw(st.booleans()),
+        overlap_experts=draw(st.booleans()),
     )
     return replace(drawn, settings=changed, devices_per_node=draw(st.sampled_from([1, 4, 8])))
 

@@ -25,6 +25,33 @@ def test_a_mask_that_nobody_reads(length: int, saved: str) -> None:
     assert not notes(f"--seq-length {length} --no-create-attention-mask-in-dataloader")
 
 
-def test_what_is_not_counted() -> None:
-    (found,) = notes("--seq-length 64 --fp8-format hybrid")
-    assert found.startswith("--fp8-format: not counted: 8-bit products")
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [
+        ("--fp8-format hybrid", ()),
+        ("--fp8-format hybrid --transformer-impl local", ("local modules do without",)),
+        (
+            "--fp8-format e4m3 --fp8-recipe custom --fp8-quantizer-factory mine.factory",
+            ("a recipe of one's own",),
+        ),
+        (
+            "--fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16",
+            ("memory of layers that stay as they are; counted as quantised",),
+        ),
+        (
+            "--fp8-format hybrid --tensor-model-parallel-size 2 --sequence-parallel",
+            ("inputs gathered quantised",),
+        ),
+        ("--cuda-graph-impl local", ("--cuda-graph-impl: not counted: memory of graphs",)),
+        ("--enable-cuda-graph", ("--enable-cuda-graph: not counted: memory of graphs",)),
+        (
+            "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap "
+            "--disable-tp-comm-overlap-ag",
+            ("userbuffers", "--no-tp-comm-overlap-ag: not counted: counted as overlapped"),
+        ),
+    ],
+)
+def test_what_is_not_counted(more: str, noted: tuple[str, ...]) -> None:
+    found = notes(f"--seq-length 64 {more}")
+    assert len(found) == len(noted)
+    assert all(text in line for text, line in zip(noted, found, strict=True))

@@ -17,7 +17,14 @@ GPT = (
     "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
     "--max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 64 --bf16"
 )
+HALF = GPT.replace("--bf16", "--fp16")
+FULL = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+GRAPHED = "--cuda-graph-impl transformer_engine --cuda-graph-modules"
 MOE = f"{GPT} --num-experts 8 --disable-bias-linear"
+OVERLAPPED = (
+    f"{MOE} --overlap-moe-expert-parallel-comm --expert-model-parallel-size 2 "
+    "--moe-token-dispatcher-type alltoall"
+)
 # Words for the same thing in Megatron's messages and in arguments.
 SAME = {
     "total_model_size": "tensor_model_parallel_size",
@@ -235,6 +242,36 @@ BROKEN = [
     (f"{MOE} --moe-router-enable-expert-bias", 1, CONFIG, "--moe-router-enable-expert-bias"),
     (f"{GPT} --moe-ffn-hidden-size 64", 1, CONFIG, "--moe-ffn-hidden-size"),
     (f"{MOE} --overlap-moe-expert-parallel-comm", 1, CONFIG, "--overlap-moe-expert-parallel-comm"),
+    (f"{OVERLAPPED} --cuda-graph-impl local", 2, CONFIG, "--overlap-moe-expert-parallel-comm"),
+    # quantised products, CUDA graphs, the loss
+    (f"{GPT} --fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16 "
+     "--num-layers-at-start-in-bf16 9", 1, CONFIG, "--num-layers-at-start-in-bf16"),
+    (f"{GPT} --cross-entropy-loss-fusion --cross-entropy-fusion-impl te", 1, CONFIG,
+     "--cross-entropy-fusion-impl"),
+    (f"{GPT} --enable-cuda-graph --cuda-graph-impl local", 1, CONFIG, "--enable-cuda-graph"),
+    (f"{GPT} --enable-cuda-graph --external-cuda-graph", 1, CONFIG, "--enable-cuda-graph"),
+    (f"{GPT} --cuda-graph-impl local --cpu-offloading-num-layers 1", 1, CONFIG,
+     "--cuda-graph-impl"),
+    (f"{GPT} --cuda-graph-impl transformer_engine --cuda-graph-modules attn {FULL}", 1, CONFIG,
+     "--cuda-graph-impl"),
+    (f"{GPT} --enable-cuda-graph {FULL}", 1, CONFIG, "--enable-cuda-graph"),
+    (f"{GPT} --external-cuda-graph --cuda-graph-scope full_iteration", 1, CONFIG,
+     "--cuda-graph-scope"),
+    (f"{MOE} {GRAPHED} moe_preprocess", 1, CONFIG, "--cuda-graph-modules"),
+    (f"{MOE} {GRAPHED} moe moe_router --moe-expert-capacity-factor 1.0 "
+     "--moe-pad-expert-input-to-capacity", 1, CONFIG, "--cuda-graph-modules"),
+    (f"{MOE} {GRAPHED} moe", 1, CONFIG, "--cuda-graph-modules"),
+    (f"{MOE} {GRAPHED} mlp", 1, CONFIG, "--cuda-graph-modules"),
+    (f"{MOE} {GRAPHED} moe_router moe_preprocess --moe-expert-capacity-factor 1.0 "
+     "--moe-token-dispatcher-type alltoall", 1, CONFIG, "--cuda-graph-modules"),
+    (f"{MOE} {GRAPHED} moe_router --recompute-granularity selective --recompute-modules moe", 1,
+     CONFIG, "--cuda-graph-modules"),
+    (f"{GPT} {GRAPHED} moe_router", 1, CONFIG, "--cuda-graph-modules"),
+    (f"{GPT} {GRAPHED} attn --recompute-activations", 1, CONFIG, "--attention-dropout"),
+    (f"{GPT} --cuda-graph-impl local --recompute-granularity selective --recompute-modules mlp", 1,
+     CONFIG, "--hidden-dropout"),
+    (f"{HALF} --cuda-graph-impl full_iteration --loss-scale 1024", 1, VALIDATE,
+     "--cuda-graph-impl"),
     # the rest
     (f"{GPT} --tensor-model-parallel-size 4 --sequence-parallel --seq-length 30", 4, RUN,
      "--seq-length"),
@@ -277,6 +314,17 @@ def test_every_rule_broken_once(line: str, world: int, stage: str, flag: str) ->
         (f"{MOE} --expert-model-parallel-size 4 --tensor-model-parallel-size 2 --sequence-parallel "
          "--expert-tensor-parallel-size 1", 8),
         (f"{GPT} --position-embedding-type rope --mtp-num-layers 1", 1),
+        (f"{MOE} --num-layers 94 --moe-token-dispatcher-type alltoall "
+         "--overlap-moe-expert-parallel-comm --expert-model-parallel-size 2 "
+         "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*1|(t*2|)*46t*1L", 8),
+        (f"{OVERLAPPED} {GRAPHED} attn moe_router", 2),
+        (f"{MOE} --cuda-graph-impl local --cuda-graph-modules moe_preprocess", 1),
+        (f"{MOE} {GRAPHED} attn moe_router moe_preprocess", 1),
+        (f"{GPT} {GRAPHED} mlp --recompute-activations", 1),
+        (f"{HALF} --cuda-graph-impl full_iteration", 1),
+        (f"{GPT} --cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad {FULL}", 1),
+        (f"{GPT} --cross-entropy-loss-fusion --cross-entropy-fusion-impl native", 1),
+        (f"{GPT} --cross-entropy-fusion-impl te", 1),
         (f"{GPT} --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 "
          "--global-batch-size 36 --microbatch-group-size-per-virtual-pipeline-stage 7", 4),
     ],
