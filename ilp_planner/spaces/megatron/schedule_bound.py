@@ -33,6 +33,10 @@ from ilp_planner.kernels import kernel
 from ilp_planner.spaces.megatron.partition import INFINITE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from ilp_planner.spaces.megatron.partition import CutTables
 
 
@@ -43,21 +47,23 @@ class LeastCuts:
     """The least time of all cuts, without what comes once per iteration; of every rank on, and from
     every element on.
 
-    value: float64 [ranks + 1, n + 1], seconds of the best cut of the rest; INFINITE where there is
-    none. rest: likewise, of a micro-batch through the rest and back.
+    through, own: float64 [ranks, n + 1, n + 1], what a micro-batch takes through a rank that has
+    [start, stop) and back, and what the rank itself takes from its first to its last operation, at
+    least; INFINITE where no cut has that. value: float64 [ranks + 1, n + 1], seconds of the best
+    cut of the rest; INFINITE where there is none.
     """
 
     def __init__(self, tables: CutTables) -> None:
-        self.tables = tables
-        ranks, count = tables.kind.size, tables.work.shape[1]
+        self.tables = t = tables
+        ranks, count = t.kind.size, t.work.shape[1]
+        self.through = t.work[t.kind] + t.sends[:, None, None]
+        self.own = np.full((ranks, count, count), INFINITE)
         self.value = np.full((ranks + 1, count), INFINITE)
-        self.rest = np.full((ranks + 1, count), INFINITE)
+        self.value[ranks, count - 1] = 0.0
         self.end = np.zeros((ranks, count), np.int64)
-        self.value[ranks, count - 1] = self.rest[ranks, count - 1] = 0.0
-        t = tables
         _least(
             t.kind, t.work, t.forward, t.sends, t.row, t.fits, t.least,
-            t.micro_batches, t.virtual, self.value, self.rest, self.end,
+            t.micro_batches, t.virtual, self.value, self.value.copy(), self.own, self.end,
         )  # fmt: skip
 
     @property
@@ -73,13 +79,37 @@ class LeastCuts:
             ends.append(int(self.end[rank, ends[-1]]))
         return tuple(ends)
 
+    def least(self, ends: Sequence[int]) -> float:
+        """Return seconds that the cut with these ends does not undercut."""
+        ranks = np.arange(len(ends) - 1)
+        through = self.through[ranks, ends[:-1], ends[1:]]
+        before = np.cumsum(through) - through
+        return float((before + self.own[ranks, ends[:-1], ends[1:]]).max())
+
+    def open(self, limit: float) -> tuple[NDArray[np.int64], ...]:
+        """Return (rank, start, stop) of all that a rank may have in cuts whose own bound is below a
+        limit, each taken with the best of the ranks before and behind it."""
+        ranks, count = self.end.shape
+        before, reached = np.full(count, INFINITE), np.full(count, INFINITE)
+        before[0] = reached[0] = 0.0
+        found = []
+        for rank in range(ranks):
+            through = before[:, None] + self.through[rank]
+            took = np.maximum(reached[:, None], before[:, None] + self.own[rank])
+            some = np.maximum(took, through + self.value[rank + 1]) < limit
+            start, stop = np.nonzero(some)
+            found.append((np.full(start.size, rank), start, stop))
+            before = np.where(some, through, INFINITE).min(axis=0)
+            reached = np.where(some, took, INFINITE).min(axis=0)
+        return tuple(np.concatenate(column) for column in zip(*found, strict=True))
+
     def below(self, limit: float, most: int) -> list[tuple[float, tuple[int, ...]]] | None:
         """Return all cuts whose own bound is below a limit, with that bound; None where there are
         more than `most`, or too many beginnings of cuts."""
-        t, ranks = self.tables, self.tables.kind.size
-        count, left = t.work.shape[1], BEGINNINGS
+        ranks, count = self.end.shape
+        least, left = self.tables.least, BEGINNINGS
         found: list[tuple[float, tuple[int, ...]]] = []
-        open_: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, (0,))]
+        open_ = [(0.0, 0.0, (0,))]
         while open_:
             prefix, bound, ends = open_.pop()
             rank, start = len(ends) - 1, ends[-1]
@@ -88,32 +118,16 @@ class LeastCuts:
                 if len(found) > most:
                     return None
                 continue
-            first = count - 1 if rank == ranks - 1 else start + int(t.least[rank])
-            for stop in range(first, count):
-                both = float(t.work[t.kind[rank], start, stop])
-                if prefix + t.micro_batches * t.virtual * both >= limit:
-                    break
-                after = float(self.value[rank + 1, stop])
-                if after >= INFINITE or not t.fits[t.row[rank], start, stop]:
-                    continue
+            first = count - 1 if rank == ranks - 1 else start + int(least[rank])
+            through = prefix + self.through[rank, start, first:]
+            reached = np.maximum(bound, prefix + self.own[rank, start, first:])
+            some = np.maximum(reached, through + self.value[rank + 1, first:]) < limit
+            for place in np.flatnonzero(some).tolist():
                 left -= 1
                 if left < 0:
                     return None
-                through = prefix + both + float(t.sends[rank])
-                reached = max(bound, prefix + self._took(rank, start, stop))
-                if max(reached, through + after) < limit:
-                    open_.append((through, reached, (*ends, stop)))
+                open_.append((float(through[place]), float(reached[place]), (*ends, first + place)))
         return found
-
-    def _took(self, rank: int, start: int, stop: int) -> float:
-        """Return what a rank's operations take from its first to its last one, at least."""
-        t, own = self.tables, self.tables.kind[rank]
-        back = float(t.sends[rank - 1]) / 2 if rank else 0.0
-        took: float = _own(
-            t.work[own, start, stop], t.forward[own, start, stop], self.rest[rank + 1, stop],
-            t.sends[rank] / 2, back, float(t.kind.size - rank), float(t.micro_batches), t.virtual,
-        )  # fmt: skip
-        return took
 
 
 @kernel
@@ -130,13 +144,14 @@ def _own(both, forward, behind, there, back, flight, m, virtual):  # type: ignor
 
 @kernel
 def _least(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind, work, forward, sends, row, fits, least, micro_batches, virtual, value, rest, end
+    kind, work, forward, sends, row, fits, least, micro_batches, virtual, value, rest, own, end
 ):
+    # rest: likewise to `value`, of a micro-batch through the rest and back
     ranks, count, m = kind.size, work.shape[1], float(micro_batches)
     needed = 0
     for r in range(ranks - 1, -1, -1):
         needed += least[r]
-        own = kind[r]
+        k = kind[r]
         there = sends[r] / 2
         back = sends[r - 1] / 2 if r > 0 else 0.0
         flight = float(ranks - r)
@@ -144,8 +159,9 @@ def _least(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
             for stop in range(start + least[r], count):
                 if value[r + 1, stop] >= INFINITE or not fits[row[r], start, stop]:
                     continue
-                both, f = work[own, start, stop], forward[own, start, stop]
+                both, f = work[k, start, stop], forward[k, start, stop]
                 took = _own(both, f, rest[r + 1, stop], there, back, flight, m, virtual)
+                own[r, start, stop] = took
                 far = max(took, both + 2 * there + value[r + 1, stop])
                 if far < value[r, start]:
                     value[r, start] = far
