@@ -18,9 +18,9 @@ all forward passes come first:
 
     p + max(M (f + b), f + a + M b, M f + a + b)
 
-Interleaved, p is what the first virtual stages of the ranks before r take, and the first bound is
-the one that is used. The least of all cuts, of the largest of all ranks, is found from the last
-rank on: what a cut of the rest takes grows by f + b and its sends for one more rank before it.
+Interleaved (`interleaved_bound`), p is what the first virtual stages of the ranks before r take.
+The least of all cuts, of the largest of all ranks, is found from the last rank on: what a cut of
+the rest takes grows by f + b and its sends for one more rank before it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.kernels import kernel
+from ilp_planner.spaces.megatron.interleaved_bound import interleaved
 from ilp_planner.spaces.megatron.partition import INFINITE
 
 if TYPE_CHECKING:
@@ -56,15 +57,11 @@ class LeastCuts:
     def __init__(self, tables: CutTables) -> None:
         self.tables = t = tables
         ranks, count = t.kind.size, t.work.shape[1]
-        self.through = t.work[t.kind] + t.sends[:, None, None]
-        self.own = np.full((ranks, count, count), INFINITE)
+        self.through, self.own = interleaved(t) if t.virtual > 1 else _taking_turns(t)
         self.value = np.full((ranks + 1, count), INFINITE)
         self.value[ranks, count - 1] = 0.0
         self.end = np.zeros((ranks, count), np.int64)
-        _least(
-            t.kind, t.work, t.forward, t.sends, t.row, t.fits, t.least,
-            t.micro_batches, t.virtual, self.value, self.value.copy(), self.own, self.end,
-        )  # fmt: skip
+        _least(self.through, self.own, t.least, self.value, self.end)
 
     @property
     def seconds(self) -> float:
@@ -130,40 +127,56 @@ class LeastCuts:
         return found
 
 
-@kernel
-def _own(both, forward, behind, there, back, flight, m, virtual):  # type: ignore[no-untyped-def]
-    if virtual > 1:
-        return m * virtual * both
-    b, a = both - forward, behind + 2 * there
-    if m <= flight:
-        return max(m * both, forward + a + m * b, m * forward + a + b)
-    took = m * (both + there) + (m - 1) * back
-    took += max(0.0, forward + a - flight * (forward + there))
-    return took + max(0.0, a + b - flight * b - (flight - 1) * back - there)
+def _taking_turns(t: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return `through` and `own` of 1F1B."""
+    ranks, count = t.kind.size, t.work.shape[1]
+    own = np.full((ranks, count, count), INFINITE)
+    rest = np.full((ranks + 1, count), INFINITE)
+    rest[ranks, count - 1] = 0.0
+    _own(t.kind, t.work, t.forward, t.sends, t.row, t.fits, t.least, t.micro_batches, rest, own)
+    return t.work[t.kind] + t.sends[:, None, None], own
 
 
 @kernel
-def _least(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind, work, forward, sends, row, fits, least, micro_batches, virtual, value, rest, own, end
+def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    kind, work, forward, sends, row, fits, least, micro_batches, rest, own
 ):
-    # rest: likewise to `value`, of a micro-batch through the rest and back
+    # rest: of a micro-batch through the ranks from each one on and back
     ranks, count, m = kind.size, work.shape[1], float(micro_batches)
     needed = 0
     for r in range(ranks - 1, -1, -1):
         needed += least[r]
-        k = kind[r]
         there = sends[r] / 2
         back = sends[r - 1] / 2 if r > 0 else 0.0
         flight = float(ranks - r)
         for start in range(count - needed + 1):
             for stop in range(start + least[r], count):
-                if value[r + 1, stop] >= INFINITE or not fits[row[r], start, stop]:
+                behind = rest[r + 1, stop]
+                if behind >= INFINITE or not fits[row[r], start, stop]:
                     continue
-                both, f = work[k, start, stop], forward[k, start, stop]
-                took = _own(both, f, rest[r + 1, stop], there, back, flight, m, virtual)
+                both, f = work[kind[r], start, stop], forward[kind[r], start, stop]
+                rest[r, start] = min(rest[r, start], both + sends[r] + behind)
+                b, a = both - f, behind + sends[r]
+                if m <= flight:
+                    own[r, start, stop] = max(m * both, f + a + m * b, m * f + a + b)
+                    continue
+                took = m * (both + there) + (m - 1) * back
+                took += max(0.0, f + a - flight * (f + there))
+                took += max(0.0, a + b - flight * b - (flight - 1) * back - there)
                 own[r, start, stop] = took
-                far = max(took, both + 2 * there + value[r + 1, stop])
+
+
+@kernel
+def _least(through, own, least, value, end):  # type: ignore[no-untyped-def]  # pragma: no cover
+    ranks, count = own.shape[0], own.shape[1]
+    needed = 0
+    for r in range(ranks - 1, -1, -1):
+        needed += least[r]
+        for start in range(count - needed + 1):
+            for stop in range(start + least[r], count):
+                if value[r + 1, stop] >= INFINITE or own[r, start, stop] >= INFINITE:
+                    continue
+                far = max(own[r, start, stop], through[r, start, stop] + value[r + 1, stop])
                 if far < value[r, start]:
                     value[r, start] = far
                     end[r, start] = stop
-                rest[r, start] = min(rest[r, start], both + 2 * there + rest[r + 1, stop])
