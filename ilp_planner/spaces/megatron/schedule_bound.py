@@ -106,7 +106,7 @@ class LeastCuts:
         ranks, count = self.end.shape
         least, left = self.tables.least, BEGINNINGS
         found: list[tuple[float, tuple[int, ...]]] = []
-        open_ = [(0.0, 0.0, (0,))]
+        open_: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, (0,))]
         while open_:
             prefix, bound, ends = open_.pop()
             rank, start = len(ends) - 1, ends[-1]

@@ -11,13 +11,11 @@ import heapq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ilp_planner.evaluate import evaluate
-from ilp_planner.graph import StageGraph
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
+from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import PartSearch
-    from ilp_planner.solvers.base import GraphSolution
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
 ARITHMETIC, PARTITION = "arithmetic", "partition dp"
@@ -230,39 +227,6 @@ def whole_stages(plan: GroupPlan) -> bool:
     return settings.recompute.layers >= max(layers)
 
 
-def cut_graph(tables: CutTables) -> tuple[StageGraph, np.ndarray]:
-    """Return tables as a stage graph that every solver takes, and the rank of each arc; nodes are
-    (ranks so far, element)."""
-    ranks, count = tables.kind.size, tables.load.shape[1]
-    before = np.concatenate(([0], np.cumsum(tables.least)))
-    grid = np.arange(count)
-    parts = []
-    for rank in range(ranks):
-        start, stop = np.meshgrid(grid, grid, indexing="ij")
-        fits = (stop - start >= tables.least[rank]) & tables.fits[tables.row[rank]]
-        fits &= (start >= before[rank]) & (stop <= count - 1 - (before[-1] - before[rank + 1]))
-        fits &= (start == 0) if rank == 0 else True
-        fits &= (stop == count - 1) if rank == ranks - 1 else True
-        first, last = np.nonzero(fits)
-        parts.append((np.full(first.size, rank), first, last))
-    rank_of, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
-    row = tables.kind[rank_of]
-    graph = StageGraph(
-        nodes=ranks * count + 1,
-        sources=(0,),
-        sink=ranks * count,
-        operators=count - 1,
-        weight=tables.weight,
-        tail=rank_of * count + start,
-        head=np.where(rank_of == ranks - 1, ranks * count, (rank_of + 1) * count + stop),
-        start=start,
-        stop=stop,
-        time=tables.load[row, start, stop],
-        peaks=tables.peak[row, start, stop][None, :],
-    )
-    return graph, rank_of
-
-
 def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
     """Return what finds the best cut: the program of this space, or the solver asked for."""
     if search.solver in ("auto", "dp"):
@@ -271,7 +235,7 @@ def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], 
     def solve(tables: CutTables, cutoff: float) -> CutSearch:
         if best_cut(tables, cutoff, search.goon).cut is None:
             return CutSearch(None, cutoff)  # nothing to look for
-        graph, _ = cut_graph(tables)
+        graph = cut_graph(tables)
         solver = registry.get(search.solver)
         solution = solver.solve(graph, search.exactly, deadline=search.deadline)
         if solution.stopped_by is Stop.USER:
@@ -279,28 +243,6 @@ def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], 
         return cut_of(graph, solution, cutoff)
 
     return solve
-
-
-def cut_of(graph: StageGraph, solution: GraphSolution, cutoff: float) -> CutSearch:
-    """Return what a solver found of `cut_graph`: the cut, where it is below the cutoff."""
-    bound = min(solution.bound, cutoff)
-    if not solution.path:
-        return CutSearch(None, bound)
-    arcs = list(solution.path)
-    cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
-    return CutSearch(cut if cut.value < cutoff else None, bound)
-
-
-def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastProblem | None:
-    """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
-    by one, which no stage graph says."""
-    part = next((part for part in parts_of(search) if part.holds(plan)), None)
-    if part is None or plan.settings is None:
-        return None
-    variant = Variant(plan.virtual, plan.settings.recompute)
-    if not part.spread(variant):
-        return None
-    return None
 
 
 def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:

@@ -79,8 +79,8 @@ def interleaved_tables(draw):
     wide = draw(st.sampled_from((0.0, 0.5, 6.0)))
     return CutTables(
         kind=random.integers(0, kinds, ranks),
-        load=np.zeros((kinds, count, count)),
-        peak=np.zeros((kinds, count, count)),
+        load=np.ones((kinds, count, count)),
+        peak=np.triu(random.random((kinds, 1, 1)) + np.arange(count) - np.arange(count)[:, None]),
         row=np.arange(ranks),
         fits=random.random((ranks, count, count)) < draw(st.sampled_from((0.6, 1.0))),
         least=np.array([virtual + 1] + [virtual] * (ranks - 1)),
