@@ -23,7 +23,7 @@ from ilp_planner.solvers.arc_rows import Rows, flow_rows
 from ilp_planner.spaces.megatron.cut_graph import graph_of
 from ilp_planner.spaces.megatron.partition import least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.spaces.megatron.search import NEAR, ROUNDING
+from ilp_planner.spaces.megatron.search import ROUNDING
 from ilp_planner.spaces.megatron.variants import Variant
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
+MOST = 512  # cuts that are simulated
 SCHEDULE = "exact schedule"  # what the program lacks where there are too many cuts to simulate
 
 
@@ -88,14 +89,15 @@ def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastCu
     tables = part.tables(variant)
     cuts = LeastCuts(tables)
     once = least_peak(tables) + part.ranks.constant
-    near = cuts.below((value - once) * (1 - ROUNDING), NEAR)
-    judged = {ends: part.seconds(variant, ends) for _, ends in near or () if search.goon()}
+    room = (value - once) * (1 - ROUNDING)
+    near = cuts.nearest(room, MOST)
+    judged = {ends: part.seconds(variant, ends) for _, ends in near.cuts if search.goon()}
     model, names = cut_program(
         cuts,
         (value - once) * (1 + ROOM),
         {ends: seconds - part.ranks.constant for ends, seconds in judged.items()},
     )
-    known = near is not None and len(judged) == len(near)
+    known = near.rest >= room and len(judged) == len(near.cuts)
     return LastCuts(
         model=model,
         names=names,

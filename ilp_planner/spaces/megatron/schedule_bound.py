@@ -25,7 +25,8 @@ the rest takes grows by f + b and its sends for one more rank before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -41,7 +42,14 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.partition import CutTables
 
 
-BEGINNINGS = 20_000  # of cuts that are looked at
+BEGINNINGS = 500  # of cuts that are looked at for every one that is wanted
+
+
+class Near(NamedTuple):
+    """Cuts and their own bounds, seconds, ascending. rest: of all others, at least."""
+
+    cuts: list[tuple[float, tuple[int, ...]]]
+    rest: float
 
 
 class LeastCuts:
@@ -100,31 +108,41 @@ class LeastCuts:
             reached = np.where(some, took, INFINITE).min(axis=0)
         return tuple(np.concatenate(column) for column in zip(*found, strict=True))
 
-    def below(self, limit: float, most: int) -> list[tuple[float, tuple[int, ...]]] | None:
-        """Return all cuts whose own bound is below a limit, with that bound; None where there are
-        more than `most`, or too many beginnings of cuts."""
+    def nearest(self, limit: float, most: int) -> Near:
+        """Return the cuts with the least own bounds below a limit, ascending."""
         ranks, count = self.end.shape
-        least, left = self.tables.least, BEGINNINGS
+        least, left = self.tables.least, BEGINNINGS * (most + ranks)
         found: list[tuple[float, tuple[int, ...]]] = []
-        open_: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, (0,))]
-        while open_:
-            prefix, bound, ends = open_.pop()
+        # The least first; of equal ones those that are nearly whole.
+        queue: list[tuple[float, int, float, float, tuple[int, ...]]] = []
+        if self.seconds < limit:
+            queue.append((self.seconds, 0, 0.0, 0.0, (0,)))
+        while queue:
+            bound, _, prefix, reached, ends = heappop(queue)
             rank, start = len(ends) - 1, ends[-1]
+            if left < 0 or len(found) == most:
+                return Near(found, bound)
             if rank == ranks:
                 found.append((bound, ends))
-                if len(found) > most:
-                    return None
                 continue
             first = count - 1 if rank == ranks - 1 else start + int(least[rank])
             through = prefix + self.through[rank, start, first:]
-            reached = np.maximum(bound, prefix + self.own[rank, start, first:])
-            some = np.maximum(reached, through + self.value[rank + 1, first:]) < limit
-            for place in np.flatnonzero(some).tolist():
+            took = np.maximum(reached, prefix + self.own[rank, start, first:])
+            far = np.maximum(took, through + self.value[rank + 1, first:])
+            for place in np.flatnonzero(far < limit).tolist():
                 left -= 1
-                if left < 0:
-                    return None
-                open_.append((float(through[place]), float(reached[place]), (*ends, first + place)))
-        return found
+                further = (*ends, first + place)
+                heappush(
+                    queue,
+                    (
+                        max(bound, float(far[place])),
+                        -rank,
+                        float(through[place]),
+                        float(took[place]),
+                        further,
+                    ),
+                )
+        return Near(found, limit)
 
 
 def _taking_turns(t: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

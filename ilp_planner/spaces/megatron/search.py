@@ -1,13 +1,16 @@
 """The search of Megatron's space: the variant with the least bound first, until no bound is below
 the best plan.
 
-A part is bounded by arithmetic, then by its variants; a variant is solved exactly, as the best cut
-of the chain, by dynamic programming or by the solver that was asked for.
+A part is bounded by arithmetic, then by its variants; a variant by what its schedule takes at
+least, however the chain is cut (`schedule_bound`). Cuts that are near to that are simulated, and
+the best one under a formula, by dynamic programming or by the solver that was asked for. A variant
+whose bound is still below the best plan waits for its turn, and more of its cuts are simulated.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,9 +40,9 @@ if TYPE_CHECKING:
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
-ARITHMETIC, PARTITION = "arithmetic", "partition dp"
+ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
 DIVES = 200  # parts in which a first plan is looked for
-NEAR = 64  # cuts of a variant that are judged one by one
+NEAR = (8, 64, 512, 4096)  # cuts of a variant that are simulated, each time that it is its turn
 ROUNDING = 1e-9  # relative: a bound so near to a plan is met
 
 
@@ -80,6 +83,7 @@ class MegatronSearch:
         self.closed = [NEVER] * len(parts)
         self.best: list[Solved] = []
         self.opened: set[int] = set()
+        self.turns: Counter[tuple[int, Variant]] = Counter()
         self.done: set[tuple[int, Variant]] = set()
 
     @property
@@ -100,13 +104,15 @@ class MegatronSearch:
         self.dive()
         heapq.heapify(queue)
         while queue:
-            bound, number, _, variant = heapq.heappop(queue)
+            bound, number, place, variant = heapq.heappop(queue)
             if bound >= self.cutoff * (1 - 1e-12):
                 return True
             if not self.goon():
                 return False
             if variant is not None:
                 self.work(number, variant)
+                if (number, variant) not in self.done:
+                    heapq.heappush(queue, (self.open[number][variant], number, place, variant))
                 continue
             for place, (v, least) in enumerate(self.expand(number, self.cutoff).items()):
                 if least < self.cutoff:
@@ -130,8 +136,9 @@ class MegatronSearch:
         self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
         if self.bounds[number] < claimed:
             for variant, least in self.expand(number, claimed).items():
-                if least < claimed:
+                while least < claimed and (number, variant) not in self.done:
                     self.work(number, variant, claimed)
+                    least = self.open[number].get(variant, NEVER)
         return self.bounds[number]
 
     def dive(self) -> None:
@@ -146,32 +153,43 @@ class MegatronSearch:
                 return
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
-        """Solve a variant below the cutoff."""
+        """Look for plans of a variant below the cutoff, and bound it, until it is done."""
         cutoff = self.cutoff if cutoff is None else cutoff
-        part = self.parts[number]
+        part, key = self.parts[number], (number, variant)
         if part.spread(variant):
-            found = best_spread(part, variant, cutoff, self.solve, self.goon)
+            most = NEAR[self.turns[key]]
+            found = best_spread(part, variant, cutoff, self.solve, self.goon, most)
         else:
             found = best_layout(part, variant, cutoff, self.goon)
+        self.turns[key] += 1
         bound = min(found.bound, NEVER)
         if found.cut is not None:
             plan = part.group_plan(variant, found.cut.ends)
             entry = Solved(value=found.cut.value, plan=plan, part=number, variant=variant)
             if self.top == 1 or not whole_stages(plan):
-                self.best = sorted([*self.best, entry], key=lambda e: e.value)[: self.top]
+                others = [e for e in self.best if (e.part, e.variant) != key]
+                self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
-        self.done.add((number, variant))
-        self.closed[number] = min(self.closed[number], bound)
-        self.open[number].pop(variant, None)
+            cutoff = found.cut.value
+        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == len(NEAR) or not self.goon():
+            self.done.add(key)
+            self.closed[number] = min(self.closed[number], bound)
+            self.open[number].pop(variant, None)
+        elif number in self.opened:
+            self.open[number][variant] = bound
         if number in self.opened:
             self.settle(number)
 
     def settle(self, number: int) -> None:
         """Raise a part's bound to what its variants allow."""
-        least = min(self.closed[number], min(self.open[number].values(), default=NEVER))
+        left = self.open[number]
+        least = min(self.closed[number], min(left.values(), default=NEVER))
         if least > self.bounds[number]:
             self.bounds[number] = least
-            self.sources[number] = PARTITION if least >= self.closed[number] else ARITHMETIC
+            worked = any(self.turns[number, v] for v, bound in left.items() if bound == least)
+            self.sources[number] = (
+                SCHEDULE if worked or least >= self.closed[number] else ARITHMETIC
+            )
             self.raised(number)
 
 
@@ -181,11 +199,13 @@ def best_spread(
     cutoff: float,
     solve: Callable[[CutTables, float], CutSearch],
     goon: Callable[[], bool] = lambda: True,
+    most: int = NEAR[-1],
 ) -> CutSearch:
     """Return the fastest cut between ranks below the cutoff, and a bound on all of them.
 
-    The cut of the least bound and the one that `solve` finds by a formula are judged, and then, few
-    enough, all others whose bound is below the best; if these come to an end, nothing is faster.
+    The cut of the least bound and the one that `solve` finds by a formula are judged, and then
+    others whose bound is below the best, the least first, so many at `most`; if these come to an
+    end, nothing is faster.
     """
     tables = part.tables(variant)
     cuts = LeastCuts(tables)
@@ -205,14 +225,15 @@ def best_spread(
     by_formula = solve(tables, INFINITE).cut
     if by_formula is not None:
         judge(by_formula.ends)
-    best = min(judged.values())
-    room = min(best, cutoff) - once
-    near = cuts.below(room * (1 - ROUNDING), NEAR) if goon() else None
-    if near is not None:
-        for least, ends in sorted(near):
+    room = (min(*judged.values(), cutoff) - once) * (1 - ROUNDING)
+    if goon():
+        near = cuts.nearest(room, most)
+        for least, ends in near.cuts:
             if least + once < min(judged.values()) and goon():
                 judge(ends)
-        bound = min(*judged.values(), cutoff)
+        left = [least for least, ends in near.cuts if ends not in judged]
+        left += [near.rest] if near.rest < room else []
+        bound = min(*(least + once for least in left), *judged.values(), cutoff)
     ends, best = min(judged.items(), key=lambda item: item[1])
     return CutSearch(Cut(ends, best) if best < cutoff else None, min(bound, best))
 

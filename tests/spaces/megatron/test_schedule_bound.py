@@ -49,21 +49,23 @@ def test_no_cut_is_faster_than_the_bound(found):
         return
     assert cuts.ends in every
     assert cuts.seconds <= min(every.values()) * (1 + 1e-12)
-    near = cuts.below(INFINITE, 10_000)
+    near, _ = cuts.nearest(INFINITE, 10_000)
     assert {ends for _, ends in near} == set(every)
     for bound, ends in near:
         assert cuts.seconds <= bound <= every[ends] * (1 + 1e-12)
 
 
-@settings(max_examples=100)
-@given(found=tables())
-def test_cuts_below_a_limit_are_all_that_can_be(found):
-    every = dict(every_cut(found))
-    limit = sorted(every.values())[len(every) // 2] if every else 1.0
-    near = {ends for _, ends in LeastCuts(found).below(limit, 10_000)}
-    assert near >= {ends for ends, seconds in every.items() if seconds < limit * (1 - 1e-12)}
-    if len(near) > 1:
-        assert LeastCuts(found).below(limit, len(near) - 1) is None
+@settings(max_examples=200)
+@given(found=tables(), most=st.integers(1, 5))
+def test_the_nearest_cuts_are_those_of_the_least_bounds(found, most):
+    cuts, every = LeastCuts(found), dict(every_cut(found))
+    bounds = sorted(cuts.least(ends) for ends in every)
+    limit = bounds[len(bounds) // 2] * 1.01 if bounds else 1.0
+    near, rest = cuts.nearest(limit, most)
+    below = [bound for bound in bounds if bound < limit]
+    assert [bound for bound, _ in near] == pytest.approx(below[:most])
+    assert len({ends for _, ends in near}) == len(near)
+    assert rest == pytest.approx(min([*below[most:], limit]))
 
 
 @st.composite
@@ -136,7 +138,7 @@ def test_no_spread_of_layers_is_faster_than_the_bound(found):
         assert cuts.seconds >= INFINITE
         return
     assert cuts.ends in every
-    near = cuts.below(INFINITE, 100_000)
+    near, _ = cuts.nearest(INFINITE, 100_000)
     assert {ends for _, ends in near} == set(every)
     for bound, ends in near:
         assert bound == pytest.approx(cuts.least(ends))
@@ -160,7 +162,7 @@ def test_equal_virtual_stages_take_the_published_time():
 @given(found=st.one_of(tables(), interleaved_tables()))
 def test_what_is_open_below_a_limit_is_all_that_near_cuts_have(found):
     cuts = LeastCuts(found)
-    near = cuts.below(INFINITE, 100_000)
+    near, _ = cuts.nearest(INFINITE, 100_000)
     limit = sorted(bound for bound, _ in near)[len(near) // 2] if near else 1.0
     held = {
         (rank, *pair)
