@@ -32,12 +32,13 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
     kind = {"selective": 2, "full": 1}.get(again.granularity, 0)
     block = again.layers if again.method == "block" else 0
+    if part.spread(variant):
+        block *= v  # of a rank's layers, which are spread evenly
     sends = np.zeros(pp)
     total, least_again = part.least_work[kind if not block else 0]
     slowest = _slowest(part, kind, block, sends)
     if block:
-        # However its layers are spread over virtual stages, a rank that has the mean, or more,
-        # computes so many again.
+        # However its layers are spread, a rank that has the mean, or more, computes so many again.
         total += min(block, -(-part.costs.model.layers // pp)) * least_again
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
