@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Family
 
 ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
 DIVES = 200  # parts in which a first plan is looked for
@@ -84,6 +85,7 @@ class MegatronSearch:
         self.best: list[Solved] = []
         self.opened: set[int] = set()
         self.turns: Counter[tuple[int, Variant]] = Counter()
+        self.weighed: set[tuple[int, Family]] = set()
         self.done: set[tuple[int, Variant]] = set()
 
     @property
@@ -110,22 +112,21 @@ class MegatronSearch:
             if not self.goon():
                 return False
             if variant is not None:
-                self.work(number, variant)
+                if (number, variant) not in self.done:
+                    self.work(number, variant)
                 if (number, variant) not in self.done:
                     heapq.heappush(queue, (self.open[number][variant], number, place, variant))
                 continue
-            for place, (v, least) in enumerate(self.expand(number, self.cutoff).items()):
+            for place, (v, least) in enumerate(self.expand(number).items()):
                 if least < self.cutoff:
                     heapq.heappush(queue, (least, number, place, v))
         return True
 
-    def expand(self, number: int, cutoff: float) -> dict[Variant, float]:
+    def expand(self, number: int) -> dict[Variant, float]:
         """Bound the variants of a part that are not solved; return them."""
         part = self.parts[number]
         left = [v for v in part.variants() if (number, v) not in self.done]
         bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
-        near = [v for v in left if bounds[v] < min(cutoff, NEVER)]
-        bounds |= dict.fromkeys(hopeless(part, near), NEVER)
         self.open[number] = bounds
         self.opened.add(number)
         self.settle(number)
@@ -135,7 +136,7 @@ class MegatronSearch:
         """Return a bound on a part, as high as `claimed` seconds if that is true."""
         self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
         if self.bounds[number] < claimed:
-            for variant, least in self.expand(number, claimed).items():
+            for variant, least in self.expand(number).items():
                 while least < claimed and (number, variant) not in self.done:
                     self.work(number, variant, claimed)
                     least = self.open[number].get(variant, NEVER)
@@ -156,6 +157,10 @@ class MegatronSearch:
         """Look for plans of a variant below the cutoff, and bound it, until it is done."""
         cutoff = self.cutoff if cutoff is None else cutoff
         part, key = self.parts[number], (number, variant)
+        if not self.turns[key]:
+            self.rule_out(number, variant)
+        if key in self.done:
+            return
         if part.spread(variant):
             most = NEAR[self.turns[key]]
             found = best_spread(part, variant, cutoff, self.solve, self.goon, most)
@@ -177,6 +182,20 @@ class MegatronSearch:
             self.open[number].pop(variant, None)
         elif number in self.opened:
             self.open[number][variant] = bound
+        if number in self.opened:
+            self.settle(number)
+
+    def rule_out(self, number: int, variant: Variant) -> None:
+        """Close what memory rules out of the variants that differ from this one in how many layers
+        are computed again."""
+        part, open_ = self.parts[number], self.open[number]
+        alike = [v for v in {variant: 0.0, **open_} if v.family == variant.family]
+        if (number, variant.family) in self.weighed or not part.spread(variant):
+            return
+        self.weighed.add((number, variant.family))
+        for other in hopeless(part, alike):
+            self.done.add((number, other))
+            open_.pop(other, None)
         if number in self.opened:
             self.settle(number)
 
