@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Family

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def peak_of(found, ends):
 
 
 def solved(model):
-    solution = LastCuts(model=model, names=()).solve(Limits(), Deadline(60))
+    solution = LastCuts(model=model, names=()).solver(math.inf)(Limits(), Deadline(60))
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(solution.bound)
     return solution.objective
