@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.solvers.pulp_backend import write_program as write_graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def write_program(
     problem: Problem[Any], plan: AnyPlan, certificate: Mapping[str, Any], to: str, output: Path
 ) -> int:
-    """Write the arc-flow model of all stages that a proof leaves open up to its plan; return how
+    """Write the integer program of all stages that a proof leaves open up to its plan; return how
     many stage candidates it has.
 
     Raises
@@ -35,7 +34,8 @@ def write_program(
     if last is None:
         raise PlanError(
             "plan: found one whose ranks were placed freely, whose virtual stages were chosen one "
-            "by one, or with too much left open; expected one whose last problem is a stage graph"
+            "by one, or with too much left open; expected one whose last problem is a small "
+            "integer program"
         )
-    write_graph(last.graph, output, to, constant=last.constant)
-    return last.graph.arcs
+    last.write(output, to)
+    return last.arcs

@@ -1,14 +1,14 @@
 """The last problem of a proof, given to a second solver.
 
-What a proof by dynamic programming leaves open up to its plan is a small stage graph. CP-SAT solves
-it once more, as an integer program, and must find the plan's own time.
+What a proof by dynamic programming leaves open up to its plan is a small integer program, mostly of
+a stage graph. CP-SAT solves it once more, and must find the plan's own time.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Status, Stop
@@ -16,14 +16,18 @@ from ilp_planner.solvers.base import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from ilp_planner.deadline import Deadline
     from ilp_planner.graph import StageGraph
-    from ilp_planner.solvers.cpsat import CpSat
+    from ilp_planner.solvers.base import GraphSolution
+
+    Solver = Callable[[Limits, Deadline], GraphSolution]
 
 ROOM = 1e-6  # relative: how far above its plan a last problem reaches
 MOST_ARCS = 4_000
 MOST_WORK = 4.0  # of CP-SAT, in its deterministic time: some three seconds of an idle core
+PLACEMENT = "exact placement"  # what graphs lack whose groups are placed on devices afterwards
 
 ENDED = {Stop.EFFORT: "too hard for it", Stop.USER: "interrupted"}
 
@@ -32,20 +36,67 @@ def _nothing(path: Sequence[int]) -> bool:
     return False
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastProblem:
-    """All that a proof leaves open of the part that holds a plan.
+class LastProblem(Protocol):
+    """All that a proof leaves open of the part that holds a plan, as an integer program with a
+    binary for every stage candidate ("arc")."""
 
-    constant: seconds that every plan of the part takes besides its path.
-    relaxed: paths may take less than the plans that they stand for, as where placing them on
-    devices costs more than the graph says.
-    learn: takes a path, puts exact times on its stages, and tells whether any was not exact.
+    @property
+    def arcs(self) -> int:
+        """Number of stage candidates."""
+
+    @property
+    def constant(self) -> float:
+        """Seconds that every plan of the part takes besides."""
+
+    @property
+    def lacks(self) -> str:
+        """What it does not know, so that plans may take longer than it says; empty: nothing."""
+
+    @property
+    def learn(self) -> Callable[[Sequence[int]], bool]:
+        """Takes a path, puts exact times on its stages, and tells whether any was not exact."""
+
+    def solver(self, work: float) -> Solver:
+        """Return what lets CP-SAT solve it as it is by then, in seconds without the constant.
+
+        work: of all that it solves together (`CpSat`).
+        """
+
+    def write(self, path: Path, form: str) -> None:
+        """Write it as a file, constant included. form: `lp` or `mps`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastGraph:
+    """A last problem that is a stage graph.
+
+    CP-SAT gets it without a hint and without the reduction, which would often solve it alone. A
+    graph so small always fits CP-SAT's integers at 1e-9 of the objective or better
+    (`cpsat.integer_scale`).
     """
 
     graph: StageGraph
     constant: float = 0.0
-    relaxed: bool = False
+    lacks: str = ""
     learn: Callable[[Sequence[int]], bool] = _nothing
+
+    @property
+    def arcs(self) -> int:
+        """Number of stage candidates."""
+        return self.graph.arcs
+
+    def solver(self, work: float) -> Solver:
+        """Return what lets CP-SAT solve the graph."""
+        from ilp_planner.solvers.cpsat import CpSat
+
+        backend = CpSat(reduce=False, work=work)
+        return lambda limits, deadline: backend.solve(self.graph, limits, deadline=deadline)
+
+    def write(self, path: Path, form: str) -> None:
+        """Write the arc-flow model."""
+        from ilp_planner.solvers.pulp_backend import write_program
+
+        write_program(self.graph, path, form, constant=self.constant)
 
 
 class Confirmation(NamedTuple):
@@ -60,10 +111,6 @@ def confirm(
 ) -> Confirmation:
     """Let CP-SAT solve the last problem of a proof.
 
-    The graph is given to it without a hint and without the reduction, which would often solve it
-    alone. A graph so small always fits CP-SAT's integers at 1e-9 of the objective or better
-    (`cpsat.integer_scale`).
-
     Parameters
     ----------
     objective: seconds, of the plan that is proved optimal. rounding: relative.
@@ -74,15 +121,14 @@ def confirm(
     ------
     SolverError: CP-SAT's optimum is another one.
     """
-    if last.graph.arcs > MOST_ARCS:
-        return _refused(f"{last.graph.arcs:,} stage candidates are open, {MOST_ARCS:,} at most")
-    own, solver = Limits(workers=1, seed=limits.seed), None
+    if last.arcs > MOST_ARCS:
+        return _refused(f"{last.arcs:,} stage candidates are open, {MOST_ARCS:,} at most")
+    own, solve = Limits(workers=1, seed=limits.seed), last.solver(MOST_WORK)
     while True:
         if not deadline.goon():
             return _refused("no time was left")
         try:
-            solver = solver or _solver()
-            solution = solver.solve(last.graph, own, deadline=deadline)
+            solution = solve(own, deadline)
         except (RuntimeError, ValueError, OSError, ImportError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             return _refused(f"it failed ({reason})")
@@ -93,16 +139,10 @@ def confirm(
             return _refused(ENDED.get(solution.stopped_by, "no time was left"))
         if found >= objective * (1 - rounding):
             return Confirmation(solution.solver)
-        if last.relaxed:
-            return _refused(f"the program knows no exact placement, its optimum is {found:.6g} s")
+        if last.lacks:
+            return _refused(f"the program knows no {last.lacks}, its optimum is {found:.6g} s")
         if not last.learn(solution.path):
             raise _disagreement(objective, found)
-
-
-def _solver() -> CpSat:
-    from ilp_planner.solvers.cpsat import CpSat
-
-    return CpSat(reduce=False, work=MOST_WORK)
 
 
 def _refused(reason: str) -> Confirmation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import evaluate
-from ilp_planner.search.confirm import ROOM, LastProblem
+from ilp_planner.search.confirm import PLACEMENT, ROOM, LastGraph
 from ilp_planner.search.group_search import GroupSearch, PartState, narrowed
 from ilp_planner.solvers.arc_reduction import reduced
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
 
 
-def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastProblem | None:
+def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastGraph | None:
     """Return the graph of the stages that plans up to this one may have, in the part that holds it.
 
     None where no part does, as for ranks that were placed freely, and where the graph without
@@ -32,8 +32,8 @@ def last_of_graphs(search: GroupSearch[Any], plan: GroupPlan) -> LastProblem | N
         return None
     if explicit is not opened:
         explicit, _ = narrowed(explicit, cutoff, search.goon)
-    return LastProblem(
+    return LastGraph(
         graph=reduced(explicit.graph, cutoff).graph,
         constant=part.constant,
-        relaxed=opened.context is not None,
+        lacks=PLACEMENT if opened.context is not None else "",
     )

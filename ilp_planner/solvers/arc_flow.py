@@ -50,6 +50,18 @@ class LinearModel:
         """Number of columns."""
         return self.arcs + len(self.maxima)
 
+    def value(self, chosen: Sequence[int]) -> float:
+        """Return the cost of some arcs, where every maximum is as small as rows allow, which say
+        of one of them at a time that it is at least something."""
+        on = np.zeros(self.columns)
+        on[list(chosen)] = 1.0
+        values = np.array([low for _, low, _ in self.maxima])
+        for rows in self.rows.values():
+            least = rows.low - np.bincount(rows.row, rows.value * on[rows.column], len(rows))
+            held = rows.column >= self.arcs
+            np.maximum.at(values, rows.column[held] - self.arcs, least[rows.row[held]])
+        return float(self.cost[: self.arcs] @ on[: self.arcs] + self.cost[self.arcs :] @ values)
+
 
 def linear_model(problem: Reduced, *, scale: float) -> LinearModel:
     """Return the arc-flow model of a reduced graph, times in units of 1 / scale seconds."""

@@ -153,33 +153,38 @@ def write_program(graph: StageGraph, path: Path, form: str, *, constant: float =
     InfeasibleError: the graph has no path, so there is no model.
     OutputError: the file cannot be written.
     """
-    write_text(path, _text(graph, form, constant))
-
-
-def _text(graph: StageGraph, form: str, constant: float) -> str:
-    """Return what PuLP writes, only to files, for a graph."""
     problem = reduced(graph)
     if not problem.graph.arcs:
         raise InfeasibleError("no sequence of stages covers all operators: no model to write")
     model = linear_model(problem, scale=1.0)
+    write_model(model, problem.arcs.tolist(), path, form, constant=constant)
+
+
+def write_model(
+    model: LinearModel, names: Iterable[object], path: Path, form: str, *, constant: float = 0.0
+) -> None:
+    """Write a model as a file; names: of its arcs' variables, after `x_`. Otherwise as
+    `write_program`."""
     if constant:
         fixed = ("constant", constant, constant)
         cost = np.append(model.cost, 1.0)
         model = dataclasses.replace(model, cost=cost, maxima=(*model.maxima, fixed))
-    program = _program(model, problem.arcs.tolist())
+    program = _program(model, names)
+    # PuLP writes files only.
     with tempfile.TemporaryDirectory(prefix="ilp-planner-") as folder:
         file = Path(folder) / "model"
         (program.writeLP if form == "lp" else program.writeMPS)(str(file))
-        return file.read_text()
+        text = file.read_text()
+    write_text(path, text)
 
 
-def _program(model: LinearModel, numbers: Iterable[int]) -> Any:
-    """Return the model as a PuLP problem, arc variables named by `numbers`."""
+def _program(model: LinearModel, names: Iterable[object]) -> Any:
+    """Return the model as a PuLP problem; names: of arc variables, after `x_`."""
     import pulp
 
     program = pulp.LpProblem("stages", pulp.LpMinimize)
     variable = getattr(program, "add_variable", pulp.LpVariable)  # the former since PuLP 3.3.1
-    columns = [variable(f"x_{number}", 0, 1, cat="Integer") for number in numbers]
+    columns = [variable(f"x_{name}", 0, 1, cat="Integer") for name in names]
     columns += [variable(name, low, high) for name, low, high in model.maxima]
     program.setObjective(
         pulp.LpAffineExpression(list(zip(columns, model.cost.tolist(), strict=True)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.spaces.megatron.memory import chain_ranges, fits
-from ilp_planner.spaces.megatron.partition import CutTables
+from ilp_planner.spaces.megatron.partition import CutTables, Spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +47,28 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
         micro_batches=part.micro_batches,
         virtual=v,
         sample=_sample(part) if part.alike else None,
+        spread=_spread(part, variant, [row for row, _ in rows]) if v > 1 else None,
+    )
+
+
+def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
+    """Return what virtual stages take by their layers, which are all alike."""
+    total, again, core, forward = part.elements[rows].transpose(1, 0, 2)
+    counts = np.arange(part.costs.model.layers + 1)
+    recompute = variant.recompute
+    repeated, seconds = counts, again[:, 1]
+    if recompute.method == "block":
+        repeated = np.minimum(counts, recompute.layers)
+    elif recompute.granularity == "selective":
+        seconds = core[:, 1]
+    elif recompute.granularity == "none":
+        repeated = 0 * counts
+    backward = total - forward
+    return Spread(
+        forward=forward[:, 1:2] * counts,
+        backward=backward[:, 1:2] * counts + seconds[:, None] * repeated,
+        edge=np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2),
+        around=part.ranks.transfers[-1],
     )
 
 

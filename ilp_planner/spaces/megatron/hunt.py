@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ilp_planner.numerics import NEVER
 from ilp_planner.search.choice_annealing import ChoiceAnnealing, Nearness
 from ilp_planner.search.graph_hunt import FEWER, solve_graph
+from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
-from ilp_planner.spaces.megatron.search import MegatronSearch, cut_graph, cut_of, parts_of
+from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
 from ilp_planner.spaces.megatron.variants import FULL, Variant
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def cut_by_heuristic(
     """Return a good cut below the cutoff, seconds, found with so many starts."""
     if not tables.fits.any():
         return CutSearch(None, cutoff)
-    graph, _ = cut_graph(tables)
+    graph = cut_graph(tables)
     return cut_of(graph, solve_graph(search, graph, starts), cutoff)
 
 

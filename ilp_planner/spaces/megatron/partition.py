@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 INFINITE = 1e30
 
 
+class Spread(NamedTuple):
+    """Seconds of virtual stages over which a rank's layers, all alike, are spread.
+
+    forward, backward: float64 [kinds, layers + 1], of a virtual stage with so many layers. edge:
+    float64 [kinds, 2, 2], of the embedding and of the output, forward and backward. around: of the
+    last rank, to the first one and back.
+    """
+
+    forward: NDArray[np.float64]
+    backward: NDArray[np.float64]
+    edge: NDArray[np.float64]
+    around: float
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CutTables:
     """What every range [start, stop) of a chain of n elements costs on every pipeline rank.
@@ -36,7 +50,7 @@ class CutTables:
     sample: starts and stops of ranges that have all loads and peaks there are; None: all ranges.
     work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one virtual
     stage on average, and the forward one, without sends. sends: float64 [ranks], to the next rank
-    and back. micro_batches, virtual: of the schedule.
+    and back. micro_batches, virtual: of the schedule. spread: needed where virtual > 1.
     """
 
     kind: NDArray[np.int64]
@@ -52,6 +66,7 @@ class CutTables:
     micro_batches: int
     virtual: int
     sample: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    spread: Spread | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,47 +18,58 @@ all forward passes come first:
 
     p + max(M (f + b), f + a + M b, M f + a + b)
 
-Interleaved, p is what the first virtual stages of the ranks before r take, and the first bound is
-the one that is used. The least of all cuts, of the largest of all ranks, is found from the last
-rank on: what a cut of the rest takes grows by f + b and its sends for one more rank before it.
+Interleaved (`interleaved_bound`), p is what the first virtual stages of the ranks before r take.
+The least of all cuts, of the largest of all ranks, is found from the last rank on: what a cut of
+the rest takes grows by f + b and its sends for one more rank before it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ilp_planner.kernels import kernel
+from ilp_planner.spaces.megatron.interleaved_bound import interleaved
 from ilp_planner.spaces.megatron.partition import INFINITE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from ilp_planner.spaces.megatron.partition import CutTables
 
 
-BEGINNINGS = 20_000  # of cuts that are looked at
+BEGINNINGS = 500  # of cuts that are looked at for every one that is wanted
+
+
+class Near(NamedTuple):
+    """Cuts and their own bounds, seconds, ascending. rest: of all others, at least."""
+
+    cuts: list[tuple[float, tuple[int, ...]]]
+    rest: float
 
 
 class LeastCuts:
     """The least time of all cuts, without what comes once per iteration; of every rank on, and from
     every element on.
 
-    value: float64 [ranks + 1, n + 1], seconds of the best cut of the rest; INFINITE where there is
-    none. rest: likewise, of a micro-batch through the rest and back.
+    through, own: float64 [ranks, n + 1, n + 1], what a micro-batch takes through a rank that has
+    [start, stop) and back, and what the rank itself takes from its first to its last operation, at
+    least; INFINITE where no cut has that. value: float64 [ranks + 1, n + 1], seconds of the best
+    cut of the rest; INFINITE where there is none.
     """
 
     def __init__(self, tables: CutTables) -> None:
-        self.tables = tables
-        ranks, count = tables.kind.size, tables.work.shape[1]
+        self.tables = t = tables
+        ranks, count = t.kind.size, t.work.shape[1]
+        self.through, self.own = interleaved(t) if t.virtual > 1 else _taking_turns(t)
         self.value = np.full((ranks + 1, count), INFINITE)
-        self.rest = np.full((ranks + 1, count), INFINITE)
+        self.value[ranks, count - 1] = 0.0
         self.end = np.zeros((ranks, count), np.int64)
-        self.value[ranks, count - 1] = self.rest[ranks, count - 1] = 0.0
-        t = tables
-        _least(
-            t.kind, t.work, t.forward, t.sends, t.row, t.fits, t.least,
-            t.micro_batches, t.virtual, self.value, self.rest, self.end,
-        )  # fmt: skip
+        _least(self.through, self.own, t.least, self.value, self.end)
 
     @property
     def seconds(self) -> float:
@@ -73,81 +84,117 @@ class LeastCuts:
             ends.append(int(self.end[rank, ends[-1]]))
         return tuple(ends)
 
-    def below(self, limit: float, most: int) -> list[tuple[float, tuple[int, ...]]] | None:
-        """Return all cuts whose own bound is below a limit, with that bound; None where there are
-        more than `most`, or too many beginnings of cuts."""
-        t, ranks = self.tables, self.tables.kind.size
-        count, left = t.work.shape[1], BEGINNINGS
+    def least(self, ends: Sequence[int]) -> float:
+        """Return seconds that the cut with these ends does not undercut."""
+        ranks = np.arange(len(ends) - 1)
+        through = self.through[ranks, ends[:-1], ends[1:]]
+        before = np.cumsum(through) - through
+        return float((before + self.own[ranks, ends[:-1], ends[1:]]).max())
+
+    def open(self, limit: float) -> tuple[NDArray[np.int64], ...]:
+        """Return (rank, start, stop) of all that a rank may have in cuts whose own bound is below a
+        limit, each taken with the best of the ranks before and behind it."""
+        ranks, count = self.end.shape
+        before, reached = np.full(count, INFINITE), np.full(count, INFINITE)
+        before[0] = reached[0] = 0.0
+        found = []
+        for rank in range(ranks):
+            through = before[:, None] + self.through[rank]
+            took = np.maximum(reached[:, None], before[:, None] + self.own[rank])
+            some = np.maximum(took, through + self.value[rank + 1]) < limit
+            start, stop = np.nonzero(some)
+            found.append((np.full(start.size, rank), start, stop))
+            before = np.where(some, through, INFINITE).min(axis=0)
+            reached = np.where(some, took, INFINITE).min(axis=0)
+        return tuple(np.concatenate(column) for column in zip(*found, strict=True))
+
+    def nearest(self, limit: float, most: int) -> Near:
+        """Return the cuts with the least own bounds below a limit, ascending."""
+        ranks, count = self.end.shape
+        least, left = self.tables.least, BEGINNINGS * (most + ranks)
         found: list[tuple[float, tuple[int, ...]]] = []
-        open_: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, (0,))]
-        while open_:
-            prefix, bound, ends = open_.pop()
+        # The least first; of equal ones those that are nearly whole.
+        queue: list[tuple[float, int, float, float, tuple[int, ...]]] = []
+        if self.seconds < limit:
+            queue.append((self.seconds, 0, 0.0, 0.0, (0,)))
+        while queue:
+            bound, _, prefix, reached, ends = heappop(queue)
             rank, start = len(ends) - 1, ends[-1]
+            if left < 0 or len(found) == most:
+                return Near(found, bound)
             if rank == ranks:
                 found.append((bound, ends))
-                if len(found) > most:
-                    return None
                 continue
-            first = count - 1 if rank == ranks - 1 else start + int(t.least[rank])
-            for stop in range(first, count):
-                both = float(t.work[t.kind[rank], start, stop])
-                if prefix + t.micro_batches * t.virtual * both >= limit:
-                    break
-                after = float(self.value[rank + 1, stop])
-                if after >= INFINITE or not t.fits[t.row[rank], start, stop]:
-                    continue
+            first = count - 1 if rank == ranks - 1 else start + int(least[rank])
+            through = prefix + self.through[rank, start, first:]
+            took = np.maximum(reached, prefix + self.own[rank, start, first:])
+            far = np.maximum(took, through + self.value[rank + 1, first:])
+            for place in np.flatnonzero(far < limit).tolist():
                 left -= 1
-                if left < 0:
-                    return None
-                through = prefix + both + float(t.sends[rank])
-                reached = max(bound, prefix + self._took(rank, start, stop))
-                if max(reached, through + after) < limit:
-                    open_.append((through, reached, (*ends, stop)))
-        return found
-
-    def _took(self, rank: int, start: int, stop: int) -> float:
-        """Return what a rank's operations take from its first to its last one, at least."""
-        t, own = self.tables, self.tables.kind[rank]
-        back = float(t.sends[rank - 1]) / 2 if rank else 0.0
-        took: float = _own(
-            t.work[own, start, stop], t.forward[own, start, stop], self.rest[rank + 1, stop],
-            t.sends[rank] / 2, back, float(t.kind.size - rank), float(t.micro_batches), t.virtual,
-        )  # fmt: skip
-        return took
+                further = (*ends, first + place)
+                heappush(
+                    queue,
+                    (
+                        max(bound, float(far[place])),
+                        -rank,
+                        float(through[place]),
+                        float(took[place]),
+                        further,
+                    ),
+                )
+        return Near(found, limit)
 
 
-@kernel
-def _own(both, forward, behind, there, back, flight, m, virtual):  # type: ignore[no-untyped-def]
-    if virtual > 1:
-        return m * virtual * both
-    b, a = both - forward, behind + 2 * there
-    if m <= flight:
-        return max(m * both, forward + a + m * b, m * forward + a + b)
-    took = m * (both + there) + (m - 1) * back
-    took += max(0.0, forward + a - flight * (forward + there))
-    return took + max(0.0, a + b - flight * b - (flight - 1) * back - there)
+def _taking_turns(t: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return `through` and `own` of 1F1B."""
+    ranks, count = t.kind.size, t.work.shape[1]
+    own = np.full((ranks, count, count), INFINITE)
+    rest = np.full((ranks + 1, count), INFINITE)
+    rest[ranks, count - 1] = 0.0
+    _own(t.kind, t.work, t.forward, t.sends, t.row, t.fits, t.least, t.micro_batches, rest, own)
+    return t.work[t.kind] + t.sends[:, None, None], own
 
 
 @kernel
-def _least(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind, work, forward, sends, row, fits, least, micro_batches, virtual, value, rest, end
+def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    kind, work, forward, sends, row, fits, least, micro_batches, rest, own
 ):
+    # rest: of a micro-batch through the ranks from each one on and back
     ranks, count, m = kind.size, work.shape[1], float(micro_batches)
     needed = 0
     for r in range(ranks - 1, -1, -1):
         needed += least[r]
-        own = kind[r]
         there = sends[r] / 2
         back = sends[r - 1] / 2 if r > 0 else 0.0
         flight = float(ranks - r)
         for start in range(count - needed + 1):
             for stop in range(start + least[r], count):
-                if value[r + 1, stop] >= INFINITE or not fits[row[r], start, stop]:
+                behind = rest[r + 1, stop]
+                if behind >= INFINITE or not fits[row[r], start, stop]:
                     continue
-                both, f = work[own, start, stop], forward[own, start, stop]
-                took = _own(both, f, rest[r + 1, stop], there, back, flight, m, virtual)
-                far = max(took, both + 2 * there + value[r + 1, stop])
+                both, f = work[kind[r], start, stop], forward[kind[r], start, stop]
+                rest[r, start] = min(rest[r, start], both + sends[r] + behind)
+                b, a = both - f, behind + sends[r]
+                if m <= flight:
+                    own[r, start, stop] = max(m * both, f + a + m * b, m * f + a + b)
+                    continue
+                took = m * (both + there) + (m - 1) * back
+                took += max(0.0, f + a - flight * (f + there))
+                took += max(0.0, a + b - flight * b - (flight - 1) * back - there)
+                own[r, start, stop] = took
+
+
+@kernel
+def _least(through, own, least, value, end):  # type: ignore[no-untyped-def]  # pragma: no cover
+    ranks, count = own.shape[0], own.shape[1]
+    needed = 0
+    for r in range(ranks - 1, -1, -1):
+        needed += least[r]
+        for start in range(count - needed + 1):
+            for stop in range(start + least[r], count):
+                if value[r + 1, stop] >= INFINITE or own[r, start, stop] >= INFINITE:
+                    continue
+                far = max(own[r, start, stop], through[r, start, stop] + value[r + 1, stop])
                 if far < value[r, start]:
                     value[r, start] = far
                     end[r, start] = stop
-                rest[r, start] = min(rest[r, start], both + 2 * there + rest[r + 1, stop])

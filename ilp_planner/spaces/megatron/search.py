@@ -1,23 +1,24 @@
 """The search of Megatron's space: the variant with the least bound first, until no bound is below
 the best plan.
 
-A part is bounded by arithmetic, then by its variants; a variant is solved exactly, as the best cut
-of the chain, by dynamic programming or by the solver that was asked for.
+A part is bounded by arithmetic, then by its variants; a variant by what its schedule takes at
+least, however the chain is cut (`schedule_bound`). Cuts that are near to that are simulated, and
+the best one under a formula, by dynamic programming or by the solver that was asked for. A variant
+whose bound is still below the best plan waits for its turn, and more of its cuts are simulated.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ilp_planner.evaluate import evaluate
-from ilp_planner.graph import StageGraph
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
+from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
@@ -35,14 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ilp_planner.plan import GroupPlan
-    from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.group_search import PartSearch
-    from ilp_planner.solvers.base import GraphSolution
     from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Family
 
-ARITHMETIC, PARTITION = "arithmetic", "partition dp"
+ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
 DIVES = 200  # parts in which a first plan is looked for
-NEAR = 64  # cuts of a variant that are judged one by one
+NEAR = (8, 64, 512, 4096)  # cuts of a variant that are simulated, each time that it is its turn
 ROUNDING = 1e-9  # relative: a bound so near to a plan is met
 
 
@@ -83,6 +83,8 @@ class MegatronSearch:
         self.closed = [NEVER] * len(parts)
         self.best: list[Solved] = []
         self.opened: set[int] = set()
+        self.turns: Counter[tuple[int, Variant]] = Counter()
+        self.weighed: set[tuple[int, Family]] = set()
         self.done: set[tuple[int, Variant]] = set()
 
     @property
@@ -103,26 +105,27 @@ class MegatronSearch:
         self.dive()
         heapq.heapify(queue)
         while queue:
-            bound, number, _, variant = heapq.heappop(queue)
+            bound, number, place, variant = heapq.heappop(queue)
             if bound >= self.cutoff * (1 - 1e-12):
                 return True
             if not self.goon():
                 return False
             if variant is not None:
-                self.work(number, variant)
+                if (number, variant) not in self.done:
+                    self.work(number, variant)
+                if (number, variant) not in self.done:
+                    heapq.heappush(queue, (self.open[number][variant], number, place, variant))
                 continue
-            for place, (v, least) in enumerate(self.expand(number, self.cutoff).items()):
+            for place, (v, least) in enumerate(self.expand(number).items()):
                 if least < self.cutoff:
                     heapq.heappush(queue, (least, number, place, v))
         return True
 
-    def expand(self, number: int, cutoff: float) -> dict[Variant, float]:
+    def expand(self, number: int) -> dict[Variant, float]:
         """Bound the variants of a part that are not solved; return them."""
         part = self.parts[number]
         left = [v for v in part.variants() if (number, v) not in self.done]
         bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
-        near = [v for v in left if bounds[v] < min(cutoff, NEVER)]
-        bounds |= dict.fromkeys(hopeless(part, near), NEVER)
         self.open[number] = bounds
         self.opened.add(number)
         self.settle(number)
@@ -132,9 +135,10 @@ class MegatronSearch:
         """Return a bound on a part, as high as `claimed` seconds if that is true."""
         self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
         if self.bounds[number] < claimed:
-            for variant, least in self.expand(number, claimed).items():
-                if least < claimed:
+            for variant, least in self.expand(number).items():
+                while least < claimed and (number, variant) not in self.done:
                     self.work(number, variant, claimed)
+                    least = self.open[number].get(variant, NEVER)
         return self.bounds[number]
 
     def dive(self) -> None:
@@ -149,32 +153,61 @@ class MegatronSearch:
                 return
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
-        """Solve a variant below the cutoff."""
+        """Look for plans of a variant below the cutoff, and bound it, until it is done."""
         cutoff = self.cutoff if cutoff is None else cutoff
-        part = self.parts[number]
+        part, key = self.parts[number], (number, variant)
+        if not self.turns[key]:
+            self.rule_out(number, variant)
+        if key in self.done:
+            return
         if part.spread(variant):
-            found = best_spread(part, variant, cutoff, self.solve, self.goon)
+            most = NEAR[self.turns[key]]
+            found = best_spread(part, variant, cutoff, self.solve, self.goon, most)
         else:
             found = best_layout(part, variant, cutoff, self.goon)
+        self.turns[key] += 1
         bound = min(found.bound, NEVER)
         if found.cut is not None:
             plan = part.group_plan(variant, found.cut.ends)
             entry = Solved(value=found.cut.value, plan=plan, part=number, variant=variant)
             if self.top == 1 or not whole_stages(plan):
-                self.best = sorted([*self.best, entry], key=lambda e: e.value)[: self.top]
+                others = [e for e in self.best if (e.part, e.variant) != key]
+                self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
-        self.done.add((number, variant))
-        self.closed[number] = min(self.closed[number], bound)
-        self.open[number].pop(variant, None)
+            cutoff = found.cut.value
+        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == len(NEAR) or not self.goon():
+            self.done.add(key)
+            self.closed[number] = min(self.closed[number], bound)
+            self.open[number].pop(variant, None)
+        elif number in self.opened:
+            self.open[number][variant] = bound
+        if number in self.opened:
+            self.settle(number)
+
+    def rule_out(self, number: int, variant: Variant) -> None:
+        """Close what memory rules out of the variants that differ from this one in how many layers
+        are computed again."""
+        part, open_ = self.parts[number], self.open[number]
+        alike = [v for v in {variant: 0.0, **open_} if v.family == variant.family]
+        if (number, variant.family) in self.weighed or not part.spread(variant):
+            return
+        self.weighed.add((number, variant.family))
+        for other in hopeless(part, alike):
+            self.done.add((number, other))
+            open_.pop(other, None)
         if number in self.opened:
             self.settle(number)
 
     def settle(self, number: int) -> None:
         """Raise a part's bound to what its variants allow."""
-        least = min(self.closed[number], min(self.open[number].values(), default=NEVER))
+        left = self.open[number]
+        least = min(self.closed[number], min(left.values(), default=NEVER))
         if least > self.bounds[number]:
             self.bounds[number] = least
-            self.sources[number] = PARTITION if least >= self.closed[number] else ARITHMETIC
+            worked = any(self.turns[number, v] for v, bound in left.items() if bound == least)
+            self.sources[number] = (
+                SCHEDULE if worked or least >= self.closed[number] else ARITHMETIC
+            )
             self.raised(number)
 
 
@@ -184,11 +217,13 @@ def best_spread(
     cutoff: float,
     solve: Callable[[CutTables, float], CutSearch],
     goon: Callable[[], bool] = lambda: True,
+    most: int = NEAR[-1],
 ) -> CutSearch:
     """Return the fastest cut between ranks below the cutoff, and a bound on all of them.
 
-    The cut of the least bound and the one that `solve` finds by a formula are judged, and then, few
-    enough, all others whose bound is below the best; if these come to an end, nothing is faster.
+    The cut of the least bound and the one that `solve` finds by a formula are judged, and then
+    others whose bound is below the best, the least first, so many at `most`; if these come to an
+    end, nothing is faster.
     """
     tables = part.tables(variant)
     cuts = LeastCuts(tables)
@@ -208,14 +243,15 @@ def best_spread(
     by_formula = solve(tables, INFINITE).cut
     if by_formula is not None:
         judge(by_formula.ends)
-    best = min(judged.values())
-    room = min(best, cutoff) - once
-    near = cuts.below(room * (1 - ROUNDING), NEAR) if goon() else None
-    if near is not None:
-        for least, ends in sorted(near):
+    room = (min(*judged.values(), cutoff) - once) * (1 - ROUNDING)
+    if goon():
+        near = cuts.nearest(room, most)
+        for least, ends in near.cuts:
             if least + once < min(judged.values()) and goon():
                 judge(ends)
-        bound = min(*judged.values(), cutoff)
+        left = [least for least, ends in near.cuts if ends not in judged]
+        left += [near.rest] if near.rest < room else []
+        bound = min(*(least + once for least in left), *judged.values(), cutoff)
     ends, best = min(judged.items(), key=lambda item: item[1])
     return CutSearch(Cut(ends, best) if best < cutoff else None, min(bound, best))
 
@@ -230,39 +266,6 @@ def whole_stages(plan: GroupPlan) -> bool:
     return settings.recompute.layers >= max(layers)
 
 
-def cut_graph(tables: CutTables) -> tuple[StageGraph, np.ndarray]:
-    """Return tables as a stage graph that every solver takes, and the rank of each arc; nodes are
-    (ranks so far, element)."""
-    ranks, count = tables.kind.size, tables.load.shape[1]
-    before = np.concatenate(([0], np.cumsum(tables.least)))
-    grid = np.arange(count)
-    parts = []
-    for rank in range(ranks):
-        start, stop = np.meshgrid(grid, grid, indexing="ij")
-        fits = (stop - start >= tables.least[rank]) & tables.fits[tables.row[rank]]
-        fits &= (start >= before[rank]) & (stop <= count - 1 - (before[-1] - before[rank + 1]))
-        fits &= (start == 0) if rank == 0 else True
-        fits &= (stop == count - 1) if rank == ranks - 1 else True
-        first, last = np.nonzero(fits)
-        parts.append((np.full(first.size, rank), first, last))
-    rank_of, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
-    row = tables.kind[rank_of]
-    graph = StageGraph(
-        nodes=ranks * count + 1,
-        sources=(0,),
-        sink=ranks * count,
-        operators=count - 1,
-        weight=tables.weight,
-        tail=rank_of * count + start,
-        head=np.where(rank_of == ranks - 1, ranks * count, (rank_of + 1) * count + stop),
-        start=start,
-        stop=stop,
-        time=tables.load[row, start, stop],
-        peaks=tables.peak[row, start, stop][None, :],
-    )
-    return graph, rank_of
-
-
 def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
     """Return what finds the best cut: the program of this space, or the solver asked for."""
     if search.solver in ("auto", "dp"):
@@ -271,7 +274,7 @@ def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], 
     def solve(tables: CutTables, cutoff: float) -> CutSearch:
         if best_cut(tables, cutoff, search.goon).cut is None:
             return CutSearch(None, cutoff)  # nothing to look for
-        graph, _ = cut_graph(tables)
+        graph = cut_graph(tables)
         solver = registry.get(search.solver)
         solution = solver.solve(graph, search.exactly, deadline=search.deadline)
         if solution.stopped_by is Stop.USER:
@@ -279,28 +282,6 @@ def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], 
         return cut_of(graph, solution, cutoff)
 
     return solve
-
-
-def cut_of(graph: StageGraph, solution: GraphSolution, cutoff: float) -> CutSearch:
-    """Return what a solver found of `cut_graph`: the cut, where it is below the cutoff."""
-    bound = min(solution.bound, cutoff)
-    if not solution.path:
-        return CutSearch(None, bound)
-    arcs = list(solution.path)
-    cut = Cut((0, *graph.stop[arcs].tolist()), graph.path_time(arcs))
-    return CutSearch(cut if cut.value < cutoff else None, bound)
-
-
-def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastProblem | None:
-    """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
-    by one, which no stage graph says."""
-    part = next((part for part in parts_of(search) if part.holds(plan)), None)
-    if part is None or plan.settings is None:
-        return None
-    variant = Variant(plan.virtual, plan.settings.recompute)
-    if not part.spread(variant):
-        return None
-    return None
 
 
 def parts_of(search: PartSearch[MegatronPart]) -> list[MegatronPart]:

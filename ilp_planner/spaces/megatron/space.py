@@ -90,7 +90,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def last_problem(self, search: MegatronSearchState, plan: Plan[Any]) -> LastProblem | None:
         """Return the cuts of the plan's variant up to the plan; None for stages chosen one by
         one."""
-        from ilp_planner.spaces.megatron.search import last_of_variant
+        from ilp_planner.spaces.megatron.last_cuts import last_of_variant
 
         return last_of_variant(search, plan)
 

@@ -32,12 +32,13 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
     kind = {"selective": 2, "full": 1}.get(again.granularity, 0)
     block = again.layers if again.method == "block" else 0
+    if part.spread(variant):
+        block *= v  # of a rank's layers, which are spread evenly
     sends = np.zeros(pp)
     total, least_again = part.least_work[kind if not block else 0]
     slowest = _slowest(part, kind, block, sends)
     if block:
-        # However its layers are spread over virtual stages, a rank that has the mean, or more,
-        # computes so many again.
+        # However its layers are spread, a rank that has the mean, or more, computes so many again.
         total += min(block, -(-part.costs.model.layers // pp)) * least_again
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
@@ -102,23 +103,17 @@ def _slowest(part: MegatronPart, kind: int, block: int, sends: NDArray[np.float6
     return max(mean, float(moments[first]), float(fastest.max()))
 
 
-def hopeless(part: MegatronPart, variants: Sequence[Variant]) -> set[Variant]:
-    """Return the variants whose ranks cannot hold all layers together, however they are cut."""
-    groups: dict[tuple[int, str, str], list[Variant]] = {}
-    for variant in variants:
-        again = variant.recompute
-        key = variant.virtual, again.granularity, again.method
-        groups.setdefault(key, []).append(variant)
-    found: set[Variant] = set()
-    for (_, _, method), group in groups.items():
-        if not part.spread(group[0]):
-            continue
-        parts = part.memory(group[0])
-        step = max(1, MOST_FIGURES // (part.degrees.pp * 40 * part.costs.model.layers))
-        for begin in range(0, len(group), step):
-            some = group[begin : begin + step]
-            blocks = [v.recompute.layers for v in some] if method == "block" else []
-            held = most_layers(parts, part.limits, blocks).sum(axis=1)
-            too_few = (held < part.costs.model.layers).tolist()
-            found |= {v for v, few in zip(some, too_few, strict=True) if few}
+def hopeless(part: MegatronPart, family: Sequence[Variant]) -> list[Variant]:
+    """Return the variants whose ranks cannot hold all layers together, however they are cut.
+
+    family: variants that differ in how many layers are computed again.
+    """
+    first, layers, found = family[0], part.costs.model.layers, []
+    parts = part.memory(first)
+    step = max(1, MOST_FIGURES // (part.degrees.pp * 40 * layers))
+    for begin in range(0, len(family), step):
+        some = family[begin : begin + step]
+        blocks = [v.recompute.layers for v in some] if first.recompute.method == "block" else []
+        held = most_layers(parts, part.limits, blocks).sum(axis=1)
+        found += [v for v, few in zip(some, (held < layers).tolist(), strict=True) if few]
     return found

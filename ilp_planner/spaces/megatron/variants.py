@@ -15,12 +15,20 @@ SELECTIVE = Recompute(granularity="selective")
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 
 
+Family = tuple[int, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """virtual: stages per pipeline rank."""
 
     virtual: int
     recompute: Recompute
+
+    @property
+    def family(self) -> Family:
+        """All but how many layers are computed again."""
+        return self.virtual, self.recompute.granularity, self.recompute.method
 
     def __str__(self) -> str:
         again = self.recompute

@@ -13,7 +13,7 @@ from ilp_planner.certificate import claimed_bound, well_formed
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import CLAIM_ROUNDING, NEVER, ROUNDING
-from ilp_planner.search.confirm import ROOM, LastProblem
+from ilp_planner.search.confirm import PLACEMENT, ROOM, LastGraph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ MOST_IN_FLIGHT = 10**9
 EFFORT = 4_000_000_000  # label comparisons per stage: a check may take as long as the proof did
 
 
-def last_of_part(search: OperatorSearch, plan: OperatorPlan) -> LastProblem | None:
+def last_of_part(search: OperatorSearch, plan: OperatorPlan) -> LastGraph | None:
     """Return what is open of the plan's part; what is not known exactly there can be learned.
 
     The part keeps to stages of plans below the last cutoff. Where that leaves out the plan
@@ -38,9 +38,9 @@ def last_of_part(search: OperatorSearch, plan: OperatorPlan) -> LastProblem | No
     graph = part.expand(search.objective * (1 + ROOM)).graph
     path, value = best_path(graph)
     if path and value <= search.objective * (1 + CLAIM_ROUNDING):
-        return LastProblem(graph=graph, learn=lambda p: part.refine(p, search.deadline.left))
+        return LastGraph(graph=graph, learn=lambda p: part.refine(p, search.deadline.left))
     certificate = {"parts": [part.record()]}
-    return LastProblem(graph=plan_graph(search.problem, certificate, plan), relaxed=True)
+    return LastGraph(graph=plan_graph(search.problem, certificate, plan), lacks=PLACEMENT)
 
 
 def prove_part(problem: Problem[OperatorTables], record: Mapping[str, Any]) -> float:

@@ -179,10 +179,10 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         self, problem: Problem[OperatorTables], plan: Plan[Any], certificate: Mapping[str, Any]
     ) -> LastProblem | None:
         """Return the graph of the plan's part, whose stages the certificate says are exact."""
-        from ilp_planner.search.confirm import LastProblem
+        from ilp_planner.search.confirm import LastGraph
         from ilp_planner.spaces.operators.certificate import plan_graph
 
-        return LastProblem(graph=plan_graph(problem, certificate, plan))
+        return LastGraph(graph=plan_graph(problem, certificate, plan))
 
     def explain(self, search: OperatorSearch) -> str:
         """Return one line for a problem that is proved infeasible."""

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ilp_planner.result import Status
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.megatron.cut_graph import cut_graph
 from ilp_planner.spaces.megatron.partition import INFINITE, CutTables, best_cut
-from ilp_planner.spaces.megatron.search import cut_graph
 
 
 @st.composite
@@ -80,7 +80,7 @@ def test_no_cut_is_better(found, cutoff):
 @settings(max_examples=15)
 @given(found=tables())
 def test_other_solvers_agree(found):
-    graph, _ = cut_graph(found)
+    graph = cut_graph(found)
     mine = best_cut(found).cut
     solution = registry.get("cp-sat").solve(graph, Limits(seconds=20))
     if mine is None:

@@ -22,9 +22,10 @@ from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.result import Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
-from ilp_planner.spaces.megatron.partition import best_cut, least_peak
+from ilp_planner.spaces.megatron.partition import CutSearch, best_cut, least_peak
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
+from ilp_planner.spaces.megatron.search import best_spread
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.gpt import Gpt
@@ -170,6 +171,37 @@ def test_bounds_are_below_what_variants_take(options):
                 assert evaluation.legal
                 assert evaluation.iteration_time == pytest.approx(value, rel=1e-9)
     assert tried > 50
+
+
+def test_few_cuts_at_a_time_come_to_the_same_proof(monkeypatch):
+    problem = small_problem(batch=4, memory_limit=2.4 * GIB, **WIDE)
+    at_once = solve(problem)
+    monkeypatch.setattr("ilp_planner.spaces.megatron.search.NEAR", (0, 0, 1, 4096))
+    one_by_one = solve(problem)
+    assert one_by_one.stopped_by is at_once.stopped_by is Stop.PROOF
+    assert one_by_one.objective == at_once.objective
+    monkeypatch.setattr("ilp_planner.spaces.megatron.search.NEAR", (0,))
+    assert solve(problem).bound <= at_once.objective * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("cuts", [0, 1, 2])
+def test_cuts_that_no_time_was_left_for_stay_open(cuts):
+    """The bound of a variant is that of its cuts which were not simulated."""
+    problem = small_problem(batch=4, **WIDE)
+    checked = 0
+    for part in megatron_parts(problem, problem.costs):
+        for variant in part.variants():
+            if part.spread(variant):
+                left = iter([True] * (cuts + 1) + [False] * 10_000)
+                found = best_spread(part, variant, 1e9, no_formula, lambda left=left: next(left))
+                whole = best_spread(part, variant, 1e9, no_formula)
+                assert found.bound <= whole.bound * (1 + 1e-12)
+                checked += whole.cut is not None
+    assert checked > 50
+
+
+def no_formula(tables, cutoff):
+    return CutSearch(None, cutoff)
 
 
 def test_no_plan_is_faster_than_the_bound():

@@ -1,0 +1,128 @@
+"""What a rank takes at least whose virtual stages take turns (`schedule_bound`).
+
+From the first forward pass of rank r to its first backward pass, the first micro-batch goes through
+all virtual stages from there on, and back through those behind r's last one: A seconds, sends
+included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) pp + 1 forward passes (Megatron's
+warm-up and one), and waits for what is left of A. Likewise at the end: from its last forward pass
+to its last backward pass, which takes A' seconds, it makes w backward passes. Of all M v passes,
+
+    M v (f + b) + max(0, A - F_w) + max(0, A' - B_w)                 where M v > w
+    max(M v (f + b), A + M v b, M v f + A')                          otherwise
+
+What A has of other ranks is the least that cuts allow before and behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.kernels import kernel
+from ilp_planner.spaces.megatron.partition import INFINITE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.spaces.megatron.partition import CutTables
+
+
+def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what a micro-batch takes through a rank's first virtual stage and on to the next rank,
+    and back, and what a rank takes; as `LeastCuts` keeps them.
+
+    tables: of layers that are spread over virtual stages.
+    """
+    t, spread = tables, tables.spread
+    assert spread is not None
+    ranks, count = t.kind.size, t.work.shape[1]
+    through = np.full((ranks, count, count), INFINITE)
+    own = np.full((ranks, count, count), INFINITE)
+    half = np.append(t.sends[:-1], spread.around) / 2
+    behind = np.cumsum(t.sends[::-1])[::-1] / 2
+    message = t.virtual * half.sum() - half[-1] - (np.cumsum(half) - half) + behind
+    ends = np.full((4, ranks + 1, count), INFINITE)
+    ends[:2, ranks, count - 1] = ends[2:, 0, 0] = 0.0
+    _own(
+        t.kind, spread.edge, spread.forward, spread.backward, t.sends, message, t.row, t.fits,
+        t.least, t.micro_batches, t.virtual, ends, through, own,
+    )  # fmt: skip
+    return through, own
+
+
+@kernel
+def _passes(number, ranks, layers, virtual, head, tail, each):  # type: ignore[no-untyped-def]
+    # seconds of a rank's first passes, in groups of a micro-batch per rank; of a layered pass by
+    # its count of layers, and what the first and the last virtual stage have besides
+    less, more = divmod(layers, virtual)
+    whole, rest = divmod(number, virtual * ranks)
+    longer = whole * ranks * more + min(rest, ranks * more)
+    first = whole * ranks + min(rest, ranks)
+    last = whole * ranks + max(0, rest - (virtual - 1) * ranks)
+    took = (number - longer) * each[less] + first * head + last * tail
+    if longer > 0:
+        took += longer * each[less + 1]
+    return took
+
+
+@kernel
+def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    kind, edge, forward, backward, sends, message, row, fits, least, m, v, ends, through, own
+):
+    # ends: of the ranks behind, all forward passes and the last backward one, and the other way
+    # round; of the ranks before, all passes but the first, forward and backward
+    ranks, count = kind.size, own.shape[1]
+    for turn in range(3 * ranks):
+        task = turn // ranks
+        r = turn % ranks
+        if task == 0:
+            r = ranks - 1 - r
+        k = kind[r]
+        before = 0
+        for q in range(r):
+            before += least[q]
+        after = 0
+        for q in range(r + 1, ranks):
+            after += least[q]
+        for start in range(before, count - after - least[r]):
+            if r == 0 and start > 0:
+                break
+            for stop in range(start + least[r], count - after):
+                if r == ranks - 1 and stop < count - 1:
+                    continue
+                if not fits[row[r], start, stop]:
+                    continue
+                layers = min(stop, count - 2) - max(start, 1)
+                less, more = layers // v, layers % v
+                f_head = b_head = f_tail = b_tail = 0.0
+                if start == 0:
+                    f_head, b_head = edge[k, 0, 0], edge[k, 0, 1]
+                if stop == count - 1:
+                    f_tail, b_tail = edge[k, 1, 0], edge[k, 1, 1]
+                longer = less + 1 if more > 0 else less
+                f_first, b_first = forward[k, longer] + f_head, backward[k, longer] + b_head
+                f_last, b_last = forward[k, less] + f_tail, backward[k, less] + b_tail
+                f = more * forward[k, longer] + (v - more) * forward[k, less] + f_head + f_tail
+                b = more * backward[k, longer] + (v - more) * backward[k, less] + b_head + b_tail
+                if task == 0:
+                    ends[0, r, start] = min(ends[0, r, start], ends[0, r + 1, stop] + f + b_last)
+                    ends[1, r, start] = min(ends[1, r, start], ends[1, r + 1, stop] + f_last + b)
+                elif task == 1:
+                    ends[2, r + 1, stop] = min(
+                        ends[2, r + 1, stop], ends[2, r, start] + f - f_first
+                    )
+                    ends[3, r + 1, stop] = min(
+                        ends[3, r + 1, stop], ends[3, r, start] + b - b_first
+                    )
+                elif ends[0, r + 1, stop] < INFINITE and ends[2, r, start] < INFINITE:
+                    through[r, start, stop] = f_first + b_first + sends[r]
+                    there = ends[2, r, start] + f + ends[0, r + 1, stop] + message[r]
+                    back = ends[3, r, start] + b + ends[1, r + 1, stop] + message[r]
+                    warm = 2 * (ranks - r - 1) + (v - 1) * ranks + 1
+                    took = m * (f + b)
+                    if m * v <= warm:
+                        own[r, start, stop] = max(took, there + m * b, m * f + back)
+                        continue
+                    ahead = _passes(warm, ranks, layers, v, f_head, f_tail, forward[k])
+                    late = _passes(warm, ranks, layers, v, b_head, b_tail, backward[k])
+                    own[r, start, stop] = took + max(0.0, there - ahead) + max(0.0, back - late)
