@@ -123,7 +123,7 @@ def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Pop
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="there is no `timeout`")
 def test_timeout_keeps_the_plan(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
     options = [*OPERATORS, "--json"]
-    process = start(processes, options, plan, "timeout", "--preserve-status", "-s", "TERM", "8")
+    process = start(processes, options, plan, "timeout", "--preserve-status", "-s", "TERM", "15")
     process.communicate(timeout=120)
     assert process.returncode == 0
     assert read_saved(plan).claim is not None
