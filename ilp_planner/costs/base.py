@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PlanCost:
     iteration_time: float
     stages: tuple[StageCost, ...]
     terms: Mapping[str, float]
-    passes: StageTimes | None = None
+    passes: StageTimes | None = field(default=None, compare=False)
 
 
 class Costs(Protocol):

@@ -136,7 +136,7 @@ def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
         lines.append(("no plan", "none found"))
-    lines += [*proof_lines(result), *_physical_lines(problem)]
+    lines += [*proof_lines(result), *(_physical_lines(problem) if result.plan else ())]
     notes = (*problem.notes, *result.notes)
     return [*problem_lines(problem), *lines, *note_lines(notes)]
 

@@ -26,7 +26,7 @@ def test_names_sizes_and_keys_of_all_kinds():
         read_model(library_files("models")[0]),
         name='a "model" \\ of\tours [architecture]',
         micro_batch_sizes=(3, 5),
-        profile={"metis": 'a"key', "a b": "x"},
-        export={"nemo": {"one.two": 1, "three": 0.5, "four": True, "five": "ü"}, "other": {}},
+        profile={"metis": 'a"key', "amp": "x"},
+        export={"nemo": {"one.two": 1, "three": 0.5, "four": True, "five": "ü"}, "deepspeed": {}},
     )
     assert again(spec) == spec
