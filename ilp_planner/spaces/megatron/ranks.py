@@ -225,15 +225,22 @@ class RankCosts:
         """Bytes that each device sends to the next rank, per micro-batch."""
         job = self.job
         tokens, samples, hidden = tokens_shape(job, job.model.hidden)
-        parts = job.tp if job.settings.sequence_parallel else 1
+        parts = job.tp if job.settings.sequence_parallel or job.settings.scatter_sends else 1
         return tokens * samples * hidden * job.settings.width / parts
 
     @cached_property
     def transfers(self) -> tuple[float, ...]:
         """Seconds that each rank sends to the next and back, the last one to the first, per
         micro-batch and virtual stage."""
-        ways = (self.network.transfer(self.job, rank) for rank in range(self.job.pp))
-        return tuple(2 * way.seconds(self.boundary, self.links) for way in ways)
+        job, net = self.job, self.network
+        scattered = job.settings.scatter_sends and not job.settings.sequence_parallel
+        whole = job.tp * self.boundary if scattered and job.pp > 1 else 0.0
+        found = []
+        for rank in range(job.pp):
+            gathered = net.route(job, "tp", (rank + 1) % job.pp).seconds("all_gather", whole)
+            sent = net.transfer(job, rank).seconds(self.boundary, self.links)
+            found.append(2 * (sent + gathered))
+        return tuple(found)
 
     def transfer_origin(self, rank: int) -> Origin:
         """Return where these seconds of a rank come from."""
