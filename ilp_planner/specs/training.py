@@ -187,7 +187,8 @@ class Settings:
     times tp. overlap_tensor, overlap_experts: messages of tensor and of expert parallelism are sent
     while products run. scatter_sends: each tensor-parallel rank sends its share of what passes to
     the next pipeline rank, where they gather it (Megatron until 2023, DeepSpeed); with sequence
-    parallelism each has no more than its share.
+    parallelism each has no more than its share. async_tensor: what the backward pass of products
+    with divided columns sends travels while their gradients are made (Megatron since 2022).
     """
 
     cp: int = 1
@@ -205,6 +206,7 @@ class Settings:
     overlap_tensor: bool = False
     overlap_experts: bool = False
     scatter_sends: bool = False
+    async_tensor: bool = True
 
     def __post_init__(self) -> None:
         check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)

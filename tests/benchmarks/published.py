@@ -193,6 +193,7 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         overlap_tensor=bool(overlap.get("tp_comm")) and tp > 1,
         overlap_experts=bool(overlap.get("moe_a2a")) and ep > 1,
         scatter_sends=row["framework"] == OLD,
+        async_tensor=row["framework"] != OLD,
         order="tp-cp-ep-dp-pp",
     )
     return TrainingJob(
@@ -239,6 +240,7 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     return Kernels(
         attention="unfused" if row["framework"] == OLD or "unfused attention" in notes else "flash",
         fused_loss=_nvidia(row),
+        accumulation_fusion=row["framework"] not in (OLD, "InternEvo"),
         grouped_experts=experts and "no grouped GEMM" not in notes,
         fused_permute=experts,
         dispatcher=("flex" if flex else "alltoall") if experts else "allgather",

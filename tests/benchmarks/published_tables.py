@@ -24,6 +24,7 @@ from tests.benchmarks.memory import b200_job
 from tests.benchmarks.published import DATA, Run
 
 AMPERE = 8
+FIRST = 2021
 SELENE = "A100-80GB"
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 
@@ -59,7 +60,7 @@ def sc21_runs() -> tuple[Run, ...]:
         shape |= {"sequence": data["seq"], "vocab": data["vocab"], "layers": layers}
         degrees = {name: row[name] for name in ("tp", "pp", "dp")}
         virtual = layers // row["pp"] // each if each else 1
-        job = _selene_job(shape, degrees, virtual, FULL, sequence_parallel=False)
+        job = _selene_job(shape, degrees, virtual, FULL, sequence_parallel=False, year=2021)
         found.append(_selene(f"{row['params_B']}B", "SC21", job, row["derived_iteration_time_s"]))
     return tuple(found)
 
@@ -77,7 +78,7 @@ def korthikanti_runs() -> tuple[Run, ...]:
         for kind, seconds in data["iteration_time_s"][name].items():
             full = kind == "full"
             again = FULL if full else Recompute(granularity="selective")
-            job = _selene_job(shape, degrees, row["vpp_stages"], again, sequence_parallel=not full)
+            job = _selene_job(shape, degrees, row["vpp_stages"], again, sequence_parallel=not full, year=2022)
             found.append(_selene(f"{name} {kind}", "Korthikanti", job, seconds))
     return tuple(found)
 
@@ -89,8 +90,14 @@ def _selene_job(
     again: Recompute,
     *,
     sequence_parallel: bool,
+    year: int,
 ) -> TrainingJob:
-    """Return a job of 2021-22 of a model of such a shape."""
+    """Return a job of 2021-22 of a model of such a shape.
+
+    Since 2022 gradients of weights are added up as they are made, and those of inputs summed over
+    tensor-parallel ranks meanwhile (`LinearWithGradAccumulationAndAsyncCommunication`).
+    """
+    late = year > FIRST
     names = ("layers", "hidden", "heads", "sequence", "vocab")
     return TrainingJob(
         model=Decoder(**{name: shape[name] for name in names}, dropout=0.1),
@@ -99,10 +106,13 @@ def _selene_job(
         layout=balanced_layout(shape["layers"], degrees["pp"] * virtual),
         settings=Settings(
             precision="fp16",
-            kernels=Kernels(implementation="local", attention="unfused"),
+            kernels=Kernels(
+                implementation="local", attention="unfused", accumulation_fusion=late
+            ),
             optimizer=OptimizerSettings(gradient=2),
             sequence_parallel=sequence_parallel,
             scatter_sends=True,
+            async_tensor=late,
             recompute=again,
             order="tp-cp-ep-dp-pp",
         ),
