@@ -48,6 +48,7 @@ NETWORKS = {
 }
 LOW, PRETRAIN = "low", "pretrain"
 OLD = "Megatron-DeepSpeed"  # of 2022
+INTERNEVO = "InternEvo"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +241,7 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     return Kernels(
         attention="unfused" if row["framework"] == OLD or "unfused attention" in notes else "flash",
         fused_loss=_nvidia(row),
-        accumulation_fusion=row["framework"] not in (OLD, "InternEvo"),
+        accumulation_fusion=row["framework"] not in (OLD, INTERNEVO),
         grouped_experts=experts and "no grouped GEMM" not in notes,
         fused_permute=experts,
         dispatcher=("flex" if flex else "alltoall") if experts else "allgather",
@@ -257,10 +258,12 @@ def _optimizer(row: dict[str, Any], overlap: dict[str, Any]) -> OptimizerSetting
     sharding = kind or ("none" if str(p["zero"]) == "0" else "optimizer")
     width = row["grad_dtype"] or ("bf16" if _nvidia(row) else "fp32")
     pure = "PURE" in str(row["optimizer_sharding"])
-    always = sharding == "parameters"
+    always, evo = sharding == "parameters", row["framework"] == INTERNEVO
+    within = "groups of 8" in str(p["zero"]) or "shard in node" in str(p["fsdp"])
     return OptimizerSettings(
         sharding=sharding,
-        gradient=2 if pure or width.startswith("bf16") else 4,
+        gradient=2 if pure or evo or width.startswith("bf16") else 4,
+        instances=max(1, p["dp"] // 8) if within else 1,
         overlap_gradients=always or bool(overlap.get("grad_reduce")),
         overlap_parameters=always or bool(overlap.get("param_gather")),
     )

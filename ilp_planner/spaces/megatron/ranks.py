@@ -26,13 +26,15 @@ from ilp_planner.anatomy.decoder import (
     output_module,
     prediction_module,
 )
-from ilp_planner.anatomy.groups import grid, group_size
+from ilp_planner.anatomy.groups import grid
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.quantised import quantised_counts, sent_width
+from ilp_planner.anatomy.states import sharing
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.work import memory_rate
+from ilp_planner.spaces.megatron.network import ACROSS, INSTANCE
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
 from ilp_planner.specs.data_sheets import memory_rates
@@ -311,15 +313,19 @@ class RankCosts:
         gradient, width = job.settings.optimizer.gradient, job.settings.width
         dense, expert, unsplit = self.counts.T
         saved = (width - sent_width(job)) * self.quantised.T
+        several = job.settings.optimizer.sharding != "none" and job.settings.optimizer.instances > 1
         found: list[Ring] = []
         for group, count, less in zip(SYNC_GROUPS, (dense, expert), saved, strict=True):
             if not count.any():
                 continue
-            route = net.route(job, group, kind)
+            shard = net.route(job, group, kind, INSTANCE if several else "")
             sent = {"all_reduce": gradient * count}
             if job.settings.optimizer.sharding != "none":
                 sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
-            found += [ring(name, route, size, links) for name, size in sent.items()]
+            found += [ring(name, shard, size, links) for name, size in sent.items()]
+            if several:
+                peers = net.route(job, group, kind, ACROSS)
+                found.append(ring("all_reduce", peers, gradient * count / shard.size, links))
         if unsplit.any():
             found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
         return found
@@ -333,7 +339,7 @@ class RankCosts:
         """
         job, net = self.job, self.network
         sharded = job.settings.optimizer.sharding != "none"
-        shards = [group_size(job, group) if sharded else 1 for group in SYNC_GROUPS]
+        shards = [sharing(job, expert=expert) if sharded else 1 for expert in (False, True)]
         dense, expert, _ = self.counts.T
         # Element by element: equal layers must not differ in the last digit.
         own, every = dense / shards[0] + expert / shards[1], dense + expert
