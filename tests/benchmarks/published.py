@@ -1,9 +1,10 @@
 """Published training steps as jobs: the rows of `../shared/data/measured/steps`.
 
-Three facts are of the framework that a row names, not of the row: NeMo and Megatron-Bridge fuse the
-loss into one kernel, Megatron-Bridge routes by DeepEP or HybridEP, and all Megatron of before 2024
-divides what pipeline ranks send among the tensor-parallel ones. Layouts of models whose layers no
-number of stages divides are those of NVIDIA's recipes.
+Some facts are of the framework that a row names, not of the row. NeMo, Megatron-Bridge and MPT's
+own code fuse the loss into one kernel; Megatron-Bridge routes by DeepEP or HybridEP. The Megatron
+of 2021 that BigScience's runs are by divides what pipeline ranks send among the tensor-parallel
+ones, adds up gradients in a pass of its own, and waits for sums of input gradients. Layouts of
+models whose layers no number of stages divides are those of NVIDIA's recipes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ NETWORKS = {
 }
 LOW, PRETRAIN = "low", "pretrain"
 OLD = "Megatron-DeepSpeed"  # of 2022
-INTERNEVO = "InternEvo"
+BF16 = 899  # line of its chronicle from which on it trains in bf16, with gradients in fp32
+NVIDIA, INTERNEVO, MOSAIC = ("NeMo", "Megatron-Bridge"), "InternEvo", "Composer"
+FUSED = (*NVIDIA, MOSAIC)  # whose loss is one kernel by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +90,7 @@ def newest(runs: list[Run]) -> list[Run]:
 def rows() -> tuple[dict[str, Any], ...]:
     """Return all rows with a time."""
     return tuple(
-        row
-        for file in FILES
-        for row in json.loads((DATA / "steps" / f"{file}.json").read_text())
+        row for file in FILES for row in json.loads((DATA / "steps" / f"{file}.json").read_text())
     )
 
 
@@ -213,6 +214,9 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
 
 def _layout(row: dict[str, Any], model: Decoder, stages: int, said: str | None) -> PipelineLayout:
     text = said or LAYOUTS.get((row["model"]["name"], stages))
+    if any(note.startswith("partition: transformer|embed") for note in row["notes"]):
+        each = (model.layers + 2) // stages  # embedding and output count as layers
+        text = f"Et*{each - 1}|(t*{each}|)*{stages - 2}t*{each - 1}L"
     if text:
         return read_layout(text if model.prediction_layers else text.replace("m", ""))
     return balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
@@ -227,10 +231,6 @@ def _recompute(text: str) -> Recompute:
     return Recompute()
 
 
-def _nvidia(row: dict[str, Any]) -> bool:
-    return row["framework"].startswith(("NeMo", "Megatron-Bridge"))
-
-
 def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     notes, tokens = " ".join(row["notes"]), str(row["moe_tokens"])
     graphs = str(row["cuda_graphs"] or "none")
@@ -240,7 +240,7 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     dropped = "dropped" in tokens
     return Kernels(
         attention="unfused" if row["framework"] == OLD or "unfused attention" in notes else "flash",
-        fused_loss=_nvidia(row),
+        fused_loss=row["framework"].startswith(FUSED),
         accumulation_fusion=row["framework"] not in (OLD, INTERNEVO),
         grouped_experts=experts and "no grouped GEMM" not in notes,
         fused_permute=experts,
@@ -256,17 +256,24 @@ def _optimizer(row: dict[str, Any], overlap: dict[str, Any]) -> OptimizerSetting
     p = row["parallelism"]
     kind = SHARDINGS.get(str(p["fsdp"] or "")[:4])
     sharding = kind or ("none" if str(p["zero"]) == "0" else "optimizer")
-    width = row["grad_dtype"] or ("bf16" if _nvidia(row) else "fp32")
-    pure = "PURE" in str(row["optimizer_sharding"])
-    always, evo = sharding == "parameters", row["framework"] == INTERNEVO
+    always = sharding == "parameters"
     within = "groups of 8" in str(p["zero"]) or "shard in node" in str(p["fsdp"])
     return OptimizerSettings(
         sharding=sharding,
-        gradient=2 if pure or evo or width.startswith("bf16") else 4,
+        gradient=2 if _half_gradients(row) else 4,
         instances=max(1, p["dp"] // 8) if within else 1,
         overlap_gradients=always or bool(overlap.get("grad_reduce")),
         overlap_parameters=always or bool(overlap.get("param_gather")),
     )
+
+
+def _half_gradients(row: dict[str, Any]) -> bool:
+    """Tell whether gradients are added up and summed over replicas in 16 bits."""
+    if row["framework"] == OLD:
+        return bool(row["source"]["line"] < BF16)
+    usual = "bf16" if row["framework"].startswith((*NVIDIA, INTERNEVO)) else "fp32"
+    pure = "PURE" in str(row["optimizer_sharding"])
+    return pure or (row["grad_dtype"] or usual).startswith("bf16")
 
 
 def network_of(row: dict[str, Any]) -> float:

@@ -78,7 +78,9 @@ def korthikanti_runs() -> tuple[Run, ...]:
         for kind, seconds in data["iteration_time_s"][name].items():
             full = kind == "full"
             again = FULL if full else Recompute(granularity="selective")
-            job = _selene_job(shape, degrees, row["vpp_stages"], again, sequence_parallel=not full, year=2022)
+            job = _selene_job(
+                shape, degrees, row["vpp_stages"], again, sequence_parallel=not full, year=2022
+            )
             found.append(_selene(f"{name} {kind}", "Korthikanti", job, seconds))
     return tuple(found)
 
@@ -106,9 +108,7 @@ def _selene_job(
         layout=balanced_layout(shape["layers"], degrees["pp"] * virtual),
         settings=Settings(
             precision="fp16",
-            kernels=Kernels(
-                implementation="local", attention="unfused", accumulation_fusion=late
-            ),
+            kernels=Kernels(implementation="local", attention="unfused", accumulation_fusion=late),
             optimizer=OptimizerSettings(gradient=2),
             sequence_parallel=sequence_parallel,
             scatter_sends=True,
