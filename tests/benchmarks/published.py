@@ -1,7 +1,8 @@
 """Published training steps as jobs: the rows of `../shared/data/measured/steps`.
 
 Some facts are of the framework that a row names, not of the row. NeMo, Megatron-Bridge and MPT's
-own code fuse the loss into one kernel; Megatron-Bridge routes by DeepEP or HybridEP. The Megatron
+own code fuse the loss into one kernel; Megatron-Bridge and NeMo from 25.07 on dispatch by DeepEP or
+HybridEP. The Megatron
 of 2021 that BigScience's runs are by divides what pipeline ranks send among the tensor-parallel
 ones, adds up gradients in a pass of its own, and waits for sums of input gradients. Layouts of
 models whose layers no number of stages divides are those of NVIDIA's recipes.
@@ -40,6 +41,7 @@ LAYOUTS = {
     ("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL",
     ("deepseek-v3-671b", 32): "Et|(tt|)*30mL",
 }
+GROUPS = {"deepseek-v3-671b": {"groups": 8, "top_groups": 4}}  # of experts, that a token may go to
 # Gbit/s of a node's network cards, by what a row says of them; otherwise those of the generation.
 NETWORKS = {
     r"^4 x 100 ": 400,
@@ -47,6 +49,7 @@ NETWORKS = {
     r"^400 Gb/s per node": 400,
     r"^800 Gb/s per node": 800,
 }
+FLEX = (25, 7)  # NeMo's release whose recipes dispatch by DeepEP
 LOW, PRETRAIN = "low", "pretrain"
 OLD = "Megatron-DeepSpeed"  # of 2022
 BF16 = 899  # line of its chronicle from which on it trains in bf16, with gradients in fp32
@@ -147,6 +150,7 @@ def model_of(row: dict[str, Any]) -> Decoder:
         top_k=moe["topk"],
         ffn=moe["expert_ffn"],
         shared_ffn=moe["shared_ffn"] or 0,
+        **GROUPS.get(m["name"].partition("@")[0], {}),
         dense_first=3 if "58 of 61" in str(moe["moe_layers"]) else 0,
     )
     latent = mla and LatentAttention(
@@ -235,8 +239,9 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     notes, tokens = " ".join(row["notes"]), str(row["moe_tokens"])
     graphs = str(row["cuda_graphs"] or "none")
     said = row["dispatcher"]
-    bridge = row["framework"] == "Megatron-Bridge" and said is None and "dropless" in tokens
-    flex = said in ("deepep", "hybridep") or bridge
+    new = row["framework"] == "Megatron-Bridge" and "dropless" in tokens
+    new |= row["framework"].startswith("NeMo") and _version(row["framework_version"]) >= FLEX
+    flex = said in ("deepep", "hybridep") or (said is None and new)
     dropped = "dropped" in tokens
     return Kernels(
         attention="unfused" if row["framework"] == OLD or "unfused attention" in notes else "flash",
