@@ -2,10 +2,9 @@
 
 Some facts are of the framework that a row names, not of the row. NeMo, Megatron-Bridge and MPT's
 own code fuse the loss into one kernel; Megatron-Bridge and NeMo from 25.07 on dispatch by DeepEP or
-HybridEP. The Megatron
-of 2021 that BigScience's runs are by divides what pipeline ranks send among the tensor-parallel
-ones, adds up gradients in a pass of its own, and waits for sums of input gradients. Layouts of
-models whose layers no number of stages divides are those of NVIDIA's recipes.
+HybridEP. The Megatron of 2021 that BigScience's runs are by divides what pipeline ranks send among
+the tensor-parallel ones, adds up gradients in a pass of its own, and waits for sums of input
+gradients. Layouts of models whose layers no number of stages divides are those of NVIDIA's recipes.
 """
 
 from __future__ import annotations

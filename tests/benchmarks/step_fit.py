@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,9 +53,6 @@ def fitted(base: Machine, runs: Sequence[Run], free: Sequence[str] = ()) -> Mach
     return fit(base, names, predict, [run.seconds for run in runs])
 
 
-Base = "Callable[[Run], Machine]"
-
-
 def by_machine(
     base: Callable[[Run], Machine], seen: Sequence[Run], rest: Sequence[Run]
 ) -> tuple[Judged, dict[str, Machine]]:
@@ -105,8 +101,3 @@ def one_out(
         seen = [run for run in runs if kind(run) != name]
         found += by_machine(base, seen, [run for run in runs if kind(run) == name])[0]
     return found
-
-
-def with_style(machine: Machine, **known: float) -> Machine:
-    """Return a machine with what is known of a framework."""
-    return replace(machine, **known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numba  # noqa: F401 - once it is there, the event engine is compiled
@@ -160,8 +160,3 @@ def constants(machine: Machine, names: Iterable[str]) -> dict[str, float]:
     """Return some constants of a machine, with as many digits as mean something."""
     of = asdict(machine)
     return {name: float(f"{of[name]:.3g}") for name in names}
-
-
-def shipped(machine: Machine, **known: float) -> Machine:
-    """Return a machine with some constants that are known of a framework."""
-    return replace(machine, **known)
