@@ -59,13 +59,19 @@ class Experts:
         check_fields(self, "count", "top_k", "ffn", "every", "groups")
         optional = ("shared_ffn", "dense_first", "top_groups")
         check_counts(**{name: getattr(self, name) or 1 for name in optional})
+        if self.top_k > self.count:
+            raise ValueError(f"top_k must be at most count ({self.count}), found {self.top_k}")
         if self.count % self.groups or self.top_groups > self.groups:
             raise ValueError(
                 f"groups must divide count ({self.count}), and be at least top_groups "
                 f"({self.top_groups}), found {self.groups}"
             )
-        if self.top_k > self.count:
-            raise ValueError(f"top_k must be at most count ({self.count}), found {self.top_k}")
+        reached = (self.top_groups or self.groups) * self.count // self.groups
+        if self.top_k > reached:
+            raise ValueError(
+                f"top_groups must have at least top_k ({self.top_k}) experts, found {reached} in "
+                f"{self.top_groups}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
