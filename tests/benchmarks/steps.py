@@ -154,9 +154,10 @@ def among(judged: Judged, runs: Sequence[Run]) -> Judged:
 
 def regrets() -> dict[str, Any]:
     """Return how much slower the plan that is predicted best is than the best one, of plans of one
-    model: by constants of half of the runs of other models, and of all others.
+    model: by constants fitted to the runs of all other models.
 
-    A group: at least three plans of one model on as many GPUs for as many samples.
+    A group: at least three plans of one model on as many GPUs for as many samples. Where the best
+    of three predicted best counts, those of more than three.
     """
     science = of(OLD)
     found: dict[int, list[float]] = {top: [] for top in TOP}
@@ -169,7 +170,7 @@ def regrets() -> dict[str, Any]:
         judged, _ = by_machine(base_of, seen, runs)
         order = np.argsort(judged.predicted)
         times = np.array([run.seconds for run in runs])
-        for top in TOP:
+        for top in (top for top in TOP if top < len(runs)):
             found[top].append(float(times[order[:top]].min() / times.min() - 1))
     return {
         "groups": {", ".join(map(str, key)): len(runs) for key, runs in groups.items()},

@@ -49,7 +49,8 @@ def _rest(found: dict[str, Any]) -> list[str]:
         f"{len(ranking['groups'])} groups of one model, by constants of its other models: the plan "
         f"predicted best is {one['median']:.1%} slower than the best one (median over groups; "
         f"asked 3 %; worst {one['worst']:.1%}), the best of the three predicted best "
-        f"{three['median']:.1%} (asked 1 %; worst {three['worst']:.1%}).",
+        f"{three['median']:.1%} (of groups of more than three; asked 1 %; worst "
+        f"{three['worst']:.1%}).",
         f"Physical bound: above {bound['above']} of {bound['runs']} published times; the nearest "
         f"is at {bound['nearest']:.0%} ({bound['nearest run']}).",
         f"Left out: {out}. Shipped: {saw}.",
