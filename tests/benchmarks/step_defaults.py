@@ -16,36 +16,33 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.specs.machine import Machine
+from ilp_planner.specs.machine import Machine, usual_machine
 from tests.benchmarks.published import MOSAIC, newest, runs
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
 from tests.benchmarks.step_fit import fitted
-from tests.benchmarks.step_times import constants, gpu
+from tests.benchmarks.step_times import constants, kernels_of
 
 if TYPE_CHECKING:
     from tests.benchmarks.published import Run
 
-STEP = 0.005
-# Where nothing was fitted: also what fits start from that judge runs which the defaults saw.
-ASSUMED = Machine(sustained=0.8, step=STEP)
+# Where nothing was fitted: what fits start from, also those that judge runs which the defaults saw.
+ASSUMED = Machine(
+    sustained=0.8, streaming=0.8, links=0.9, network=0.8, host_experts=0.008, step=0.005
+)
 MEGATRON = ("sustained", "links", "network")
 SHARDED = ("sustained", "attention", "attention_backward")
 SIMUMAX = (
     *("sustained", "streaming", "attention", "attention_backward", "grouped", "links"),
     *("host_forward", "host_backward"),
 )
-# What `propose` finds, rounded: the defaults that judge.
-DEFAULTS = {
-    "A100": Machine(sustained=0.93, links=0.9, network=0.9, step=STEP),
-    "H100": Machine(sustained=0.78, links=0.9, network=0.9, step=STEP),
-    "B200": Machine(sustained=0.71, links=0.9, network=0.9, step=STEP),
-}
+# What ships is what `propose` finds, rounded.
+DEFAULTS = {"A100": usual_machine(8), "H100": usual_machine(9), "B200": usual_machine(10)}
 SEEN = (MOSAIC, "SimuMax", "SC21", "Korthikanti")
 
 
 def base_of(run: Run) -> Machine:
     """Return the default of a run's GPU; what is assumed of any where it saw that run."""
-    return ASSUMED if run.family.startswith(SEEN) else DEFAULTS[gpu(run.gpu).kernels]
+    return ASSUMED if run.family.startswith(SEEN) else DEFAULTS[kernels_of(run.gpu)]
 
 
 def propose() -> dict[str, Machine]:
@@ -55,7 +52,7 @@ def propose() -> dict[str, Machine]:
     found = {}
     for name in ("A100-80GB", "H100"):
         own = [run for run in every if run.gpu == name]
-        found[gpu(name).kernels] = fitted(ASSUMED, own, SHARDED).sustained
+        found[kernels_of(name)] = fitted(ASSUMED, own, SHARDED).sustained
     found["A100"] = (found["A100"] + selene.sustained) / 2
     found["B200"] = fitted(ASSUMED, list(b200_runs()), SIMUMAX).sustained
     return {name: replace(selene, sustained=share) for name, share in found.items()}

@@ -11,13 +11,15 @@ import numpy as np
 from ilp_planner.spaces.megatron import iteration
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.specs import gpus
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.throughput import physical_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from ilp_planner.specs.gpus import Gpu
     from ilp_planner.specs.machine import Machine
     from tests.benchmarks.published import Run
 
@@ -25,42 +27,18 @@ NVLINK_SHARE = 0.8  # of its rate, where no curve of a collective was measured
 NVLINK_LATENCY, CARD_LATENCY = 10e-6, 15e-6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """Data sheet of a GPU. memory: bytes. bandwidth: bytes/s. link: NVLink's bytes/s one way."""
-
-    kernels: str
-    peak: Mapping[str, float]
-    memory: int
-    bandwidth: float
-    processors: int
-    link: float
+# Devices of the rows -> rows of the table of GPUs.
+NAMES = {"H100": "H100-80GB"}
 
 
 def gpu(name: str) -> Gpu:
     """Return the figures of a device of the rows."""
-    return GPUS[name]
+    return gpus.gpu(NAMES.get(name, name))
 
 
-def _gpu(kernels: str, half: float, memory: int, *figures: float, fp8: float = 0.0) -> Gpu:
-    bandwidth, processors, link = figures
-    peak = {"fp16": half, "bf16": half} | ({"fp8": fp8} if fp8 else {})
-    return Gpu(
-        kernels=kernels,
-        peak=peak,
-        memory=memory << 30,
-        bandwidth=bandwidth,
-        processors=int(processors),
-        link=link,
-    )
-
-
-GPUS = {
-    "A100-80GB": _gpu("A100", 312e12, 80, 2039e9, 108, 300e9),
-    "A100-40GB": _gpu("A100", 312e12, 40, 1555e9, 108, 300e9),
-    "H100": _gpu("H100", 989e12, 80, 3350e9, 132, 450e9, fp8=1979e12),
-    "B200": _gpu("B200", 2250e12, 180, 8000e9, 148, 900e9, fp8=4500e12),
-}
+def kernels_of(name: str) -> str:
+    """Return the GPU whose measured kernels a device of the rows has."""
+    return name.partition("-")[0]
 
 
 def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
@@ -70,19 +48,18 @@ def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
         name=run.gpu,
         memory=figures.memory,
         peak=figures.peak,
-        memory_bandwidth=figures.bandwidth,
-        processors=figures.processors,
-        kernels=measured_constants()[figures.kernels],
+        memory_bandwidth=figures.memory_bandwidth,
+        processors=figures.units,
+        kernels=measured_constants()[kernels_of(run.gpu)],
         machine=machine,
     )
     each = min(run.gpus, run.job.devices_per_node)
-    inside = figures.link * NVLINK_SHARE * machine.links
     return ClusterSpec(
         name=run.name,
         device_types={device.name: device},
         nodes=(NodeGroup(device=device.name, devices=each, count=-(-run.gpus // each)),),
-        intra_node=Link(bandwidth=inside, latency=NVLINK_LATENCY),
-        inter_node=Link(bandwidth=run.network * machine.network, latency=CARD_LATENCY),
+        intra_node=Link(bandwidth=figures.link_bandwidth * NVLINK_SHARE, latency=NVLINK_LATENCY),
+        inter_node=Link(bandwidth=run.network, latency=CARD_LATENCY),
     )
 
 
