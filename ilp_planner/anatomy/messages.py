@@ -339,7 +339,8 @@ def _exchanged_experts(job: TrainingJob, experts: Experts) -> Messages:
 def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
     """Return the dispatcher `flex`: a token goes once to every rank that has one of its experts,
     and between nodes once to every node that has some (DeepSeek-AI, DeepEP, README); as many as a
-    uniform choice of top_k out of all experts has."""
+    uniform choice of groups has, where a token may go to some only, and of top_k experts in them.
+    """
     ep, etp = job.settings.ep, job.expert_tp
     rows = round(local_tokens(job) * ep * _needed(experts, ep)) * etp
     nodes = min(ep, -(-ep * etp // job.devices_per_node))
@@ -351,5 +352,12 @@ def _flex_experts(job: TrainingJob, experts: Experts) -> Messages:
 
 def _needed(experts: Experts, parts: int) -> float:
     """Return how likely one of so many equal parts of the experts has one that a token needs."""
-    elsewhere = experts.count - experts.count // parts
-    return 1 - math.comb(elsewhere, experts.top_k) / math.comb(experts.count, experts.top_k)
+    groups, chosen = experts.groups, experts.top_groups or experts.groups
+    size = experts.count // groups
+    spanned, held = max(1, groups // parts), min(size, experts.count // parts)
+    found, pool = 0.0, chosen * size
+    for few in range(1, min(spanned, chosen) + 1):
+        ways = math.comb(spanned, few) * math.comb(groups - spanned, chosen - few)
+        missed = math.comb(pool - few * held, experts.top_k) / math.comb(pool, experts.top_k)
+        found += ways / math.comb(groups, chosen) * (1 - missed)
+    return found

@@ -171,14 +171,18 @@ class _Share:
         self, name: str, tokens: float, inner: float, outer: float, copies: float = 1.0
     ) -> ModuleWork:
         """Return a product with weights: its backward pass adds the weights' gradient to the
-        accumulated one. copies: of the weights, each for its share of the tokens."""
+        accumulated one, in a kernel of its own unless that is fused. copies: of the weights, each
+        for its share of the tokens."""
         flops = 2.0 * tokens * inner * outer
         weights = inner * outer * copies
         moved = (tokens * (inner + outer) + weights) * self.width
-        gradient = tokens * (inner + outer) * self.width
-        gradient += 2 * weights * self.job.settings.optimizer.gradient
         rows, grouped = tokens / copies, copies > 1
         quantised = bool(self.kernels.quantised) and name not in EXACT
+        width = float(self.job.settings.optimizer.gradient)
+        fused = self.kernels.accumulation_fusion
+        gradient = tokens * (inner + outer) * self.width
+        gradient += weights * (2 * width if fused else self.width)
+        added = () if fused else (Kernel(0.0, weights * (self.width + 2 * width)),)
         forward, back, summed = (
             Product(m, n, k, copies, grouped=grouped, quantised=quantised)
             for m, n, k in ((rows, outer, inner), (rows, inner, outer), (inner, outer, rows))
@@ -194,11 +198,8 @@ class _Share:
             backward=(
                 *casts_back,
                 Kernel(flops, moved, back),
-                Kernel(
-                    flops,
-                    gradient,
-                    summed._replace(summed=float(self.job.settings.optimizer.gradient)),
-                ),
+                Kernel(flops, gradient, summed._replace(summed=width if fused else 0.0)),
+                *added,
             ),
         )
 

@@ -11,7 +11,7 @@ from ilp_planner.specs.model import ARCHITECTURES, PRECISIONS, PROFILES, SYSTEMS
 from ilp_planner.specs.toml_reader import Table, read_toml
 
 TABLES = {"latent": LatentAttention, "experts": Experts}  # of a decoder's architecture
-MAY_BE_ZERO = ("dense_first", "query_rank", "shared_ffn", "prediction_layers")
+MAY_BE_ZERO = ("dense_first", "query_rank", "shared_ffn", "prediction_layers", "top_groups")
 KEYS = ("name", "family", "precision", "micro_batches", "architecture", "profile", "export")
 
 

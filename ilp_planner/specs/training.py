@@ -185,7 +185,10 @@ class Settings:
     ranks that exchange heads; the others pass keys and values on.
     order: of ranks, fastest first. vocab_multiple: the vocabulary is padded to a multiple of this
     times tp. overlap_tensor, overlap_experts: messages of tensor and of expert parallelism are sent
-    while products run.
+    while products run. scatter_sends: each tensor-parallel rank sends its share of what passes to
+    the next pipeline rank, where they gather it (Megatron until 2023, DeepSpeed); with sequence
+    parallelism each has no more than its share. async_tensor: what the backward pass of products
+    with divided columns sends travels while their gradients are made (Megatron since 2022).
     """
 
     cp: int = 1
@@ -202,6 +205,8 @@ class Settings:
     kernels: Kernels = field(default_factory=Kernels)
     overlap_tensor: bool = False
     overlap_experts: bool = False
+    scatter_sends: bool = False
+    async_tensor: bool = True
 
     def __post_init__(self) -> None:
         check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)

@@ -115,3 +115,23 @@ def test_work_grows_with_samples(batch):
 )
 def test_the_optimizer_step_reads_and_writes(precision, optimizer, expected):
     assert step_traffic(Settings(precision=precision, optimizer=optimizer)) == expected
+
+
+def test_weight_gradients_are_added_up_in_a_pass_of_their_own_unless_that_is_fused():
+    fused = job(DENSE)
+    kernels = dataclasses.replace(fused.settings.kernels, accumulation_fusion=False)
+    alone = dataclasses.replace(
+        fused, settings=dataclasses.replace(fused.settings, kernels=kernels)
+    )
+    for before, after in zip(
+        layer_work(fused, experts=False), layer_work(alone, experts=False), strict=True
+    ):
+        assert after.forward == before.forward
+        if not before.name.startswith(("linear", "mlp_fc")):
+            assert after == before
+            continue
+        *_, product, added = after.backward
+        assert before.backward[-1].shape == product.shape._replace(summed=4.0)
+        # The product writes 2 bytes; the pass reads them, and reads and writes 4 bytes.
+        weights = (before.backward[-1].traffic - product.traffic) / (2 * 4 - 2)
+        assert added == (0.0, weights * (2 + 2 * 4), None)

@@ -23,11 +23,13 @@ from tests.benchmarks import (
     runtime,
     search,
     slicing_table,
+    steps,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.kernel_table import kernel_table
 from tests.benchmarks.memory_table import memory_table
 from tests.benchmarks.mixed_table import write_tables
+from tests.benchmarks.steps_table import steps_table
 from tests.benchmarks.table import aceso_table, write_readme
 
 RESULTS = Path(__file__).parent / "results" / "aceso.json"
@@ -44,6 +46,7 @@ SUITES = (
     "search",
     "first",
     "kernels",
+    "steps",
     *RUNTIME,
     *MEASURED,
 )
@@ -77,6 +80,9 @@ def main() -> None:
         elif suite == "kernels":
             kernel_judge.measure()
             write_readme(ROOT / "README.md", "kernels", kernel_table(kernel_judge.known()))
+        elif suite == "steps":
+            steps.measure()
+            write_readme(ROOT / "README.md", "steps", steps_table(steps.known()))
         elif suite in RUNTIME:
             runtime.measure(suite, options.only, options.seconds)
         elif suite in MEASURED:

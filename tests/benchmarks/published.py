@@ -1,14 +1,23 @@
-"""Published training steps as jobs on clusters: rows of ../shared/data/measured."""
+"""Published training steps as jobs: the rows of `../shared/data/measured/steps`.
+
+Some facts are of the framework that a row names, not of the row. NeMo, Megatron-Bridge and MPT's
+own code fuse the loss into one kernel; Megatron-Bridge and NeMo from 25.07 on dispatch by DeepEP or
+HybridEP. The Megatron of 2021 that BigScience's runs are by divides what pipeline ranks send among
+the tensor-parallel ones, adds up gradients in a pass of its own, and waits for sums of input
+gradients. Layouts of models whose layers no number of stages divides are those of NVIDIA's recipes.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
-from ilp_planner.specs.pipeline_layout import balanced_layout, read_layout
+from ilp_planner.specs.pipeline_layout import PipelineLayout, balanced_layout, read_layout
 from ilp_planner.specs.training import (
     Kernels,
     OptimizerSettings,
@@ -18,47 +27,138 @@ from ilp_planner.specs.training import (
 )
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
+FILES = ("a100", "h100", "b200")
+GENERATIONS = {"A": 8, "H": 9, "B": 10}  # first letter of a device -> major compute capability
+PRECISIONS = {"fp8-delayed": "fp8-delayed", "fp8-cs": "fp8-current", "mxfp8": "mxfp8"}
+SHARDINGS = {  # how the row's kind of FSDP begins
+    "full": "parameters",
+    "grad": "gradients",
+    "hybr": "parameters",
+    "Deep": "parameters",
+}
+LAYOUTS = {
+    ("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL",
+    ("deepseek-v3-671b", 32): "Et|(tt|)*30mL",
+}
+GROUPS = {"deepseek-v3-671b": {"groups": 8, "top_groups": 4}}  # of experts, that a token may go to
+# Gbit/s of a node's network cards, by what a row says of them; otherwise those of the generation.
+NETWORKS = {
+    r"^4 x 100 ": 400,
+    r"\b1600 Gbps": 1600,
+    r"^400 Gb/s per node": 400,
+    r"^800 Gb/s per node": 800,
+}
+FLEX = (25, 7)  # NeMo's release whose recipes dispatch by DeepEP
+LOW, PRETRAIN = "low", "pretrain"
+OLD = "Megatron-DeepSpeed"  # of 2022
+BF16 = 899  # line of its chronicle from which on it trains in bf16, with gradients in fp32
+NVIDIA, INTERNEVO, MOSAIC = ("NeMo", "Megatron-Bridge"), "InternEvo", "Composer"
+FUSED = (*NVIDIA, MOSAIC)  # whose loss is one kernel by default
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One published step. name, group: of the row. family: framework. gpu: device.
-    network: bytes/s of a node's cards. seconds: measured."""
+    """One published step.
+
+    name, group: of the row. family: the framework. gpu: the device. precision: in the row's words.
+    network: bytes/s of a node's cards. seconds: measured. known: recomputation, graphs, dispatcher
+    and overlap are all said.
+    """
 
     name: str
     group: str
     family: str
     gpu: str
+    model: str
+    precision: str
     job: TrainingJob
     gpus: int
     network: float
     seconds: float
-    row: Any
+    version: tuple[int, ...] = ()
+    known: bool = True
+
+
+def newest(runs: list[Run]) -> list[Run]:
+    """Return one run per group: of its newest release, the last one."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        if run.group not in found or run.version >= found[run.group].version:
+            found[run.group] = run
+    return list(found.values())
+
+
+@cache
+def rows() -> tuple[dict[str, Any], ...]:
+    """Return all rows with a time."""
+    return tuple(
+        row for file in FILES for row in json.loads((DATA / "steps" / f"{file}.json").read_text())
+    )
+
+
+def left_out(row: dict[str, Any]) -> str:
+    """Return why a row is not judged by; empty where it is."""
+    if row["confidence"] == LOW:
+        return "low confidence"
+    if not row["task"].startswith(PRETRAIN):
+        return row["task"].upper() if row["task"] == "sft" else "LoRA"
+    first = row["precision"].split(" ")[0]
+    return "" if first.startswith(("bf16", "fp16")) or first in PRECISIONS else "fp8 kind unknown"
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    """Return the rows that predictions are judged by."""
+    return tuple(_run(row) for row in rows() if not left_out(row))
+
+
+def _run(row: dict[str, Any]) -> Run:
+    return Run(
+        name=row["id"],
+        group=row["independent_group"],
+        family=row["framework"],
+        gpu=row["device"],
+        model=row["model"]["name"],
+        precision=row["precision"],
+        job=job_of(row),
+        gpus=row["gpus"],
+        network=network_of(row),
+        seconds=row["step_time_s"],
+        version=_version(row["framework_version"]),
+        known=_known(row),
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the first number of a release, such as (25, 4, 1) of `container 25.04.01`."""
+    found = re.search(r"\d+(?:\.\d+)*", text)
+    return tuple(map(int, found.group().split("."))) if found else ()
+
+
+def _known(row: dict[str, Any]) -> bool:
+    names = ("recompute", "cuda_graphs", "dispatcher", "moe_tokens", "overlap")
+    return all(row[name] not in (None, "not read") for name in names)
 
 
 def model_of(row: dict[str, Any]) -> Decoder:
+    """Return the model that a row trains."""
     m = row["model"]
-    gated = m["gated"]
-    moe, mla = m["moe"], m["mla"]
-    experts = None
-    if moe:
-        first = 3 if "58 of 61" in str(moe["moe_layers"]) else 0
-        experts = Experts(
-            count=moe["experts"],
-            top_k=moe["topk"],
-            ffn=moe["expert_ffn"],
-            shared_ffn=moe["shared_ffn"] or 0,
-            dense_first=first,
-        )
-    latent = None
-    if mla:
-        latent = LatentAttention(
-            query_rank=mla["q_lora"],
-            key_value_rank=mla["kv_lora"],
-            key=mla["qk_nope"],
-            rotary=mla["qk_rope"],
-            value=mla["v_head"],
-        )
+    gated, moe, mla = m["gated"], m["moe"], m["mla"]
+    experts = moe and Experts(
+        count=moe["experts"],
+        top_k=moe["topk"],
+        ffn=moe["expert_ffn"],
+        shared_ffn=moe["shared_ffn"] or 0,
+        **GROUPS.get(m["name"].partition("@")[0], {}),
+        dense_first=3 if "58 of 61" in str(moe["moe_layers"]) else 0,
+    )
+    latent = mla and LatentAttention(
+        query_rank=mla["q_lora"],
+        key_value_rank=mla["kv_lora"],
+        key=mla["qk_nope"],
+        rotary=mla["qk_rope"],
+        value=mla["v_head"],
+    )
     return Decoder(
         layers=m["layers"],
         hidden=m["hidden"],
@@ -74,95 +174,33 @@ def model_of(row: dict[str, Any]) -> Decoder:
         positions="rope" if gated or m["activation"] == "squared-relu" else "learned",
         tied=bool(m["tied_embeddings"]),
         dropout=0.0,
-        latent=latent,
-        experts=experts,
+        latent=latent or None,
+        experts=experts or None,
         qk_norm=bool(mla) or m["name"].startswith("qwen3"),
         prediction_layers=m.get("mtp_layers") or 0,
     )
 
 
-PRECISION = {"fp8-delayed": "fp8-delayed", "fp8-cs": "fp8-current", "mxfp8": "mxfp8"}
-
-
-def _flex(row: dict[str, Any]) -> bool:
-    """Megatron-Bridge's recipes of experts dispatch by DeepEP or HybridEP unless they say so."""
-    bridge = row["framework"] == "Megatron-Bridge" and row["dispatcher"] is None
-    return row["dispatcher"] in ("deepep", "hybridep") or (
-        bridge and "dropless" in str(row["moe_tokens"])
-    )
-
-
-# Of NVIDIA's recipes for models whose layers no number of stages divides (Megatron-Bridge).
-LAYOUTS = {
-    ("deepseek-v3-671b", 16): "Et*4|(t*4|)*14tmL",
-    ("deepseek-v3-671b", 32): "Et|(tt|)*30mL",
-}
-
-
 def job_of(row: dict[str, Any]) -> TrainingJob:
-    p, overlap = row["parallelism"], row["overlap"] if isinstance(row["overlap"], dict) else {}
-    model = model_of(row)
-    tp, pp, cp, ep = (p[k] or 1 for k in ("tp", "pp", "cp", "ep"))
-    fsdp = str(p["fsdp"] or "")
-    sharding = {
-        "full": "parameters",
-        "grad": "gradients",
-        "hybr": "parameters",
-        "Deep": "parameters",
-    }.get(fsdp[:4], "none" if str(p["zero"]) == "0" else "optimizer")
-    megatron = "Megatron" in row["framework"] or "NeMo" in row["framework"]
-    old = row["framework"] == "Megatron-DeepSpeed"
-    again = str(row["recompute"] or "none")
-    recompute = Recompute()
-    if again.startswith("full"):
-        recompute = Recompute(granularity="full", method="uniform", layers=1)
-    elif again.startswith(("selective: m", "modules")):
-        names = again.replace("selective:", "").replace("modules", "")
-        for c in "[]' ":
-            names = names.replace(c, "")
-        recompute = Recompute(granularity="selective", modules=tuple(names.split(",")))
-    graphs = str(row["cuda_graphs"] or "none")
-    moe = bool(model.experts)
-    kernels = Kernels(
-        attention="unfused"
-        if old or any("unfused attention" in n for n in row["notes"])
-        else "flash",
-        fused_loss=False,
-        grouped_experts=moe and not any("no grouped GEMM" in n for n in row["notes"]),
-        fused_permute=moe,
-        dispatcher=("flex" if _flex(row) else "alltoall") if moe else "allgather",
-        capacity=1.0 if "dropped" in str(row["moe_tokens"]) else 0.0,
-        pad_to_capacity="dropped" in str(row["moe_tokens"]),
-        quantised=PRECISION.get(row["precision"].split(" ")[0], ""),
-        graphs="transformer_engine"
-        if graphs == "full iteration" or "attn" in graphs or graphs == "per layer"
-        else "",
-    )
-    precise = row["grad_dtype"] or ("bf16" if megatron and not old else "fp32")
-    optimizer = OptimizerSettings(
-        sharding=sharding,
-        gradient=2 if precise.startswith("bf16") or "PURE" in str(row["optimizer_sharding"]) else 4,
-        overlap_gradients=bool(overlap.get("grad_reduce")) or sharding == "parameters",
-        overlap_parameters=bool(overlap.get("param_gather")) or sharding == "parameters",
-    )
+    """Return the job of a row."""
+    p, model = row["parallelism"], model_of(row)
+    tp, pp, cp, ep = (p[name] or 1 for name in ("tp", "pp", "cp", "ep"))
+    overlap = row["overlap"] if isinstance(row["overlap"], dict) else {}
     settings = Settings(
         cp=cp,
         ep=ep,
         etp=p["etp"] or 0,
         sequence_parallel=bool(p["sp"]) and tp > 1,
         precision="bf16",
-        recompute=recompute,
-        optimizer=optimizer,
-        kernels=kernels,
+        recompute=_recompute(str(row["recompute"] or "none")),
+        optimizer=_optimizer(row, overlap),
+        kernels=_kernels(row, experts=model.experts is not None),
         overlap_tensor=bool(overlap.get("tp_comm")) and tp > 1,
         overlap_experts=bool(overlap.get("moe_a2a")) and ep > 1,
+        scatter_sends=row["framework"] == OLD,
+        async_tensor=row["framework"] != OLD,
         order="tp-cp-ep-dp-pp",
     )
-    virtual = p["vp"] or 1
-    layout = balanced_layout(model.layers, pp * virtual, prediction_layers=model.prediction_layers)
-    text = overlap.get("pp_layout") or LAYOUTS.get((row["model"]["name"], pp * virtual))
-    if text:
-        layout = read_layout(text if model.prediction_layers else text.replace("m", ""))
     return TrainingJob(
         model=model,
         micro_batch=row["micro_batch"],
@@ -170,167 +208,80 @@ def job_of(row: dict[str, Any]) -> TrainingJob:
         tp=tp,
         pp=pp,
         dp=row["gpus"] // (tp * pp * cp),
-        layout=layout,
+        layout=_layout(row, model, pp * (p["vp"] or 1), overlap.get("pp_layout")),
         settings=settings,
         devices_per_node=row["gpus_per_node"] or 8,
-        generation={"A": 8, "H": 9, "B": 10}[row["device"][0]],
+        generation=GENERATIONS[row["device"][0]],
     )
+
+
+def _layout(row: dict[str, Any], model: Decoder, stages: int, said: str | None) -> PipelineLayout:
+    text = said or LAYOUTS.get((row["model"]["name"], stages))
+    if any(note.startswith("partition: transformer|embed") for note in row["notes"]):
+        each = (model.layers + 2) // stages  # embedding and output count as layers
+        text = f"Et*{each - 1}|(t*{each}|)*{stages - 2}t*{each - 1}L"
+    if text:
+        return read_layout(text if model.prediction_layers else text.replace("m", ""))
+    return balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+
+
+def _recompute(text: str) -> Recompute:
+    if text.startswith("full"):
+        return Recompute(granularity="full", method="uniform", layers=1)
+    if text.startswith(("selective: m", "modules")):
+        names = re.findall(r"\w+", re.sub("^(selective:|modules)", "", text))
+        return Recompute(granularity="selective", modules=tuple(names))
+    return Recompute()
+
+
+def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
+    notes, tokens = " ".join(row["notes"]), str(row["moe_tokens"])
+    graphs = str(row["cuda_graphs"] or "none")
+    said = row["dispatcher"]
+    new = row["framework"] == "Megatron-Bridge" and "dropless" in tokens
+    new |= row["framework"].startswith("NeMo") and _version(row["framework_version"]) >= FLEX
+    flex = said in ("deepep", "hybridep") or (said is None and new)
+    dropped = "dropped" in tokens
+    return Kernels(
+        attention="unfused" if row["framework"] == OLD or "unfused attention" in notes else "flash",
+        fused_loss=row["framework"].startswith(FUSED),
+        accumulation_fusion=row["framework"] not in (OLD, INTERNEVO),
+        grouped_experts=experts and "no grouped GEMM" not in notes,
+        fused_permute=experts,
+        dispatcher=("flex" if flex else "alltoall") if experts else "allgather",
+        capacity=1.0 if dropped else 0.0,
+        pad_to_capacity=dropped,
+        quantised=PRECISIONS.get(row["precision"].split(" ")[0], ""),
+        graphs=graphs in ("full iteration", "per layer") or "attn" in graphs,
+    )
+
+
+def _optimizer(row: dict[str, Any], overlap: dict[str, Any]) -> OptimizerSettings:
+    p = row["parallelism"]
+    kind = SHARDINGS.get(str(p["fsdp"] or "")[:4])
+    sharding = kind or ("none" if str(p["zero"]) == "0" else "optimizer")
+    always = sharding == "parameters"
+    within = "groups of 8" in str(p["zero"]) or "shard in node" in str(p["fsdp"])
+    return OptimizerSettings(
+        sharding=sharding,
+        gradient=2 if _half_gradients(row) else 4,
+        instances=max(1, p["dp"] // 8) if within else 1,
+        overlap_gradients=always or bool(overlap.get("grad_reduce")),
+        overlap_parameters=always or bool(overlap.get("param_gather")),
+    )
+
+
+def _half_gradients(row: dict[str, Any]) -> bool:
+    """Tell whether gradients are added up and summed over replicas in 16 bits."""
+    if row["framework"] == OLD:
+        return bool(row["source"]["line"] < BF16)
+    usual = "bf16" if row["framework"].startswith((*NVIDIA, INTERNEVO)) else "fp32"
+    pure = "PURE" in str(row["optimizer_sharding"])
+    return pure or (row["grad_dtype"] or usual).startswith("bf16")
 
 
 def network_of(row: dict[str, Any]) -> float:
-    """Bytes/s of a node, one way."""
+    """Return the bytes/s of a node's network cards, one way."""
     text = row["network"] or ""
-    gbit = 8 * 400 if row["device"][0] in "HB" else 8 * 200
-    for key, value in (
-        ("4 x 100", 400),
-        ("1600 Gbps", 1600),
-        ("400 Gb/s per node", 400),
-        ("800 Gb/s per node", 800),
-    ):
-        if text.startswith(key) or (
-            key in text and not key.startswith("4 x") and "each" not in text and "8x400" not in text
-        ):
-            gbit = value
-    return gbit / 8 * 1e9
-
-
-def runs(*files: str) -> list[Run]:
-    found = []
-    for file in files:
-        for row in json.loads((DATA / "steps" / f"{file}.json").read_text()):
-            if row["confidence"] == "low" or not row["task"].startswith("pretrain"):
-                continue
-            try:
-                job = job_of(row)
-            except (ValueError, TypeError, KeyError) as error:
-                print("skipped", row["id"], error)
-                continue
-            found.append(
-                Run(
-                    name=row["id"],
-                    group=row["independent_group"],
-                    family=row["framework"],
-                    gpu=row["device"],
-                    job=job,
-                    gpus=row["gpus"],
-                    network=network_of(row),
-                    seconds=row["step_time_s"],
-                    row=row,
-                )
-            )
-    return found
-
-
-def b200_runs() -> list[Run]:
-    """Return the B200 runs of MooreThreads/SimuMax."""
-    from tests.benchmarks.memory import b200_job
-
-    found = []
-    for row in json.loads((DATA / "b200_time_memory.json").read_text())["rows"]:
-        job = b200_job(row)
-        found.append(
-            Run(
-                name=row["case"],
-                group=row["case"],
-                family="SimuMax",
-                gpu="B200",
-                job=job,
-                gpus=row["gpus"],
-                network=400e9,
-                seconds=row["real_ms"] / 1e3,
-                row={"model": {"name": row["model"]}, "precision": "bf16", "recompute": "none"},
-            )
-        )
-    return found
-
-
-# The kernels of 2021-22: scores of every pair of tokens, fused softmax and dropout.
-UNFUSED_2021 = Kernels(implementation="local", attention="unfused")
-
-
-def _gpt(
-    layers: int, hidden: int, heads: int, sequence: int, vocab: int, dropout: float = 0.1
-) -> Decoder:
-    return Decoder(
-        layers=layers, hidden=hidden, heads=heads, sequence=sequence, vocab=vocab, dropout=dropout
-    )
-
-
-def selene_runs() -> list[Run]:
-    """Return the runs of Narayanan et al. 2021, table 1, and Korthikanti et al. 2022, table 5."""
-    found = []
-    data = json.loads((DATA / "sc21_table1.json").read_text())
-    for row in data["table"]:
-        each = row["layers_per_virtual_stage"]
-        virtual = row["num_layers"] // row["pp"] // each if each else 1
-        job = TrainingJob(
-            model=_gpt(row["num_layers"], row["hidden"], row["heads"], data["seq"], data["vocab"]),
-            micro_batch=row["micro_batch"],
-            global_batch=row["global_batch"],
-            tp=row["tp"],
-            pp=row["pp"],
-            dp=row["dp"],
-            layout=balanced_layout(row["num_layers"], row["pp"] * virtual),
-            settings=Settings(
-                precision="fp16",
-                kernels=UNFUSED_2021,
-                optimizer=OptimizerSettings(gradient=2),
-                recompute=Recompute(granularity="full", method="uniform", layers=1),
-                order="tp-cp-ep-dp-pp",
-            ),
-            generation=8,
-        )
-        found.append(
-            Run(
-                name=f"sc21 {row['params_B']}B",
-                group=f"sc21 {row['params_B']}B",
-                family="SC21",
-                gpu="A100-80GB",
-                job=job,
-                gpus=row["gpus"],
-                network=200e9,
-                seconds=row["derived_iteration_time_s"],
-                row={
-                    "model": {"name": f"gpt {row['params_B']}B"},
-                    "precision": "fp16",
-                    "recompute": "full",
-                },
-            )
-        )
-    data = json.loads((DATA / "korthikanti2022.json").read_text())
-    for name, c in data["configs"].items():
-        for kind, seconds in data["iteration_time_s"][name].items():
-            full = kind == "full"
-            job = TrainingJob(
-                model=_gpt(c["layers"], c["hidden"], c["heads"], data["seq"], data["vocab"]),
-                micro_batch=c["mbs"],
-                global_batch=c["gbs"],
-                tp=c["tp"],
-                pp=c["pp"],
-                dp=1,
-                layout=balanced_layout(c["layers"], c["pp"] * c["vpp_stages"]),
-                settings=Settings(
-                    precision="fp16",
-                    kernels=UNFUSED_2021,
-                    optimizer=OptimizerSettings(gradient=2),
-                    sequence_parallel=not full,
-                    recompute=Recompute(granularity="full", method="uniform", layers=1)
-                    if full
-                    else Recompute(granularity="selective"),
-                ),
-                generation=8,
-            )
-            found.append(
-                Run(
-                    name=f"korthikanti {name} {kind}",
-                    group=f"{name} {kind}",
-                    family="Korthikanti",
-                    gpu="A100-80GB",
-                    job=job,
-                    gpus=c["gpus"],
-                    network=200e9,
-                    seconds=seconds,
-                    row={"model": {"name": f"gpt {name}"}, "precision": "fp16", "recompute": kind},
-                )
-            )
-    return found
+    said = next((rate for how, rate in NETWORKS.items() if re.search(how, text)), None)
+    return (said or 8 * (200 if row["device"][0] == "A" else 400)) / 8 * 1e9

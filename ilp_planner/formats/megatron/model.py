@@ -241,6 +241,8 @@ def _experts(args: MegatronArguments) -> tuple[Experts | None, tuple[bool, ...]]
         shared_ffn=args.whole("moe_shared_expert_intermediate_size"),
         dense_first=first,
         every=every,
+        groups=args.whole("moe_router_num_groups") or 1,
+        top_groups=args.whole("moe_router_group_topk"),
     )
     return experts, irregular
 
@@ -266,5 +268,7 @@ def _expert_values(model: Decoder, experts: Experts) -> dict[str, Value]:
         # A softmax over one expert alone would have no gradient: Megatron wants it before.
         ("moe_router_pre_softmax", True, experts.top_k == 1),
         ("moe_shared_expert_intermediate_size", experts.shared_ffn, experts.shared_ffn),
+        ("moe_router_num_groups", experts.groups, experts.groups > 1),
+        ("moe_router_group_topk", experts.top_groups, experts.groups > 1 and experts.top_groups),
         ("moe_layer_freq", layers if irregular else experts.every, irregular or experts.every != 1),
     )

@@ -14,7 +14,7 @@ such a send (`profiles.link_times`), it is what that says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     Collectives = Callable[[str, int, float], float | None]
 
+INSTANCE, ACROSS = "instance", "across"  # parts of the replicas
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
 LINE = (2.0**24, 2.0**30)  # bytes between which a measured collective is taken as linear
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
@@ -183,9 +184,16 @@ class Network:
         names = self.cluster.type_names
         return names if len(names) == 1 else self.types(stage_ranks(job, pp_rank))
 
-    def route(self, job: TrainingJob, kind: str, pp_rank: int) -> Route:
-        """Return how the groups of a kind communicate on a pipeline rank."""
+    def route(self, job: TrainingJob, kind: str, pp_rank: int, part: str = "") -> Route:
+        """Return how the groups of a kind communicate on a pipeline rank.
+
+        part: of the replicas that divide the optimiser's states, those of one `instance`, or their
+        peers in the other instances (`across`).
+        """
         members, others = spanned(job, kind)
+        if part:
+            one, across = _instances(members, job.settings.optimizer.instances)
+            members, others = (one, others + across) if part == INSTANCE else (across, others + one)
         inner = tuple(axis for axis in others if axis.name != "pp")
         first = pp_rank * grid(job)["pp"].stride % self.per_node
         types = self.stage_types(job, pp_rank)
@@ -208,8 +216,7 @@ class Network:
             return Route(1, 0.0, 0.0, 0.0, False)
         nodes = (first + _offsets(others)[:, None] + offsets[None, :]) // self.per_node
         crossing = nodes.min(axis=1) != nodes.max(axis=1)
-        share, outside = self._shares(types)
-        inside = 1 / (link.collective_bandwidth(size) * share)
+        inside = 1 / (link.collective_bandwidth(size) * self._share("links", types))
         device, stride = self.profiled(types), next(a.stride for a in members if a.size > 1)
         if not crossing.any():
             group = LinkGroup(size, 1, stride, device) if _single(members) else None
@@ -224,7 +231,7 @@ class Network:
         senders = int(np.bincount(nodes[groups].ravel()).max())
         here = max(1, senders // rings)  # members of one group on one node
         card = self.outside(types)
-        rate = card.bandwidth * outside
+        rate = card.bandwidth * self._share("network", types)
         ring = max(rings / rate, inside if here > 1 else 0.0)
         direct = senders * (size - here) / size / rate
         hosts = int(np.unique(nodes[groups[0]]).size)
@@ -232,11 +239,11 @@ class Network:
         group = LinkGroup(size, hosts, stride, device, rings) if even else None
         return Route(size, card.latency, ring, direct, True, group, hosts=hosts, inside=inside)
 
-    def _shares(self, types: Iterable[str]) -> tuple[float, float]:
-        """Return the shares of the rates of links inside nodes and between them that the slowest of
-        these types reaches."""
-        machines = [self.cluster.device_types[name].machine for name in types]
-        return min(m.links for m in machines), min(m.network for m in machines)
+    def _share(self, constant: str, types: Iterable[str]) -> float:
+        """Return the share of the rate of links inside nodes (`links`) or between them (`network`)
+        that the slowest of these types reaches."""
+        machines = (self.cluster.device_types[name].machine for name in types)
+        return min(float(getattr(machine, constant)) for machine in machines)
 
     def alone(self, types: Iterable[str]) -> tuple[Collectives, float] | None:
         """Return what collectives inside a node take on the one type that there is, and the share
@@ -288,9 +295,13 @@ class Network:
         device = self.profiled((*types[0], *types[1]))
         ways = []
         if not crossing.all():
-            ways.append(Way(self.within(types[0]), 1, LinkGroup(2, 1, stride, device)))
+            inner, share = self.within(types[0]), self._share("links", types[0])
+            inner = replace(inner, bandwidth=inner.bandwidth * share)
+            ways.append(Way(inner, 1, LinkGroup(2, 1, stride, device)))
         if crossing.any():
-            card = self.outside((*types[0], *types[1]))
+            both = (*types[0], *types[1])
+            card, share = self.outside(both), self._share("network", both)
+            card = replace(card, bandwidth=card.bandwidth * share)
             load = int(np.bincount(from_node[crossing] - int(from_node.min())).max())
             ways.append(Way(card, load, LinkGroup(2, 2, stride, device, load)))
         return Transfer(tuple(ways))
@@ -338,6 +349,14 @@ def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
     axes = grid(job)
     pipeline = axes.pop("pp")
     return pp_rank * pipeline.stride + _offsets(tuple(axes.values()))
+
+
+def _instances(axes: tuple[Axis, ...], count: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Divide the replicas of a group, of which neighbours share an instance of the optimiser."""
+    *inner, last = axes
+    size = max(1, last.size // count)
+    peers = replace(last, size=last.size // size, stride=last.stride * size)
+    return (*inner, replace(last, size=size)), (peers,)
 
 
 def _sizes(axes: tuple[Axis, ...]) -> tuple[tuple[int, int], ...]:

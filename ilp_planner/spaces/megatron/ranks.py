@@ -26,13 +26,15 @@ from ilp_planner.anatomy.decoder import (
     output_module,
     prediction_module,
 )
-from ilp_planner.anatomy.groups import grid, group_size
+from ilp_planner.anatomy.groups import grid
 from ilp_planner.anatomy.messages import tokens_shape, unsplit_parameters
 from ilp_planner.anatomy.quantised import quantised_counts, sent_width
+from ilp_planner.anatomy.states import sharing
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.profiles.work import memory_rate
+from ilp_planner.spaces.megatron.network import ACROSS, INSTANCE
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
 from ilp_planner.specs.data_sheets import memory_rates
@@ -225,15 +227,22 @@ class RankCosts:
         """Bytes that each device sends to the next rank, per micro-batch."""
         job = self.job
         tokens, samples, hidden = tokens_shape(job, job.model.hidden)
-        parts = job.tp if job.settings.sequence_parallel else 1
+        parts = job.tp if job.settings.sequence_parallel or job.settings.scatter_sends else 1
         return tokens * samples * hidden * job.settings.width / parts
 
     @cached_property
     def transfers(self) -> tuple[float, ...]:
         """Seconds that each rank sends to the next and back, the last one to the first, per
         micro-batch and virtual stage."""
-        ways = (self.network.transfer(self.job, rank) for rank in range(self.job.pp))
-        return tuple(2 * way.seconds(self.boundary, self.links) for way in ways)
+        job, net = self.job, self.network
+        scattered = job.settings.scatter_sends and not job.settings.sequence_parallel
+        whole = job.tp * self.boundary if scattered and job.pp > 1 else 0.0
+        found = []
+        for rank in range(job.pp):
+            gathered = net.route(job, "tp", (rank + 1) % job.pp).seconds("all_gather", whole)
+            sent = net.transfer(job, rank).seconds(self.boundary, self.links)
+            found.append(2 * (sent + gathered))
+        return tuple(found)
 
     def transfer_origin(self, rank: int) -> Origin:
         """Return where these seconds of a rank come from."""
@@ -304,15 +313,19 @@ class RankCosts:
         gradient, width = job.settings.optimizer.gradient, job.settings.width
         dense, expert, unsplit = self.counts.T
         saved = (width - sent_width(job)) * self.quantised.T
+        several = job.settings.optimizer.sharding != "none" and job.settings.optimizer.instances > 1
         found: list[Ring] = []
         for group, count, less in zip(SYNC_GROUPS, (dense, expert), saved, strict=True):
             if not count.any():
                 continue
-            route = net.route(job, group, kind)
+            shard = net.route(job, group, kind, INSTANCE if several else "")
             sent = {"all_reduce": gradient * count}
             if job.settings.optimizer.sharding != "none":
                 sent = {"reduce_scatter": gradient * count, "all_gather": width * count - less}
-            found += [ring(name, route, size, links) for name, size in sent.items()]
+            found += [ring(name, shard, size, links) for name, size in sent.items()]
+            if several:
+                peers = net.route(job, group, kind, ACROSS)
+                found.append(ring("all_reduce", peers, gradient * count / shard.size, links))
         if unsplit.any():
             found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
         return found
@@ -326,7 +339,7 @@ class RankCosts:
         """
         job, net = self.job, self.network
         sharded = job.settings.optimizer.sharding != "none"
-        shards = [group_size(job, group) if sharded else 1 for group in SYNC_GROUPS]
+        shards = [sharing(job, expert=expert) if sharded else 1 for expert in (False, True)]
         dense, expert, _ = self.counts.T
         # Element by element: equal layers must not differ in the last digit.
         own, every = dense / shards[0] + expert / shards[1], dense + expert

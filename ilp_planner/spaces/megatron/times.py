@@ -39,6 +39,8 @@ EXPERTS = "moe"  # in the parts of a layer with experts
 # What graphs may have of the second half of a layer, without and with experts.
 AFTER_ATTENTION = (frozenset(("mlp",)), frozenset(("moe", "moe_router", "moe_preprocess")))
 EXCHANGES = ("mlp.dispatch", "mlp.combine")  # messages of expert parallelism
+# Products with divided columns: how the names of their messages end.
+COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,7 @@ def _element(
     floors = _host_floors(job, machine, parts)
     passes = []
     for way, floor in zip((there, back), floors, strict=True):
-        sent = _exposed(job, machine, way)
+        sent = _exposed(job, machine, way, backward=way is back)
         passes.append((max(sum(way.kernels.values()), layers * floor - sent), sent))
     (forward, sent), (backward, returned) = passes
     return ElementTime(
@@ -225,14 +227,18 @@ def _kernel_seconds(
     return found
 
 
-def _exposed(job: TrainingJob, machine: Machine, way: _Way) -> float:
+def _exposed(job: TrainingJob, machine: Machine, way: _Way, *, backward: bool) -> float:
     """Return the seconds of messages that nothing hides.
 
+    Gradients of inputs are summed while those of weights are made, and with sequence parallelism
+    inputs are gathered again while the former are made (Korthikanti et al. 2022, arXiv 2205.05198,
+    section 4.2.2).
     Around a ring of context-parallel ranks, keys and values are passed on while the part that is
     there is multiplied (Liu et al. 2023, arXiv 2310.01889, section 3).
     """
     settings = job.settings
     tensor = machine.tensor_exposed if settings.overlap_tensor else 1.0
+    columns = machine.tensor_exposed if backward and settings.async_tensor else tensor
     experts = machine.expert_exposed if settings.overlap_experts else 1.0
     total = 0.0
     for name, seconds in way.messages.items():
@@ -240,5 +246,6 @@ def _exposed(job: TrainingJob, machine: Machine, way: _Way) -> float:
             others = (settings.cp - 1) / settings.cp
             total += max(0.0, seconds - others * way.kernels["core_attention"])
         else:
-            total += seconds * (experts if name in EXCHANGES else tensor)
+            inner = columns if name.endswith(COLUMNS) else tensor
+            total += seconds * (experts if name in EXCHANGES else inner)
     return total

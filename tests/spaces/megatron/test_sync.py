@@ -26,7 +26,7 @@ MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768
 SIZES = (2**12, 2**18, 2**24)
 
 
-def job(*, tp=1, dp=1, pp=1, order=ORDERS[0], sharding="optimizer"):
+def job(*, tp=1, dp=1, pp=1, order=ORDERS[0], sharding="optimizer", instances=1, **others):
     return TrainingJob(
         model=MODEL,
         micro_batch=1,
@@ -37,8 +37,8 @@ def job(*, tp=1, dp=1, pp=1, order=ORDERS[0], sharding="optimizer"):
         layout=split_layout([MODEL.layers] + [0] * (pp - 1)),
         settings=Settings(
             order=order,
-            sequence_parallel=tp > 1,
-            optimizer=OptimizerSettings(sharding=sharding, master=4),
+            **{"sequence_parallel": tp > 1} | others,
+            optimizer=OptimizerSettings(sharding=sharding, master=4, instances=instances),
         ),
         devices_per_node=2,
     )
@@ -149,3 +149,45 @@ def test_the_slowest_of_several_types_steps_last():
     estimated = RankCosts(job(dp=4), network).step(0)  # of the type without a row
     np.testing.assert_allclose(costs.step(0)[1], 1.0 / 4)
     np.testing.assert_allclose(np.delete(costs.step(0), 1), np.delete(estimated, 1))
+
+
+def test_instances_of_the_optimizer_share_among_neighbours_and_sum_over_the_rest():
+    network = Network(small_cluster(nodes=4), tuple(range(4)))
+    one, two = (RankCosts(job(dp=8, instances=count), network) for count in (1, 4))
+    (_, gathered), (scattered, gathered_here, summed) = one.rings(0), two.rings(0)
+    assert gathered.route.size == 8
+    assert (scattered.route.size, gathered_here.route.size, summed.route.size) == (2, 2, 4)
+    assert not scattered.route.crosses
+    assert summed.route.crosses
+    assert (scattered.collective, summed.collective) == ("reduce_scatter", "all_reduce")
+    np.testing.assert_allclose(summed.sizes, scattered.sizes / 2)
+    # Both GPUs of a node sum their shards at once.
+    assert summed.route.ring == pytest.approx(2 * gathered.route.ring)
+    np.testing.assert_allclose(two.step(0), 4 * one.step(0))
+
+
+def test_scattered_sends_are_a_share_and_a_gather_and_those_of_sequence_parallelism_are_so_anyway():
+    network = Network(small_cluster(nodes=2), (0, 1))
+    plain = RankCosts(job(tp=2, pp=2, sequence_parallel=False), network)
+    scattered = RankCosts(job(tp=2, pp=2, sequence_parallel=False, scatter_sends=True), network)
+    assert scattered.boundary == plain.boundary / 2
+    gather = network.route(scattered.job, "tp", 1).seconds("all_gather", plain.boundary)
+    sent = network.transfer(plain.job, 0)
+    assert scattered.transfers[0] == pytest.approx(2 * (sent.seconds(plain.boundary / 2) + gather))
+    divided = [RankCosts(job(tp=2, pp=2, scatter_sends=how), network) for how in (False, True)]
+    assert divided[0].transfers == divided[1].transfers
+
+
+def test_sums_of_input_gradients_travel_while_weight_gradients_are_made():
+    network = Network(small_cluster(nodes=1), (0,))
+
+    def layer(**settings):
+        return RankCosts(job(tp=2, **settings), network).elements(0)[1]
+
+    for parallel in (False, True):
+        waited, hidden = (
+            layer(sequence_parallel=parallel, async_tensor=how) for how in (False, True)
+        )
+        assert hidden.compute == waited.compute
+        assert hidden.forward == waited.forward
+        assert 0 < hidden.messages < waited.messages

@@ -1,0 +1,139 @@
+"""Predicted seconds of published runs, and how far they are from the measured ones."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numba  # noqa: F401 - once it is there, the event engine is compiled
+import numpy as np
+
+from ilp_planner.spaces.megatron import iteration
+from ilp_planner.spaces.megatron.network import Network
+from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.specs import gpus
+from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.kernel_constants import measured_constants
+from ilp_planner.throughput import physical_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.specs.gpus import Gpu
+    from ilp_planner.specs.machine import Machine
+    from tests.benchmarks.published import Run
+
+NVLINK_SHARE = 0.8  # of its rate, where no curve of a collective was measured
+NVLINK_LATENCY, CARD_LATENCY = 10e-6, 15e-6
+
+
+# Devices of the rows -> rows of the table of GPUs.
+NAMES = {"H100": "H100-80GB"}
+
+
+def gpu(name: str) -> Gpu:
+    """Return the figures of a device of the rows."""
+    return gpus.gpu(NAMES.get(name, name))
+
+
+def kernels_of(name: str) -> str:
+    """Return the GPU whose measured kernels a device of the rows has."""
+    return name.partition("-")[0]
+
+
+def cluster_of(run: Run, machine: Machine) -> ClusterSpec:
+    """Return the nodes of a run."""
+    figures = gpu(run.gpu)
+    device = Device(
+        name=run.gpu,
+        memory=figures.memory,
+        peak=figures.peak,
+        memory_bandwidth=figures.memory_bandwidth,
+        processors=figures.units,
+        kernels=measured_constants()[kernels_of(run.gpu)],
+        machine=machine,
+    )
+    each = min(run.gpus, run.job.devices_per_node)
+    return ClusterSpec(
+        name=run.name,
+        device_types={device.name: device},
+        nodes=(NodeGroup(device=device.name, devices=each, count=-(-run.gpus // each)),),
+        intra_node=Link(bandwidth=figures.link_bandwidth * NVLINK_SHARE, latency=NVLINK_LATENCY),
+        inter_node=Link(bandwidth=run.network, latency=CARD_LATENCY),
+    )
+
+
+def terms(run: Run, machine: Machine) -> dict[str, float]:
+    """Return what an iteration is predicted to take, by terms."""
+    cluster = cluster_of(run, machine)
+    ranks = RankCosts(run.job, Network(cluster, tuple(range(cluster.node_count))))
+    return iteration.iteration_terms(ranks, run.job)
+
+
+def seconds(run: Run, machine: Machine) -> float:
+    """Return what an iteration is predicted to take."""
+    return sum(terms(run, machine).values())
+
+
+def physical(run: Run, machine: Machine) -> float:
+    """Return what no iteration of the run undercuts."""
+    cluster = cluster_of(run, machine)
+    settings = run.job.settings
+    devices = (cluster.device_types[name] for name in cluster.type_of)
+    precisions = {settings.precision, settings.quantised} - {""}
+    return physical_seconds(run.job.model, devices, precisions, run.job.global_batch)
+
+
+def errors(runs: Iterable[Run], machine: Machine) -> list[float]:
+    """Return the signed errors of the runs: predicted over measured, less 1."""
+    return [seconds(run, machine) / run.seconds - 1 for run in runs]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Runs with what was predicted of each, by machines that did not see it."""
+
+    runs: tuple[Run, ...]
+    predicted: tuple[float, ...]
+
+    def __add__(self, other: Judged) -> Judged:
+        return Judged(self.runs + other.runs, self.predicted + other.predicted)
+
+
+def judge(runs: Sequence[Run], machine: Machine) -> Judged:
+    """Predict runs on a machine."""
+    return Judged(tuple(runs), tuple(seconds(run, machine) for run in runs))
+
+
+def score(judged: Judged) -> dict[str, Any]:
+    """Return the errors of predictions; the worst one by name.
+
+    The mean is of errors relative to the measured seconds, the bias that of their logarithms.
+    """
+    measured = np.array([run.seconds for run in judged.runs])
+    ratio = np.array(judged.predicted) / measured
+    off = np.abs(ratio - 1)
+    worst = int(off.argmax())
+    return {
+        "runs": len({run.name for run in judged.runs}),
+        "mape": round(float(off.mean()), 4),
+        "median": round(float(np.median(off)), 4),
+        "bias": round(float(np.log(ratio).mean()), 4),
+        "spearman": _spearman(np.array(judged.predicted), measured),
+        "worst": round(float(ratio[worst] - 1), 4),
+        "worst run": f"{judged.runs[worst].name}, {judged.runs[worst].model}",
+    }
+
+
+def _spearman(found: np.ndarray, truth: np.ndarray) -> float | None:
+    if len(truth) < 3:
+        return None
+    from scipy.stats import spearmanr
+
+    return round(float(spearmanr(found, truth).statistic), 3)
+
+
+def constants(machine: Machine, names: Iterable[str]) -> dict[str, float]:
+    """Return some constants of a machine, with as many digits as mean something."""
+    of = asdict(machine)
+    return {name: float(f"{of[name]:.3g}") for name in names}

@@ -1,0 +1,233 @@
+"""Predicted iteration times against published ones.
+
+python -m tests.benchmarks --suite steps
+
+One run per independent group judges: its newest release. `shipped`: by the constants that the
+planner comes with, which saw no row of NVIDIA's. Otherwise constants are fitted to some groups of a
+set and judged by others, over several seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tests.benchmarks import published
+from tests.benchmarks.published import INTERNEVO, MOSAIC, NVIDIA, OLD, Run, newest
+from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
+from tests.benchmarks.step_defaults import DEFAULTS, MEGATRON, base_of
+from tests.benchmarks.step_fit import by_machine, drawn, one_out
+from tests.benchmarks.step_times import Judged, constants, physical, score, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RESULTS = Path(__file__).parent / "results" / "steps.json"
+TOP = (1, 3)
+HALF, THIRD = 2, 3
+SHIPPED, HALVES = "shipped constants", "half, on the other half, both ways"
+WITHOUT = "shipped, without the host's time for experts"
+WORKERS = 4
+
+
+class Row(NamedTuple):
+    """A line of the table. what: the runs. how: what was fitted on what. asked: mean error."""
+
+    what: str
+    how: str
+    judged: Judged
+    asked: float
+    noise: str = "-"
+
+
+def of(*families: str) -> list[Run]:
+    """Return the runs of frameworks whose names begin so, one per group."""
+    return [run for run in newest(list(published.runs())) if run.family.startswith(families)]
+
+
+def nvidia() -> dict[str, list[Run]]:
+    """Return NVIDIA's runs by set."""
+    every = of(*NVIDIA)
+    dense = [run for run in every if run.job.model.experts is None]
+    experts = [run for run in every if run.job.model.experts is not None]
+    return {
+        "bf16": [run for run in dense if not run.job.settings.quantised],
+        "fp8": [run for run in dense if run.job.settings.quantised],
+        "experts": experts,
+        "experts known": [run for run in experts if run.known],
+    }
+
+
+def dense_rows() -> list[Row]:
+    """Judge NVIDIA's runs of dense models."""
+    bf16, fp8 = nvidia()["bf16"], nvidia()["fp8"]
+    left = one_out(base_of, bf16, _group)
+    return [
+        Row("H100, dense, bf16", SHIPPED, shipped(bf16), 0.08, "0.8 %"),
+        Row("", "one group left out", left, 0.04, "0.8 %"),
+        Row("fp8 and mxfp8, dense", SHIPPED, shipped(fp8), 0.10, "0.8 %"),
+        Row("", HALVES, drawn(base_of, fp8, HALF), 0.05, "0.8 %"),
+    ]
+
+
+def expert_rows() -> list[Row]:
+    """Judge NVIDIA's runs of models of experts, and those apart whose settings are known."""
+    experts, known = nvidia()["experts"], nvidia()["experts known"]
+    halves = drawn(base_of, experts, HALF)
+    return [
+        Row("models of experts", SHIPPED, shipped(experts), 0.15, "5.7 %"),
+        Row("", WITHOUT, shipped(experts, host_experts=0.0), 0.15, "5.7 %"),
+        Row("", HALVES, halves, 0.08, "5.7 %"),
+        Row("those whose settings are known", SHIPPED, shipped(known), 0.15, "1.2 %"),
+        Row("", HALVES, among(halves, known), 0.08, "1.2 %"),
+    ]
+
+
+def sharded_rows(gpu: str) -> list[Row]:
+    """Judge MosaicML's runs of FSDP on one GPU."""
+    runs = [run for run in of(MOSAIC) if run.gpu == gpu]
+    sizes = one_out(base_of, runs, lambda run: run.model)
+    return [
+        Row(f"FSDP, {gpu}", "a third, on the rest", drawn(base_of, runs, THIRD), 0.05),
+        Row("", "one model size left out", sizes, 0.06),
+    ]
+
+
+def science_rows() -> list[Row]:
+    """Judge BigScience's runs."""
+    return [Row("BigScience", HALVES, drawn(base_of, of(OLD), HALF), 0.06, "1.9 %")]
+
+
+def other_rows() -> list[Row]:
+    """Judge the runs of InternEvo, SimuMax, and of Megatron's authors."""
+    found = [
+        Row("InternEvo", "one group left out", one_out(base_of, of(INTERNEVO), _group), 0.06),
+        Row("SimuMax, B200", HALVES, drawn(base_of, b200_runs(), HALF), 0.045),
+    ]
+    tables = sc21_runs(), korthikanti_runs()
+    for seen, rest in (tables, tables[::-1]):
+        judged, _ = by_machine(base_of, seen, rest)
+        found.append(Row(rest[0].family, f"on {seen[0].family}", judged, 0.05))
+    return found
+
+
+PARTS: tuple[Callable[[], list[Row]], ...] = (
+    dense_rows,
+    expert_rows,
+    *(partial(sharded_rows, gpu) for gpu in ("A100-40GB", "A100-80GB", "H100")),
+    science_rows,
+    other_rows,
+)
+
+
+def shipped(runs: Sequence[Run], **other: float) -> Judged:
+    """Predict runs by the constants that the planner comes with, but for some."""
+    machines = [replace(base_of(run), **other) for run in runs]
+    return Judged(tuple(runs), tuple(map(seconds, runs, machines)))
+
+
+def table() -> list[Row]:
+    """Run all protocols."""
+    with ProcessPoolExecutor(WORKERS) as pool:
+        parts = [pool.submit(part) for part in PARTS]
+        return [row for part in parts for row in part.result()]
+
+
+def _group(run: Run) -> str:
+    return run.group
+
+
+def among(judged: Judged, runs: Sequence[Run]) -> Judged:
+    """Return what was predicted of some of the runs."""
+    names = {run.name for run in runs}
+    pairs = zip(judged.runs, judged.predicted, strict=True)
+    kept = [(run, time) for run, time in pairs if run.name in names]
+    return Judged(tuple(run for run, _ in kept), tuple(time for _, time in kept))
+
+
+def regrets() -> dict[str, Any]:
+    """Return how much slower the plan that is predicted best is than the best one, of plans of one
+    model: by constants fitted to the runs of all other models.
+
+    A group: at least three plans of one model on as many GPUs for as many samples. Where the best
+    of three predicted best counts, those of more than three.
+    """
+    science = of(OLD)
+    found: dict[int, list[float]] = {top: [] for top in TOP}
+    groups: dict[tuple[str, int, int], list[Run]] = {}
+    for run in science:
+        groups.setdefault((run.model, run.gpus, run.job.global_batch), []).append(run)
+    groups = {key: runs for key, runs in groups.items() if len(runs) >= PLANS}
+    for (model, _, _), runs in groups.items():
+        seen = [run for run in science if run.model != model]
+        judged, _ = by_machine(base_of, seen, runs)
+        order = np.argsort(judged.predicted)
+        times = np.array([run.seconds for run in runs])
+        for top in (top for top in TOP if top < len(runs)):
+            found[top].append(float(times[order[:top]].min() / times.min() - 1))
+    return {
+        "groups": {", ".join(map(str, key)): len(runs) for key, runs in groups.items()},
+        **{
+            f"top {top}": {"median": round(float(np.median(of)), 4), "worst": round(max(of), 4)}
+            for top, of in found.items()
+        },
+    }
+
+
+SHIPPED_CONSTANTS = (
+    *MEGATRON,
+    "streaming",
+    "tensor_exposed",
+    "expert_exposed",
+    "data_exposed",
+    "host_experts",
+)
+PLANS = 3  # of a group in which plans are ranked
+
+
+def bounds() -> dict[str, Any]:
+    """Return how near the physical bound comes to every published time; above 1 it is wrong."""
+    every = [*published.runs(), *b200_runs(), *sc21_runs(), *korthikanti_runs()]
+    shares = [physical(run, base_of(run)) / run.seconds for run in every]
+    nearest = int(np.argmax(shares))
+    return {
+        "runs": len(every),
+        "above": sum(share > 1 for share in shares),
+        "nearest": round(shares[nearest], 3),
+        "nearest run": f"{every[nearest].name}, {every[nearest].model}",
+    }
+
+
+def measure() -> None:
+    """Run all protocols and write down what was found."""
+    if not published.DATA.is_dir():
+        print("steps: left out, no runs in ../shared/data/measured")
+        return
+    rows = []
+    for row in table():
+        scores = score(row.judged)
+        rows.append({"what": row.what, "how": row.how, "asked": row.asked, "noise": row.noise})
+        rows[-1] |= scores
+        print(f"{row.what:32} {row.how:36}", scores, flush=True)
+    record = {
+        "left out": Counter(filter(None, map(published.left_out, published.rows()))),
+        "defaults": {name: constants(of, SHIPPED_CONSTANTS) for name, of in DEFAULTS.items()},
+        "sets": rows,
+        "ranking": regrets(),
+        "physical bound": bounds(),
+    }
+    RESULTS.write_text(json.dumps(record, indent=1) + "\n")
+    print(record["ranking"], record["physical bound"])
+
+
+def known() -> dict[str, Any]:
+    """Return what was written down last."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text())
+    return found
