@@ -236,7 +236,8 @@ def _recompute(text: str) -> Recompute:
 
 def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
     notes, tokens = " ".join(row["notes"]), str(row["moe_tokens"])
-    graphs = str(row["cuda_graphs"] or "none")
+    captured = str(row["cuda_graphs"] or "none")
+    graphs = captured in ("full iteration", "per layer") or "attn" in captured
     said = row["dispatcher"]
     new = row["framework"] == "Megatron-Bridge" and "dropless" in tokens
     new |= row["framework"].startswith("NeMo") and _version(row["framework_version"]) >= FLEX
@@ -252,7 +253,7 @@ def _kernels(row: dict[str, Any], *, experts: bool) -> Kernels:
         capacity=1.0 if dropped else 0.0,
         pad_to_capacity=dropped,
         quantised=PRECISIONS.get(row["precision"].split(" ")[0], ""),
-        graphs=graphs in ("full iteration", "per layer") or "attn" in graphs,
+        graphs="transformer_engine" if graphs else "",
     )
 
 
