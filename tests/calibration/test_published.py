@@ -13,6 +13,7 @@ from ilp_planner.calibration.runs import Run
 from ilp_planner.specs.cluster import ClusterSpec, Link
 from ilp_planner.specs.kernel_constants import measured_constants
 from tests.benchmarks import published
+from tests.benchmarks.published_tables import b200_runs
 from tests.calibration.machines import h100, lab
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def held_out(runs: Sequence[published.Run], where: ClusterSpec, share: int) -> t
 
 def test_fsdp_on_a100() -> None:
     runs = [
-        run for run in published.runs("a100") if "Composer" in run.family and run.gpu == "A100-80GB"
+        run
+        for run in published.runs()
+        if run.family.startswith(published.MOSAIC) and run.gpu == "A100-80GB"
     ]
     assert len(runs) > 30
     error, expected = held_out(runs, cluster("A100", A100), 3)
@@ -69,6 +72,6 @@ def test_fsdp_on_a100() -> None:
 
 
 def test_megatron_on_b200() -> None:
-    error, expected = held_out(published.b200_runs(), cluster("B200", B200), 2)
+    error, expected = held_out(b200_runs(), cluster("B200", B200), 2)
     assert error < 0.06
     assert expected < 0.08
