@@ -1,7 +1,7 @@
 """Cluster specifications from TOML; `clusters/README.md` describes the format."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 
@@ -92,7 +92,8 @@ def _read_device(devices: Table, name: str) -> Device:
 
 
 def _read_machine(device: Table, row: Gpu | None) -> Machine:
-    """Return a machine's constants: those of its generation where the file says nothing.
+    """Return a machine's constants: those of its generation where the file says nothing. How far
+    times are off with those is not known of a machine with any other ones.
 
     Raises
     ------
@@ -106,6 +107,8 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
     usual = Machine() if row is None else usual_machine(row.capability[0])
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
+    if values:
+        usual = replace(usual, error=None, runs=0)
     with table.blamed():
         return with_constants(usual, values)
 

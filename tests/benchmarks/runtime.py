@@ -105,6 +105,8 @@ def planned_rows(only: str, seconds: float) -> Iterator[Row]:
             "flags": chosen(arguments),
             "objective_s": answer["objective_s"],
             "gap": answer["gap"],
+            "physical_s": answer["physical_bound_s"],
+            "expected_error": answer["expected_error"],
             "stopped_by": answer["stopped_by"],
             "wall_s": wall,
             "peak_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
@@ -182,11 +184,14 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def planned_table(rows: list[Row]) -> str:
     """Return the plans in Megatron's space as Markdown."""
-    heads = ("case", "samples", "plan", "iteration (s)", "gap", "s", "peak memory (MB)")
-    lines = [line(heads), "|---|---:|---|" + "---:|" * 4]
+    heads = (
+        "case", "samples", "plan", "iteration (s)", "expected error", "gap", "physical bound (s)",
+        "s", "peak memory (MB)",
+    )  # fmt: skip
+    lines = [line(heads), "|---|---:|---|" + "---:|" * 6]
     for row in rows:
         if "problem" in row:
-            lines.append(line([row["case"], f"{row['batch']}", row["problem"], *["-"] * 4]))
+            lines.append(line([row["case"], f"{row['batch']}", row["problem"], *["-"] * 6]))
             continue
         wall = f"{row['wall_s']:.1f}" + ("" if row["stopped_by"] == "proof" else " (limit)")
         lines.append(
@@ -196,7 +201,9 @@ def planned_table(rows: list[Row]) -> str:
                     f"{row['batch']}",
                     row["flags"].replace("|", "\\|"),
                     f"{row['objective_s']:.3f}",
+                    "-" if row["expected_error"] is None else f"{row['expected_error']:.0%}",
                     percent(row["gap"]),
+                    f"{row['physical_s']:.3f}",
                     wall,
                     f"{row['peak_mb']:.0f}",
                 ]
