@@ -22,8 +22,8 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
     """Return the rows of the cluster's device types, under the cluster's names for them.
 
     A type's rows are those of its `profile`, by default its own name; without an exact match upper
-    and lower case are the same, and rows that name no type are of every one. Several types may
-    share rows; rows of other types are dropped.
+    and lower case are the same, then those of its own name, as estimates have, and rows that name
+    no type are of every one. Several types may share rows; rows of other types are dropped.
 
     Raises
     ------
@@ -36,6 +36,7 @@ def for_cluster(profile: LayerProfile, cluster: ClusterSpec) -> LayerProfile:
         alike = (
             [k for k in known if k == wanted]
             or [k for k in known if k.casefold() == wanted.casefold()]
+            or [k for k in known if k == name]
             or [k for k in known if not k]
         )
         if len(alike) != 1:

@@ -145,3 +145,12 @@ def test_gpus_and_a_cluster(ilp_plan: Command) -> None:
 def test_a_precision_that_the_gpu_lacks(ilp_plan: Command) -> None:
     done = ilp_plan("solve", "--model", "llama3-8b", "--gpus", "8xV100-32GB")
     refused(done, 1, "the GPU V100-32GB has no bf16", "found fp16, fp32", '"fp16"')
+
+
+@pytest.mark.parametrize("runtime", [[], ["--runtime", "megatron"]])
+def test_a_decoder_is_planned_on_gpus_of_the_table(ilp_plan: Command, runtime: list[str]) -> None:
+    """Whole layers too, whose estimates go by the name of the device type."""
+    words = ["--model", "qwen2.5-7b", "--gpus", "4xH100", "--global-batch-size", "8"]
+    done = ilp_plan("solve", *words, *runtime)
+    assert done.code == 0, done.err
+    assert "proved optimal" in done.out
