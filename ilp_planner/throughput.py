@@ -78,9 +78,16 @@ def physical_bound(problem: Problem[Any]) -> float:
     if spec is None:
         return 0.0
     devices = (cluster.device_types[name] for name in cluster.type_of)
+    names = precisions(problem)
+    return physical_seconds(spec.architecture, devices, names, problem.global_batch)
+
+
+def precisions(problem: Problem[Any]) -> tuple[str, ...]:
+    """Return the precisions that products of a problem's plans may have, the fastest last."""
     settings = getattr(problem.costs, "settings", None)
-    precisions = (settings.precision, settings.quantised) if settings else (spec.precision,)
-    return physical_seconds(spec.architecture, devices, precisions, problem.global_batch)
+    if settings is None:
+        return () if problem.spec is None else (problem.spec.precision,)
+    return tuple(filter(None, (settings.precision, settings.quantised)))
 
 
 def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Throughput | None:

@@ -11,7 +11,7 @@ from ilp_planner.report.shares import share_lines
 from ilp_planner.report.stages import describe_training
 from ilp_planner.report.tables import exact_seconds, note_lines, proof_lines
 from ilp_planner.result import Status
-from ilp_planner.throughput import Throughput, physical_bound, throughput
+from ilp_planner.throughput import Throughput, physical_bound, precisions, throughput
 from ilp_planner.units import format_bytes, format_percent, number_ranges
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def _physical_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
     seconds = physical_bound(problem)
     if not seconds:
         return []
-    assert problem.spec is not None
-    why = f"all products at the data sheet's {problem.spec.precision} peak, and nothing else"
+    peak = precisions(problem)[-1]
+    why = f"all products at the data sheet's {peak} peak, and nothing else"
     return [("physical bound", f"{exact_seconds(seconds)} for any run on these devices: {why}")]
 
 

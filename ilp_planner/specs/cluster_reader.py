@@ -46,7 +46,8 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
     types = {name: _read_device(devices, name) for name in devices.values}
     nodes = tuple(_read_nodes(table, types) for table in root.tables("nodes", NODE_KEYS))
     links = root.table("links", LINKS_KEYS, optional=any(d.gpu for d in types.values()))
-    assumed = _memory_notes(devices, types)
+    written = root.texts_of("notes") if "notes" in root.values else ()
+    assumed = _gpu_notes(devices, types)
     within = _read_within(links, types)
     between = _read_between(links, types)
     intra = _read_intra_node(links, types, nodes, within, assumed)
@@ -62,7 +63,7 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
             within=within,
             between=between,
             matrix=matrix,
-            notes=(*(root.texts_of("notes") if "notes" in root.values else ()), *assumed),
+            notes=tuple(dict.fromkeys((*written, *assumed))),
         )
 
 
@@ -107,7 +108,7 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
     usual = Machine() if row is None else usual_machine(row.capability[0])
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
-    if values:
+    if values or (row is not None and not row.kernels_measured):
         usual = replace(usual, error=None, runs=0)
     with table.blamed():
         return with_constants(usual, values)
@@ -137,14 +138,20 @@ def _optional(
     return read(key) if key in table.values else getattr(row, key, None)
 
 
-def _memory_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
-    """Return which memory is derived from a data sheet."""
+def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
+    """Return which memory is derived from a data sheet, and whose kernels were not measured."""
     rows = {name: gpu(device.gpu) for name, device in types.items() if device.gpu}
-    return [
+    memory = [
         f"memory of {name}: {format_bytes(row.memory)} is assumed, {row.memory_source}"
         for name, row in rows.items()
         if not row.memory_seen and "memory" not in devices.table(name).values
     ]
+    kernels = [
+        f"kernels of {name} are {row.kernels_source}; how far times are off is not known"
+        for name, row in rows.items()
+        if not row.kernels_measured
+    ]
+    return memory + kernels
 
 
 def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:

@@ -70,9 +70,14 @@ class Gpu:
     assumed: str
 
     @property
+    def kernels_measured(self) -> bool:
+        """The kernels were measured on this very GPU, whatever its memory."""
+        return re.fullmatch(rf"{self.kernels}(-\d+GB)?", self.name) is not None
+
+    @property
     def kernels_source(self) -> str:
         """What the kernels' constants rest on."""
-        if self.name.startswith(self.kernels):
+        if self.kernels_measured:
             return f"measured on {self.kernels}"
         return f"scaled from {self.kernels}: its shares of peak and bandwidth"
 

@@ -625,7 +625,12 @@ latency = "1 us"
     assert (found.intra_node.bandwidth, found.inter_node.bandwidth) == (1e9, 2e9)
     assert not found.within
     assert not found.between
-    assert found.notes == ("a lab", "memory of b: 94.94 GiB is assumed, data sheet less 1.1 %")
+    assert found.notes == (
+        "a lab",
+        "memory of b: 94.94 GiB is assumed, data sheet less 1.1 %",
+        "kernels of b are scaled from H100: its shares of peak and bandwidth; how far times are "
+        "off is not known",
+    )
 
 
 def test_a_gpu_that_is_not_in_the_table(write):
