@@ -1,0 +1,49 @@
+"""The pages of the manual are found, and what docs/times.md shows is what a user gets."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ilp_planner.cli.main import run
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name != "index.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_in_the_contents_and_linked_from_the_first(page: str) -> None:
+    assert re.search(
+        rf"^  - .*: {re.escape(page)}$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+    )
+    assert f"]({page})" in (DOCS / "index.md").read_text()
+
+
+@pytest.mark.parametrize("page", [*PAGES, "index.md"])
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    text = (DOCS / page).read_text()
+    for target, anchor in re.findall(r"\]\(([\w-]*\.md)?(?:#([\w-]+))?\)", text):
+        linked = (DOCS / target).read_text() if target else text
+        heads = re.findall(r"^#+ (.*)$", linked, re.MULTILINE)
+        anchors = {re.sub(r"[^\w-]", "", head.lower().replace(" ", "-")) for head in heads}
+        assert not anchor or anchor in anchors
+
+
+def test_the_commands_on_times_print_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both commands run in one folder, one after the other; `...` stands for lines left out."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    blocks = re.findall(r"```console\n(.*?)```", (DOCS / "times.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        command, *shown = block.splitlines()
+        prompt, program, *words = shlex.split(command)
+        assert (prompt, program) == ("$", "ilp-plan")
+        assert run(words) == 0
+        printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert [line for line in shown if line != "..." and line.split() not in printed] == []
+    assert (tmp_path / "trace.json").exists()
