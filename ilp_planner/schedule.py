@@ -1,11 +1,13 @@
 """Pipeline schedules: in which order ranks run their stages, and what follows for time and memory.
 
 Every pipeline rank has `virtual` stages (v); its load is the seconds of a micro-batch through all
-of them, forward and backward. Nothing overlaps between ranks, so that B micro-batches take
+of them, forward and backward. By the formula, B micro-batches take
 
     (B - 1/v) * largest load + 1/v * sum of the loads
 
-of which the largest load alone is busy for B times: the rest is the bubble.
+of which the largest load alone is busy for B times: the rest is the bubble. Cost models and bounds
+of operators and of groups take it as the time; plans for Megatron-LM are simulated instead
+(`simulation`), and the formula only proposes cuts.
 """
 
 from __future__ import annotations

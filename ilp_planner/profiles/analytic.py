@@ -1,4 +1,4 @@
-"""A profile without measurements: arithmetic over sustained rate, bytes over bandwidth.
+"""A profile without measurements: arithmetic at the rate of large products, bytes over bandwidth.
 
 Good for a first plan, and for the order of magnitude of everything. `work.py` has the rules,
 `analytic_*.py` what each operator does.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def simulation_lines(found: Simulated) -> list[tuple[str, str]]:
-    """Say how long the iteration takes by the schedule and by the formula, and where it waits."""
+    """Say how long the iteration takes by the schedule and as judged, and where it waits."""
     shape, timeline = found.timeline.orders.shape, found.timeline
     busy, slowest = timeline.busy, int(timeline.busy.argmax())
     share = format_percent(float(busy[slowest]) / timeline.seconds)

@@ -1,10 +1,11 @@
-"""The best cut of a chain into pipeline ranks under Megatron's cost, exactly.
+"""The best cut of a chain into pipeline ranks under a formula, exactly.
 
-A cut costs weight * (slowest rank) + sum of ranks + largest synchronisation. With a limit on each
-of the two maxima, what is left is a shortest path over (ranks so far, element). Both limits are
-swept over the values that they can take, until not even the cheapest path could beat what is known.
-Times and synchronisation only grow with a range: beyond the first start that breaks a limit, all
-do.
+By it, a cut costs weight * (slowest rank) + sum of ranks + largest synchronisation; its schedule
+takes another time, so the best cut by the formula is a proposal that is judged. With a limit on
+each of the two maxima, what is left is a shortest path over (ranks so far, element). Both limits
+are swept over the values that they can take, until not even the cheapest path could beat what is
+known. Times and synchronisation only grow with a range: beyond the first start that breaks a limit,
+all do.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class CutTables:
     kind: int64 [ranks], row of the tables. load: float64 [kinds, n + 1, n + 1], seconds that add up
     and of which the largest counts. peak: float64 [kinds, n + 1, n + 1], seconds of which the
     largest counts alone. row: int64 [ranks], fits: bool [rows, n + 1, n + 1], whether memory holds
-    it. least: int64 [ranks], elements that a rank has at least. weight: of the slowest rank.
+    it. least: int64 [ranks], elements that a rank has at least. weight: of the slowest rank in the
+    formula.
     sample: starts and stops of ranges that have all loads and peaks there are; None: all ranges.
     work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one virtual
     stage on average, and the forward one, without sends. sends: float64 [ranks], to the next rank
@@ -88,8 +90,8 @@ class CutSearch:
 def best_cut(
     tables: CutTables, cutoff: float = INFINITE, goon: Callable[[], bool] = lambda: True
 ) -> CutSearch:
-    """Return the cheapest cut below `cutoff` seconds, and a bound: the cutoff, where nothing is
-    below it."""
+    """Return the cheapest cut by the formula below `cutoff` seconds, and a bound on all: the
+    cutoff, where nothing is below it."""
     sweep, weight = _Sweep(tables), tables.weight
     free = sweep.least(INFINITE, INFINITE)
     if free >= INFINITE:

@@ -1,15 +1,13 @@
 """What the pipeline ranks of a training job take: per element of the chain, per cut, per iteration.
 
-One micro-batch through rank r takes U_r: its elements forward and backward, what it computes again,
-and what it sends to the next rank there and back, once per virtual stage. Nothing overlaps. With v
-virtual stages an iteration of B micro-batches takes
+An iteration takes
 
-    T = (B - 1/v) max_r U_r + 1/v sum_r U_r + max_r sync_r + constant
+    T = schedule + max_r sync_r + constant
 
-which is 1F1B for v = 1, and for equal ranks the bubble of (pp - 1) / v micro-batches of the
-interleaved schedule (Narayanan et al. 2021, arXiv 2104.04473, section 2.2). sync_r reduces the
-gradients of rank r over its replicas, steps the optimiser and gathers the parameters; the constant
-sums the gradient of a tied word embedding over the first and the last rank.
+where the schedule is that of the ranks' passes and sends, simulated operation by operation
+(`iteration`). sync_r reduces the gradients of rank r over its replicas, steps the optimiser and
+gathers the parameters, less what the passes hide; the constant sums the gradient of a tied word
+embedding over the first and the last rank, and has the seconds that are no rank's.
 """
 
 from __future__ import annotations
