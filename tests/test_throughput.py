@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 
+import ilp_planner
+from ilp_planner.report.lines import result_lines
 from ilp_planner.solve import solve
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.resnet import WideResNet
@@ -41,6 +43,17 @@ def test_the_physical_bound_adds_the_devices_peaks():
     assert physical_seconds(gpt(), [fast, slow], ("bf16",), 7) == pytest.approx(work / 3e14)
     assert physical_seconds(gpt(), [fast] * 2, ("bf16", "fp8"), 7) == pytest.approx(work / 8e14)
     assert physical_seconds(gpt(), [fast, slow], ("fp8",), 7) == 0.0
+
+
+@pytest.mark.parametrize(("precision", "peak"), [("bf16", "bf16"), ("mxfp8", "fp8")])
+def test_the_physical_bound_names_the_peak_that_it_takes(precision: str, peak: str) -> None:
+    asked = {"gpus": "8xB200", "space": "megatron", "precision": precision, "max_tp": 1}
+    problem = ilp_planner.problem("llama3-8b", global_batch=8, **asked)
+    rate = 8 * problem.cluster.device.peak[peak]
+    needed = 8 * model_flops(problem.spec.architecture)
+    assert physical_bound(problem) == pytest.approx(needed / rate)
+    said = dict(result_lines(problem, solve(problem)))["physical bound"]
+    assert f"the data sheet's {peak} peak" in said
 
 
 def test_convolutions_may_need_fewer_products():

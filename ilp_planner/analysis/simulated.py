@@ -29,8 +29,8 @@ class Simulated:
 
     timeline: of the pipeline. outside: seconds of the iteration that no schedule moves, such as
     gradient reduction. judged: seconds of the whole iteration as the judge has them, by the plan's
-    own schedule (`by_formula` is False) or by a formula. least: seconds of the pipeline that no order
-    of these passes undercuts.
+    own schedule (`by_formula` is False) or by a formula. least: seconds of the pipeline that no
+    order of these passes undercuts.
     """
 
     schedule: str

@@ -48,11 +48,10 @@ class CutTables:
     and of which the largest counts. peak: float64 [kinds, n + 1, n + 1], seconds of which the
     largest counts alone. row: int64 [ranks], fits: bool [rows, n + 1, n + 1], whether memory holds
     it. least: int64 [ranks], elements that a rank has at least. weight: of the slowest rank in the
-    formula.
-    sample: starts and stops of ranges that have all loads and peaks there are; None: all ranges.
-    work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one virtual
-    stage on average, and the forward one, without sends. sends: float64 [ranks], to the next rank
-    and back. micro_batches, virtual: of the schedule. spread: needed where virtual > 1.
+    formula. sample: starts and stops of ranges that have all loads and peaks there are; None: all
+    ranges. work, forward: float64 [kinds, n + 1, n + 1], both passes of a micro-batch through one
+    virtual stage on average, and the forward one, without sends. sends: float64 [ranks], to the
+    next rank and back. micro_batches, virtual: of the schedule. spread: needed where virtual > 1.
     """
 
     kind: NDArray[np.int64]
