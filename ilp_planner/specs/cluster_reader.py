@@ -108,7 +108,7 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
     usual = Machine() if row is None else usual_machine(row.capability[0])
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
-    if values or (row is not None and not row.kernels_measured):
+    if values or (row is not None and not row.times_judged):
         usual = replace(usual, error=None, runs=0)
     with table.blamed():
         return with_constants(usual, values)
@@ -149,7 +149,7 @@ def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
     kernels = [
         f"kernels of {name} are {row.kernels_source}; how far times are off is not known"
         for name, row in rows.items()
-        if not row.kernels_measured
+        if not row.times_judged
     ]
     return memory + kernels
 

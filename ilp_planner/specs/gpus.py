@@ -16,6 +16,8 @@ PRECISIONS = ("fp16", "bf16", "fp8", "fp4", "tf32", "fp32")
 UNSEEN = 0.011  # share of the memory that is sold which a process does not see, where no figure is
 UNSEEN_SOURCE = f"data sheet less {100 * UNSEEN:g} %"
 FILE = "gpus.toml"
+# GPUs whose kernels of 16 bits were measured, and on which published runs were judged.
+JUDGED = ("A100", "H100", "B200")
 ROW_KEYS = (
     "family", "aliases", "capability", "units", "power", "sold", "memory", "memory_source", "peak",
     "sustained", "kernels", "memory_bandwidth", "link", "node", "domain", "network", "source",
@@ -75,11 +77,18 @@ class Gpu:
         return re.fullmatch(rf"{self.kernels}(-\d+GB)?", self.name) is not None
 
     @property
+    def times_judged(self) -> bool:
+        """Published runs say how far times are off."""
+        return self.kernels_measured and self.kernels in JUDGED
+
+    @property
     def kernels_source(self) -> str:
         """What the kernels' constants rest on."""
-        if self.kernels_measured:
+        if not self.kernels_measured:
+            return f"scaled from {self.kernels}: its shares of peak and bandwidth"
+        if self.kernels in JUDGED:
             return f"measured on {self.kernels}"
-        return f"scaled from {self.kernels}: its shares of peak and bandwidth"
+        return f"measured on {self.kernels} in fp32, those of 16 bits scaled from A100"
 
     @property
     def memory_seen(self) -> bool:
