@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import SpecError
-from ilp_planner.specs.machine import DURATIONS, Machine
+from ilp_planner.specs.cluster_writer import machine_lines, quoted
 
 if TYPE_CHECKING:
     from ilp_planner.files import Document
+    from ilp_planner.specs.machine import Machine
 
 TITLE = re.compile(r"[ \t]*\[")
 
@@ -47,24 +47,13 @@ def with_machine(document: Document, device: str, machine: Machine, note: str) -
 
 def machine_table(device: str, machine: Machine, note: str) -> str:
     """Return the table of a device's machine in a cluster file."""
-    values = {field.name: getattr(machine, field.name) for field in fields(machine)}
-    lines = [
-        f"{name} = {_value(name, value)}" for name, value in values.items() if value is not None
-    ]
-    return "\n".join([f"[devices.{_key(device)}.machine]  # {note}", *lines]) + "\n"
-
-
-def _value(name: str, value: Any) -> str:
-    if name in DURATIONS and value:
-        return f'"{float(f"{1e3 * value:.9g}"):.12g} ms"'
-    return repr(value)
+    header = f"[devices.{_key(device)}.machine]  # {note}"
+    return "\n".join([header, *machine_lines(machine)]) + "\n"
 
 
 def _key(name: str) -> str:
     """Return a key of TOML, in quotes where it needs them."""
-    if re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        return name
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
 
 
 def _without(text: str, device: str) -> str:

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+from ilp_planner.specs.machine import DURATIONS, Machine
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
 RATES = (("GB/s", 1e9), ("B/s", 1))
 FLOPS = (("TFLOP/s", 1e12), ("FLOP/s", 1))
 SIZES = (("GiB", 2**30), ("MiB", 2**20), ("B", 1))
 TIMES = (("us", 1e-6), ("s", 1))
+HOST_TIMES = (("ms", 1e-3), ("s", 1))
 
 
 def cluster_text(cluster: ClusterSpec) -> str:
@@ -24,6 +27,9 @@ def cluster_text(cluster: ClusterSpec) -> str:
         lines.append(f"devices = {group.devices}")
     for device in cluster.device_types.values():
         lines += ["", f"[devices.{quoted(device.name)}]", *_device(device)]
+        if device.gpu:  # without one, its kernels are not known, which the constants change
+            header = f"[devices.{quoted(device.name)}.machine]"
+            lines += ["", header, *machine_lines(device.machine)]
     links = {"intra_node": cluster.intra_node, "inter_node": cluster.inter_node}
     links |= {f"within.{quoted(name)}": link for name, link in cluster.within.items()}
     for name, link in links.items():
@@ -41,6 +47,17 @@ def cluster_text(cluster: ClusterSpec) -> str:
 def quoted(text: str) -> str:
     """Return a text as TOML has it, also as a key."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def machine_lines(machine: Machine) -> list[str]:
+    """Return what the table of a device's machine has, a line per constant that is known."""
+    lines = []
+    for name, value in asdict(machine).items():
+        if name in DURATIONS and value:
+            lines.append(f"{name} = {_quantity(value, HOST_TIMES, parse_duration)}")
+        elif value is not None:
+            lines.append(f"{name} = {value!r}")
+    return lines
 
 
 def _device(device: Device) -> list[str]:

@@ -1,5 +1,6 @@
 """What is written is read again as the same cluster, to the digit."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.machine import CONSTANTS
 
 CLUSTERS = sorted((Path(__file__).parents[2] / "clusters").glob("*.toml"))
 
@@ -30,6 +32,17 @@ def test_gpus(gpus: str) -> None:
     cluster = gpu_cluster(parse_gpus(gpus))
     assert again(cluster) == cluster
     assert "assumed" in cluster_text(cluster)
+
+
+def test_constants_of_a_machine() -> None:
+    """Those of a calibration, and those that were assumed: others may be assumed tomorrow."""
+    cluster = gpu_cluster(parse_gpus("16xA100-80GB"))
+    name, usual = cluster.type_names[0], cluster.device_types[cluster.type_names[0]]
+    machine = replace(usual.machine, sustained=2 / 3, step=0.1 / 3, error=None, runs=4)
+    fitted = replace(cluster, device_types={name: replace(usual, machine=machine)})
+    assert again(fitted).device_types[name].machine == machine != usual.machine
+    written = tomllib.loads(cluster_text(cluster))["devices"][name]["machine"]
+    assert set(written) >= set(CONSTANTS)
 
 
 def test_a_matrix_and_names_of_all_kinds() -> None:
