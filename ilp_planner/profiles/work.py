@@ -15,7 +15,7 @@ from ilp_planner.anatomy.work import Kernel as Kernel
 from ilp_planner.profiles.kernel_times import KernelRates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from ilp_planner.specs.cluster import Device, Link
     from ilp_planner.specs.machine import Machine
@@ -64,7 +64,7 @@ def product_backward(flops: float, left: float, right: float, result: float) -> 
     return 2 * product(flops, left, right, result)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Roofline:
     """Kernels of a device of which data sheet and two shares of it are all that is known."""
 
@@ -76,8 +76,22 @@ class Roofline:
         arithmetic = kernel.flops / device.arithmetic(precision)
         return device.launch + max(arithmetic, kernel.traffic / device.streaming)
 
+    @property
+    def streaming(self) -> float:
+        """Bytes/s of kernels that only move bytes.
 
-@dataclass(frozen=True, slots=True)
+        Raises
+        ------
+        SpecError: the device has no figure.
+        """
+        return self.device.streaming
+
+    def collective(self, name: str, ranks: int, size: float) -> float | None:
+        """Return nothing: no data sheet says what collectives take."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Measured:
     """Kernels of a GPU whose kernels were measured, on a machine.
 
@@ -108,25 +122,26 @@ class Measured:
         streamed = rates.stream(kernel.traffic)
         return max(streamed, rates.large(kernel.flops, precision)) if kernel.flops else streamed
 
+    @property
+    def streaming(self) -> float:
+        """Bytes/s of kernels that only move bytes."""
+        return self.rates.bandwidth * self.machine.streaming
 
-def memory_rate(device: Device) -> float:
-    """Return the bytes/s of kernels that only move bytes.
+    def collective(self, name: str, ranks: int, size: float) -> float | None:
+        """Return the seconds of a collective among ranks of one node; None: not measured.
 
-    Raises
-    ------
-    SpecError: the device has no figure.
-    """
-    rates = rates_of(device)
-    return (
-        device.streaming
-        if isinstance(rates, Roofline)
-        else rates.rates.bandwidth * rates.machine.streaming
-    )
+        size: bytes as `anatomy.modules.Message.size` counts them.
+        """
+        found = self.rates.collective(name, ranks, size)
+        return None if found is None else found / self.machine.links
+
+
+Rates = Roofline | Measured
 
 
 @cache
-def rates_of(device: Device) -> Roofline | Measured:
-    """Return what kernels take on a device."""
+def rates_of(device: Device) -> Rates:
+    """Return what kernels take on a device; the same of equal ones."""
     if device.kernels is None:
         return Roofline(device)
     machine = device.machine
@@ -139,15 +154,6 @@ def rates_of(device: Device) -> Roofline | Measured:
         machine.streaming,
     )
     return Measured(rates, machine)
-
-
-def collectives_of(device: Device) -> Callable[[str, int, float], float | None] | None:
-    """Return what gives the seconds of a collective, of so many ranks of a node, of so many bytes;
-    None where none was measured on the device."""
-    rates = rates_of(device)
-    if isinstance(rates, Roofline) or not rates.rates.constants.curves:
-        return None
-    return rates.rates.collective
 
 
 def kernel_time(

@@ -24,19 +24,18 @@ import numpy as np
 from ilp_planner.anatomy.groups import Axis, grid, spanned
 from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
-from ilp_planner.profiles.work import collectives_of
+from ilp_planner.profiles.work import rates_of
 from ilp_planner.specs.cluster import ClusterSpec, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from ilp_planner.anatomy.modules import Message
     from ilp_planner.profiles.table import Origin
+    from ilp_planner.profiles.work import Rates
     from ilp_planner.specs.training import TrainingJob
-
-    Collectives = Callable[[str, int, float], float | None]
 
 INSTANCE, ACROSS = "instance", "across"  # parts of the replicas
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
@@ -50,9 +49,9 @@ class Route(NamedTuple):
 
     size: ranks. latency: seconds of a step. ring, direct: seconds per byte that a rank sends around
     a ring, or to every other one. crosses: the group is on several nodes. group: as links are
-    measured; None: unevenly many on its nodes, or alone. hosts: nodes. alone: what such a
-    collective takes where nothing else is sent, and the share of its rate that training reaches;
-    None: not known of these GPUs. inside: seconds per byte of the links within a node.
+    measured; None: unevenly many on its nodes, or alone. hosts: nodes. rates: of GPUs of one node,
+    whose collectives may be measured; None: of several types. inside: seconds per byte of the links
+    within a node.
     """
 
     size: int
@@ -62,7 +61,7 @@ class Route(NamedTuple):
     crosses: bool
     group: LinkGroup | None = None
     hosts: int = 1
-    alone: tuple[Collectives, float] | None = None
+    rates: Rates | None = None
     inside: float = 0.0
 
     def seconds(self, collective: str, size: float, once: float = 1.0) -> float:
@@ -104,11 +103,9 @@ class Route(NamedTuple):
 
     def _measured(self, collective: str, size: float) -> float | None:
         """Return the seconds of a collective inside a node whose rate was measured."""
-        if self.alone is None or self.size == 1:
+        if self.rates is None or self.size == 1:
             return None
-        collectives, share = self.alone
-        found = collectives(collective, self.size, size)
-        return None if found is None else found / share
+        return self.rates.collective(collective, self.size, size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +218,8 @@ class Network:
         if not crossing.any():
             group = LinkGroup(size, 1, stride, device) if _single(members) else None
             direct = (size - 1) / size * inside
-            alone = self.alone(types)
-            return Route(size, link.latency, inside, direct, False, group, alone=alone)
+            rates = self.rates(types)
+            return Route(size, link.latency, inside, direct, False, group, rates=rates)
         groups = np.flatnonzero(crossing)
         pairs, members_there = np.unique(
             groups[:, None] * (int(nodes.max()) + 1) + nodes[groups], return_counts=True
@@ -245,13 +242,11 @@ class Network:
         machines = (self.cluster.device_types[name].machine for name in types)
         return min(float(getattr(machine, constant)) for machine in machines)
 
-    def alone(self, types: Iterable[str]) -> tuple[Collectives, float] | None:
-        """Return what collectives inside a node take on the one type that there is, and the share
-        of their rate; None where it is not known."""
+    def rates(self, types: Iterable[str]) -> Rates | None:
+        """Return what is known of kernels and collectives on the one type that there is; None of
+        several."""
         names = set(types)
-        device = self.cluster.device_types[names.pop()]
-        found = collectives_of(device)
-        return None if names or found is None else (found, device.machine.links)
+        return rates_of(self.cluster.device_types[names.pop()]) if len(names) == 1 else None
 
     def message_seconds(self, job: TrainingJob, messages: Iterable[Message], pp_rank: int) -> float:
         """Return the seconds of messages, one after the other."""

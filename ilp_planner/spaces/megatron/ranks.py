@@ -31,7 +31,7 @@ from ilp_planner.anatomy.states import sharing
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.costs.launch_floor import predict_times
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.profiles.work import memory_rate
+from ilp_planner.profiles.work import rates_of
 from ilp_planner.spaces.megatron.network import ACROSS, INSTANCE
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
@@ -346,7 +346,7 @@ class RankCosts:
         for name in net.stage_types(job, kind):
             whole = measured.get((name, job.tp))
             if whole is None:
-                rate = memory_rate(net.cluster.device_types[name])
+                rate = rates_of(net.cluster.device_types[name]).streaming
                 whole = every * (step_traffic(job.settings) / rate)
             found.append(whole)
         share = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
