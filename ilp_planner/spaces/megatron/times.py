@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,21 +102,34 @@ def job_times(
     ------
     SpecError: a device type has no figures, or none for the job's precision.
     """
-    slowest = partial(_slowest, job, network, devices, pp_rank)
+    rank = _Rank(job, network, devices, pp_rank)
 
     def layer(experts: bool) -> ElementTime:
         if experts not in job.model.expert_layers:
             return ElementTime()
         parts = recomputed_parts(experts=experts)
         work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-        return slowest(work, messages, layers=1, parts=parts)
+        return rank.slowest(_Element(work, messages, layers=1, parts=parts))
 
-    output = slowest(output_work(job), output_messages(job))
+    output = rank.slowest(_Element(output_work(job), output_messages(job)))
     if count := job.model.prediction_layers:
         messages = prediction_messages(job, job.model.expert_layers[-1])
-        output = output.plus(slowest(prediction_work(job), messages, layers=1), count)
-    embedding = slowest(embedding_work(job), {"embedding": embedding_messages(job)})
+        more = rank.slowest(_Element(prediction_work(job), messages, layers=1))
+        output = output.plus(more, count)
+    embedding = rank.slowest(_Element(embedding_work(job), {"embedding": embedding_messages(job)}))
     return JobTimes(embedding=embedding, dense=layer(False), expert=layer(True), output=output)
+
+
+class _Element(NamedTuple):
+    """What an element of the chain does, by its modules.
+
+    layers: that the host starts. parts: how names of what can be computed again begin.
+    """
+
+    work: tuple[ModuleWork, ...]
+    messages: Messages
+    layers: int = 0
+    parts: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class _Way(NamedTuple):
@@ -133,65 +145,49 @@ class _Way(NamedTuple):
         return sum(seconds for name, seconds in both if name.startswith(starts))
 
 
-def _slowest(
-    job: TrainingJob,
-    network: Network,
-    devices: Sequence[Device],
-    pp_rank: int,
-    work: tuple[ModuleWork, ...],
-    messages: Messages,
-    *,
-    layers: int = 0,
-    parts: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-) -> ElementTime:
-    """Return the seconds of an element on the slowest device.
+class _Rank(NamedTuple):
+    """A pipeline rank of a job, and the device types that it is on."""
 
-    layers: that the host starts. parts: how names of what can be computed again begin.
-    """
-    every = [
-        _element(job, network, device, pp_rank, work, messages, layers, parts) for device in devices
-    ]
-    compute, forward, again = (
-        max(getattr(one, name) for one in every) for name in ("compute", "forward", "again")
-    )
-    longest = {name: max(one.parts[name] for one in every) for name in parts}
-    return replace(every[0], compute=compute, forward=forward, again=again, parts=longest)
+    job: TrainingJob
+    network: Network
+    devices: Sequence[Device]
+    number: int
 
-
-def _element(
-    job: TrainingJob,
-    network: Network,
-    device: Device,
-    pp_rank: int,
-    work: tuple[ModuleWork, ...],
-    messages: Messages,
-    layers: int,
-    parts: Mapping[str, tuple[str, ...]],
-) -> ElementTime:
-    machine = device.machine
-    there, back = (
-        _Way(
-            _kernel_seconds(job, device, work, way),
-            {
-                name: network.message_seconds(job, pair[way], pp_rank)
-                for name, pair in messages.items()
-            },
+    def slowest(self, element: _Element) -> ElementTime:
+        """Return the seconds of an element on the slowest device."""
+        every = [self.on(device, element) for device in self.devices]
+        compute, forward, again = (
+            max(getattr(one, name) for one in every) for name in ("compute", "forward", "again")
         )
-        for way in (FORWARD, BACKWARD)
-    )
-    floors = _host_floors(job, machine, parts)
-    passes = []
-    for way, floor in zip((there, back), floors, strict=True):
-        sent = _exposed(job, machine, way, backward=way is back)
-        passes.append((max(sum(way.kernels.values()), layers * floor - sent), sent))
-    (forward, sent), (backward, returned) = passes
-    return ElementTime(
-        compute=forward + backward,
-        messages=sent + returned,
-        forward=forward + sent,
-        again=forward + sent,
-        parts={name: there.of(starts) for name, starts in parts.items()},
-    )
+        longest = {name: max(one.parts[name] for one in every) for name in element.parts}
+        return replace(every[0], compute=compute, forward=forward, again=again, parts=longest)
+
+    def on(self, device: Device, element: _Element) -> ElementTime:
+        """Return the seconds of an element on a device."""
+        job, machine = self.job, device.machine
+        ways = [self.way(device, element, way) for way in (FORWARD, BACKWARD)]
+        floors = _host_floors(job, machine, element.parts)
+        passes = []
+        for way, floor in zip(ways, floors, strict=True):
+            sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
+            passes.append((max(sum(way.kernels.values()), element.layers * floor - sent), sent))
+        (forward, sent), (backward, returned) = passes
+        return ElementTime(
+            compute=forward + backward,
+            messages=sent + returned,
+            forward=forward + sent,
+            again=forward + sent,
+            parts={name: ways[FORWARD].of(starts) for name, starts in element.parts.items()},
+        )
+
+    def way(self, device: Device, element: _Element, way: int) -> _Way:
+        """Return the seconds of a pass through an element on a device, by modules."""
+        job = self.job
+        messages = {
+            name: self.network.message_seconds(job, pair[way], self.number)
+            for name, pair in element.messages.items()
+        }
+        return _Way(_kernel_seconds(job, device, element.work, way), messages)
 
 
 def _host_floors(
