@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.recipes import recipes_of
-from ilp_planner.specs.training import HOPPER
 
 if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec

@@ -8,7 +8,8 @@ from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.errors import PlanError
 from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.data_sheets import generation
-from ilp_planner.specs.training import HOPPER, Settings, TrainingJob
+from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.training import Settings, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

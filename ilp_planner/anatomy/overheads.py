@@ -6,7 +6,8 @@ from ilp_planner.anatomy.attention import legacy
 from ilp_planner.anatomy.modules import Module
 from ilp_planner.anatomy.moments import flow, scores_buffer
 from ilp_planner.anatomy.shard import shard_of
-from ilp_planner.specs.training import HOPPER, TrainingJob
+from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.training import TrainingJob
 
 MIB = 2**20
 

@@ -29,7 +29,8 @@ from ilp_planner.anatomy.overheads import (
 from ilp_planner.anatomy.quantised import quantised_counts
 from ilp_planner.anatomy.recompute import checkpoint, remembering
 from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
-from ilp_planner.specs.training import HOPPER, TrainingJob
+from ilp_planner.specs.generations import HOPPER
+from ilp_planner.specs.training import TrainingJob
 
 KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.specs.generations import BLACKWELL
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 EXACT = ("word_embeddings", "position_embeddings", "router", "output_layer", "eh_proj")
-BLACKWELL = 10  # major compute capability of B200 and GB200, not of workstations (12)
 SINGLE = 4  # bytes of a scale in fp32
 
 

@@ -105,7 +105,7 @@ def _read_machine(device: Table, row: Gpu | None) -> Machine:
             "machine: found constants of a device whose kernels are not known, which they change, "
             'expected gpu = "..." beside it, as in gpu = "H100-80GB"'
         )
-    usual = Machine() if row is None else usual_machine(row.capability[0])
+    usual = Machine() if row is None else usual_machine(row.generation)
     table = device.table("machine", (*CONSTANTS, *ABOUT), optional=True)
     values = {key: _read_constant(table, key) for key in table.values}
     if values or (row is not None and not row.times_judged):

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from ilp_planner.specs.cluster import ClusterSpec, Device
+from ilp_planner.specs.generations import AMPERE, HOPPER
 from ilp_planner.specs.gpus import Gpu, gpu, of_family
-from ilp_planner.specs.training import HOPPER
 
 # Below it neither FlashAttention 2 nor the fused attention of Transformer Engine runs (their
 # installation guides).
-FLASH = 8
+FLASH = AMPERE
 
 
 def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
     types; that of Hopper where no name is known."""
     names = cluster.type_names if types is None else types
     rows = [known_gpu(cluster.device_types[name]) for name in names]
-    return min((row.capability[0] for row in rows if row), default=HOPPER)
+    return min((row.generation for row in rows if row), default=HOPPER)
 
 
 def known_gpu(device: Device) -> Gpu | None:

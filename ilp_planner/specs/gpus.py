@@ -91,6 +91,11 @@ class Gpu:
         return f"measured on {self.kernels} in fp32, those of 16 bits scaled from A100"
 
     @property
+    def generation(self) -> int:
+        """The major number of its compute capability (`specs.generations`)."""
+        return self.capability[0]
+
+    @property
     def memory_seen(self) -> bool:
         """The memory is a figure that torch gave, not one that is derived from the data sheet."""
         return self.memory_source != UNSEEN_SOURCE

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -83,11 +85,11 @@ def with_constants(machine: Machine, values: Mapping[str, float]) -> Machine:
     return replace(machine, **changed)
 
 
-# Of machines that nobody calibrated, by the major compute capability of their GPUs.
+# Of machines that nobody calibrated, by the generation of their GPUs.
 # `tests/benchmarks/step_defaults.py` fits them, and says to what. error: mean of the published runs
 # of Megatron and its kin on such GPUs that they were not fitted to (`--suite steps`): BigScience's
 # and InternEvo's, NVIDIA's on H100, NVIDIA's on B200.
-AMPERE = Machine(
+_A100 = Machine(
     sustained=0.93,
     streaming=0.8,
     links=0.9,
@@ -97,13 +99,13 @@ AMPERE = Machine(
     error=0.14,
 )
 USUAL = {
-    8: AMPERE,
-    9: replace(AMPERE, sustained=0.78, error=0.094),
-    10: replace(AMPERE, sustained=0.71, error=0.13),
+    AMPERE: _A100,
+    HOPPER: replace(_A100, sustained=0.78, error=0.094),
+    BLACKWELL: replace(_A100, sustained=0.71, error=0.13),
 }
 
 
-def usual_machine(capability: int) -> Machine:
-    """Return what to assume of a machine whose GPUs have this major compute capability: those of
-    the nearest generation."""
-    return USUAL[min(USUAL, key=lambda known: abs(known - capability))]
+def usual_machine(generation: int) -> Machine:
+    """Return what to assume of a machine with GPUs of a generation: the constants of the nearest
+    one that has any."""
+    return USUAL[min(USUAL, key=lambda near: abs(near - generation))]

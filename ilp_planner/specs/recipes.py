@@ -5,10 +5,10 @@ from dataclasses import replace
 from ilp_planner.errors import SpecError, UsageError
 from ilp_planner.specs.cluster import ClusterSpec, Device
 from ilp_planner.specs.data_sheets import known_gpu
+from ilp_planner.specs.generations import BLACKWELL
 from ilp_planner.specs.training import PRECISIONS, QUANTISED, Kernels
 
-# Major compute capability from which on tensor cores scale blocks of numbers themselves.
-BLACKWELL = 10
+# Tensor cores scale their blocks of numbers themselves, from Blackwell on.
 BLOCKS = ("mxfp8", "nvfp4")
 # NVIDIA's recipes of Megatron-Bridge gather parameters quantised, save with these.
 GATHERED_IN_FULL = ("fp8-blockwise", "nvfp4")
@@ -71,7 +71,7 @@ def recipes_of(device: Device) -> tuple[str, ...] | None:
     if device.peak is None:
         return None
     row = known_gpu(device)
-    old = row is not None and row.capability[0] < BLACKWELL
+    old = row is not None and row.generation < BLACKWELL
     return tuple(
         recipe
         for recipe, number in QUANTISED.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ilp_planner.schedule import Schedule, schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.pipeline_layout import (
     LayoutStage,
     PipelineLayout,
@@ -18,7 +19,6 @@ from ilp_planner.specs.pipeline_layout import (
     write_layout,
 )
 
-HOPPER = 9  # major compute capability of H100, H200, H800
 GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3

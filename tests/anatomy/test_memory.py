@@ -17,8 +17,9 @@ from ilp_planner.anatomy.memory import (
     stage_memory,
     stage_of_rank,
 )
-from ilp_planner.anatomy.overheads import HOPPER, MIB, workspace
+from ilp_planner.anatomy.overheads import MIB, workspace
 from ilp_planner.specs.decoder import Decoder, Experts
+from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import memory as study

@@ -11,10 +11,11 @@ from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.modules import Module
 from ilp_planner.anatomy.quantised import copies_width, quantised_counts, sent_width, weight_width
+from ilp_planner.specs.generations import BLACKWELL, HOPPER
 from ilp_planner.specs.training import QUANTISED, Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.training_jobs import deepseek, gpt, job, jobs, llama, settings
 
-AMPERE, HOPPER, BLACKWELL, WORKSTATION = 8, 9, 10, 12
+WORKSTATION = 12  # major compute capability of Blackwell there
 
 
 def with_kernels(case: TrainingJob | None = None, **changes: object) -> TrainingJob:

@@ -34,13 +34,13 @@ from ilp_planner.anatomy.moments import flow
 from ilp_planner.anatomy.states import stepped_width
 from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
+from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings, TrainingJob
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "measured"
 CI = Path(__file__).parent / "megatron_ci.json"
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 GIB, MIB = 2**30, 2**20
-AMPERE, HOPPER, BLACKWELL = 8, 9, 10  # major compute capability
 GENERATIONS = {"a100": AMPERE, "h100": HOPPER, "gb200": BLACKWELL}
 # Terms of `RankMemory` that outlast a step.
 LASTING = (

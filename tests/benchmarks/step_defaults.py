@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ilp_planner.specs.generations import AMPERE, BLACKWELL, HOPPER
 from ilp_planner.specs.machine import Machine, usual_machine
 from tests.benchmarks.published import MOSAIC, newest, runs
 from tests.benchmarks.published_tables import b200_runs, korthikanti_runs, sc21_runs
@@ -36,7 +37,11 @@ SIMUMAX = (
     *("host_forward", "host_backward"),
 )
 # What ships is what `propose` finds, rounded.
-DEFAULTS = {"A100": usual_machine(8), "H100": usual_machine(9), "B200": usual_machine(10)}
+DEFAULTS = {
+    "A100": usual_machine(AMPERE),
+    "H100": usual_machine(HOPPER),
+    "B200": usual_machine(BLACKWELL),
+}
 SEEN = (MOSAIC, "SimuMax", "SC21", "Korthikanti")
 
 

@@ -8,6 +8,7 @@ from ilp_planner.calibration.predict import Predictions
 from ilp_planner.calibration.runs import Run
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.kernel_constants import measured_constants
 from ilp_planner.specs.machine import usual_machine
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
@@ -40,7 +41,7 @@ latency = "10 us"
 """
 
 
-DEFAULT = usual_machine(9)  # of Hopper
+DEFAULT = usual_machine(HOPPER)
 
 
 def h100(**changes: Any) -> Device:

@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.notes import unmodelled
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.specs.generations import BLACKWELL
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.recipes import check_recipe, precision_of, recipes_of
@@ -30,7 +31,6 @@ from tests.training_jobs import deepseek, job, settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BLACKWELL = 10
 CLUSTER = gpu_cluster(parse_gpus("16xB200"))
 # A host so slow that every layer waits for it.
 SLOW = Machine(host_forward=0.2, host_backward=0.3)
