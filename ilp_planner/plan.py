@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 from ilp_planner.schedule import schedule_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.schedule import Schedule
     from ilp_planner.specs.training import Settings
 
@@ -115,6 +117,7 @@ class GroupStage(Stage):
         return tuple(d for replica in self.replicas for d in replica.devices)
 
 
+Number = TypeVar("Number", int, float)
 AnyStage = TypeVar("AnyStage", bound=Stage, covariant=True)
 
 
@@ -152,15 +155,24 @@ class Plan(Generic[AnyStage]):
         """Pipeline ranks: groups of devices, one after the other."""
         return len(self.stages) // self.virtual
 
+    def per_rank(self, values: Sequence[Number]) -> list[Number]:
+        """Return the sum over each rank's stages of what every stage has."""
+        return [sum(values[rank :: self.ranks]) for rank in range(self.ranks)]
+
     @property
     def schedule(self) -> Schedule:
         """In which order the ranks run their stages."""
         return schedule_of(self.micro_batches, ranks=self.ranks, virtual=self.virtual)
 
     @property
+    def used(self) -> tuple[int, ...]:
+        """Numbers of the devices of all stages, rank by rank."""
+        return tuple(d for stage in self.stages[: self.ranks] for d in stage.devices)
+
+    @property
     def devices(self) -> int:
-        """Devices of all stages together."""
-        return sum(len(stage.devices) for stage in self.stages[: self.ranks])
+        """How many devices all stages have together."""
+        return len(self.used)
 
     def __repr__(self) -> str:
         return (

@@ -95,17 +95,10 @@ def throughput(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> 
     spec, seconds, cluster = problem.spec, evaluation.iteration_time, problem.cluster
     if spec is None or not 0 < seconds < float("inf"):
         return None
-    types = [
-        cluster.device_types[cluster.type_of[device]]
-        for number, stage in enumerate(plan.stages)
-        for device in (stage.devices if number < plan.ranks else ())
-    ]
+    types = [cluster.device_types[cluster.type_of[device]] for device in plan.used]
     peaks = [(device.peak or {}).get(spec.precision, 0.0) for device in types]
     flops = model_flops(spec.architecture) * plan.global_batch / seconds
-    loads = [
-        sum(stage.time for stage in evaluation.stages[rank :: plan.ranks])
-        for rank in range(plan.ranks)
-    ]
+    loads = plan.per_rank([stage.time for stage in evaluation.stages])
     return Throughput(
         samples=plan.global_batch / seconds,
         tokens=plan.global_batch * spec.architecture.tokens / seconds,

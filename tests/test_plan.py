@@ -65,3 +65,13 @@ def test_plans_are_values() -> None:
     assert hash(plan) == hash(same)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.micro_batches = 1  # type: ignore[misc]
+
+
+def test_virtual_stages_use_the_devices_of_their_rank_once() -> None:
+    first, second = stage_of(first_device=4), stage_of(start=2, stop=4, first_device=2)
+    more = [dataclasses.replace(s, start=s.start + 4, stop=s.stop + 4) for s in (first, second)]
+    plan = Plan(
+        model="m", global_batch=4, micro_batches=4, stages=(first, second, *more), virtual=2
+    )
+    assert (plan.used, plan.devices) == ((4, 5, 2, 3), 4)
+    assert plan.per_rank([1, 20, 300, 4000]) == [301, 4020]

@@ -100,8 +100,7 @@ def _blocking(plan: AnyPlan, cost: PlanCost, schedule: str) -> bool:
 def _pipeline_seconds(plan: AnyPlan, cost: PlanCost, times: StageTimes) -> float:
     """Return what the judge takes the pipeline for: by its schedule, or by the formula."""
     if cost.passes is None:
-        loads = [sum(s.time for s in cost.stages[r :: plan.ranks]) for r in range(plan.ranks)]
-        return plan.schedule.iteration_time(loads)
+        return plan.schedule.iteration_time(plan.per_rank([s.time for s in cost.stages]))
     own = plan.schedule.name
     orders = schedule_orders(own, plan.ranks, plan.micro_batches, plan.virtual)
     return simulate(orders, times, blocking=_blocking(plan, cost, own)).seconds

@@ -45,11 +45,7 @@ def _machine(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
     of another model than constants are fitted with."""
     if plan.settings is None or not problem.profile_source.startswith("analytic"):
         return None
-    types = {
-        problem.cluster.type_of[device]
-        for number, stage in enumerate(plan.stages)
-        for device in (stage.devices if number < plan.ranks else ())
-    }
+    types = {problem.cluster.type_of[device] for device in plan.used}
     devices = [problem.cluster.device_types[name] for name in sorted(types)]
     if any(device.kernels is None for device in devices):
         return None

@@ -117,12 +117,11 @@ def describe_idle(problem: Problem[Any], idle: Sequence[int], *, proved: bool) -
 def hourly_price(problem: Problem[Any], plan: AnyPlan) -> float | None:
     """Return what the devices in use cost per hour; None where a price is not known."""
     total = 0.0
-    for number, stage in enumerate(plan.stages):
-        for device in stage.devices if number < plan.ranks else ():
-            price = problem.cluster.device_types[problem.cluster.type_of[device]].price
-            if price is None:
-                return None
-            total += price
+    for device in plan.used:
+        price = problem.cluster.device_types[problem.cluster.type_of[device]].price
+        if price is None:
+            return None
+        total += price
     return total
 
 

@@ -36,8 +36,7 @@ def case(*machines: Machine, settings: object = "some", source: str = "analytic"
     problem = SimpleNamespace(
         profile_source=source, cluster=replace(lab(), device_types=types, nodes=groups)
     )
-    stages = [SimpleNamespace(devices=(n,)) for n in range(len(machines))]
-    return problem, SimpleNamespace(settings=settings, stages=stages, ranks=len(stages))
+    return problem, SimpleNamespace(settings=settings, used=tuple(range(len(machines))))
 
 
 def test_a_plan_has_the_error_of_its_worst_machine() -> None:

@@ -45,10 +45,9 @@ class AmpPart(FixedGraph):
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks fill the nodes in order."""
         tp, dp, pp, samples = self.degrees
-        devices = tuple(device for stage in plan.stages for device in stage.devices)
         first = plan.stages[0]
         found = (first.tp, len(first.replicas), len(plan.stages), first.replicas[0].samples)
-        return found == (tp, dp, pp, samples) and devices == tuple(range(tp * dp * pp))
+        return found == (tp, dp, pp, samples) and plan.used == tuple(range(tp * dp * pp))
 
     def plan(self, choices: Sequence[int]) -> GroupPlan | None:
         """Return the plan of a path."""

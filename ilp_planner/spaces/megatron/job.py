@@ -122,9 +122,9 @@ def rank_devices(plan: GroupPlan) -> tuple[int, ...]:
 
     In the order `tp-cp-ep-pp-dp` the replicas of a stage lie a whole pipeline apart.
     """
-    stages = plan.stages[: plan.ranks]
     if plan.settings is None or plan.settings.order == ORDERS[0]:
-        return tuple(d for stage in stages for d in stage.devices)
+        return plan.used
+    stages = plan.stages[: plan.ranks]
     return tuple(
         d
         for replica in range(stages[0].dp)

@@ -84,7 +84,7 @@ def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastCu
     variant = Variant(plan.virtual, plan.settings.recompute)
     if not part.spread(variant):
         return None
-    held = [sum(s.stop - s.start for s in plan.stages[r :: plan.ranks]) for r in range(plan.ranks)]
+    held = plan.per_rank([stage.stop - stage.start for stage in plan.stages])
     value = part.seconds(variant, (0, *np.cumsum(held).tolist()))
     tables = part.tables(variant)
     cuts = LeastCuts(tables)

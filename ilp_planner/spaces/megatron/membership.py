@@ -64,7 +64,7 @@ def laid_out(part: MegatronPart, plan: GroupPlan) -> bool:
     sizes = tuple(stop - start for start, stop in pairwise(ends))
     if not part.alike:
         return len(set(sizes[1:-1])) == 1
-    held = [sum(sizes[rank :: plan.ranks]) for rank in range(plan.ranks)]
+    held = plan.per_rank(sizes)
     rank_ends = [0]
     for count in held:
         rank_ends.append(rank_ends[-1] + count)

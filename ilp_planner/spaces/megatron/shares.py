@@ -31,9 +31,7 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
     and the messages of links that it has measured.
     """
     tally = Tally()
-    loads = [
-        sum(stage.time for stage in cost.stages[rank :: plan.ranks]) for rank in range(plan.ranks)
-    ]
+    loads = plan.per_rank([stage.time for stage in cost.stages])
     slowest, waiting = loads.index(max(loads)), cost.terms[WAITING]
     sent = plan.micro_batches * ranks.transfers[slowest] if plan.virtual == 1 < plan.ranks else 0.0
     sent = min(sent, waiting)
