@@ -54,8 +54,8 @@ class KernelRates:
 
     peak: FLOP/s by precision, dense. bandwidth: bytes/s of its memory. processors: streaming
     multiprocessors, or compute units. sustained: the clock of this machine under load, of the one
-    that the constants were measured at (g). streaming: share of the bandwidth that passes over
-    memory reach (b).
+    that the constants were measured at. streaming: share of the bandwidth that passes over
+    memory reach.
     """
 
     peak: Mapping[str, float]

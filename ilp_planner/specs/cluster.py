@@ -42,6 +42,14 @@ class Device:
     price: currency units per device and hour; None when unknown.
     profile: what measured profiles call the type; its own name when empty.
     gpu: its row in the table of GPUs; empty: none is named.
+    processors: streaming multiprocessors, or compute units; None: not known.
+    kernels: what was measured of the GPU's kernels; None: nothing, or no GPU is named.
+    machine: shares of their rates that training reaches; counts only beside `kernels`.
+
+    There are two models of a kernel (`profiles.work`), each with its own shares of the data sheet:
+    with `kernels`, `machine.sustained` and `machine.streaming` of what was measured of its shape;
+    without, a roofline of `sustained`, `sustained_bandwidth` and `launch`. What is bytes alone
+    in whole layers, optimiser steps and launch floors, has `sustained_bandwidth` either way.
 
     Only an analytic profile reads peak, sustained and memory_bandwidth: None where a measured one
     stands for them.

@@ -37,8 +37,9 @@ class Gpu:
     capability: CUDA's compute capability. units: streaming multiprocessors, or compute units.
     power: W. sold: bytes that it is sold with. memory: bytes that a process sees, by
     `memory_source`. peak: precision -> dense FLOP/s; without those that it lacks.
-    sustained: share of the peak that large matrix products reach. kernels: name of the GPU whose
-    measured kernels tell what shares of its rates this one's reach. memory_bandwidth: bytes/s.
+    sustained: share of the peak that large matrix products reach, where kernels are a roofline
+    (`Device`). kernels: name of the GPU whose measured kernels tell what shares of its rates this
+    one's reach. memory_bandwidth: bytes/s.
     link: what connects the GPUs of a node. link_bandwidth: bytes/s of all its links together.
     pair_bandwidth: bytes/s between two GPUs. node: GPUs in one. domain: GPUs that `link` connects.
     network, network_bandwidth, network_latency: between nodes; bytes/s per GPU, and seconds.
