@@ -154,13 +154,15 @@ class _Rank(NamedTuple):
     number: int
 
     def slowest(self, element: _Element) -> ElementTime:
-        """Return the seconds of an element on the slowest device."""
+        """Return the seconds of an element: of all its figures the largest that a device has."""
         every = [self.on(device, element) for device in self.devices]
-        compute, forward, again = (
-            max(getattr(one, name) for one in every) for name in ("compute", "forward", "again")
+        return ElementTime(
+            compute=max(one.compute for one in every),
+            messages=max(one.messages for one in every),
+            forward=max(one.forward for one in every),
+            again=max(one.again for one in every),
+            parts={name: max(one.parts[name] for one in every) for name in element.parts},
         )
-        longest = {name: max(one.parts[name] for one in every) for name in element.parts}
-        return replace(every[0], compute=compute, forward=forward, again=again, parts=longest)
 
     def on(self, device: Device, element: _Element) -> ElementTime:
         """Return the seconds of an element on a device."""
