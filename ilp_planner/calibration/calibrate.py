@@ -92,9 +92,9 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
     before = predictions.of(range(len(runs)))(default)
     _check_equal_jobs(runs)
     _check_units(runs, before)
-    kept = list(range(len(runs)))
+    fits, kept = _Fits(runs, predictions, default), list(range(len(runs)))
     while True:
-        fitted = _fit_some(runs, predictions, default, kept, names)
+        fitted = fits.some(kept, names)
         after = predictions.of(range(len(runs)))(fitted.machine)
         off = {i: abs(math.log(after[i] / runs[i].seconds)) for i in kept}
         worst = max(kept, key=off.__getitem__)
@@ -108,7 +108,7 @@ def calibrate(runs: Sequence[Run], cluster: ClusterSpec, names: Sequence[str] = 
                 f"runs are more than {OFF:g} x off: expected iterations on cluster "
                 f"{cluster.name!r}, as it is written"
             )
-    alone = _leave_one_out(runs, predictions, default, kept, fitted)
+    alone = fits.leave_one_out(kept, fitted)
     judged = [Judged(*found) for found in zip(runs, before, after, alone, strict=True)]
     known = [(runs[i].weight, judged[i].error) for i in kept]
     weight = sum(heavy for heavy, error in known if error is not None)
@@ -178,76 +178,64 @@ class _Fitted(NamedTuple):
         return [name for name, why in self.why.items() if not why]
 
 
-def _fit_some(
-    runs: Sequence[Run],
-    predictions: Predictions,
-    default: Machine,
-    kept: Sequence[int],
-    names: Sequence[str],
-) -> _Fitted:
-    """Fit what these runs say something of, or the constants that are named."""
-    different = list({runs[i].job: i for i in kept}.values())
-    predict = predictions.of(different)
-    once = predict(default)
-    felt = {}
-    for name in FREE:
-        other = with_constants(default, {name: moved(name, getattr(default, name))})
-        pairs = zip(once, predict(other), strict=True)
-        felt[name] = sum(abs(math.log(b / a)) > FELT for a, b in pairs)
-    if names:
-        why = asked(names, felt, len(different))
-    else:
-        jobs = [runs[i].job for i in different]
-        why = reasons(jobs, felt, predictions.cluster.nodes[0].devices)
-    found = _Fitted(default, felt, why)
-    return found._replace(machine=_fit(runs, predictions, default, kept, found))
+class _Fits(NamedTuple):
+    """What fits are made of; runs are said by their numbers. default: where constants start."""
 
+    runs: Sequence[Run]
+    predictions: Predictions
+    default: Machine
 
-def _fit(
-    runs: Sequence[Run],
-    predictions: Predictions,
-    default: Machine,
-    kept: Sequence[int],
-    fitted: _Fitted,
-    start: Machine | None = None,
-) -> Machine:
-    """Fit the same constants to some runs."""
-    machine = fit(
-        default,
-        fitted.names,
-        predictions.of(kept),
-        [runs[i].seconds for i in kept],
-        [runs[i].weight for i in kept],
-        start=start,
-    )
-    values = {name: _rounded(getattr(machine, name)) for name in fitted.names}
-    return with_constants(machine, values)
+    def some(self, kept: Sequence[int], names: Sequence[str]) -> _Fitted:
+        """Fit what these runs say something of, or the constants that are named."""
+        different = list({self.runs[i].job: i for i in kept}.values())
+        predict, default = self.predictions.of(different), self.default
+        usual = predict(default)
+        felt = {}
+        for name in FREE:
+            other = with_constants(default, {name: moved(name, getattr(default, name))})
+            pairs = zip(usual, predict(other), strict=True)
+            felt[name] = sum(abs(math.log(b / a)) > FELT for a, b in pairs)
+        if names:
+            why = asked(names, felt, len(different))
+        else:
+            jobs = [self.runs[i].job for i in different]
+            why = reasons(jobs, felt, self.predictions.cluster.nodes[0].devices)
+        found = _Fitted(default, felt, why)
+        return found._replace(machine=self.machine(kept, found.names))
+
+    def machine(
+        self, kept: Sequence[int], names: Sequence[str], start: Machine | None = None
+    ) -> Machine:
+        """Return the machine with these constants fitted to some runs."""
+        machine = fit(
+            self.default,
+            names,
+            self.predictions.of(kept),
+            [self.runs[i].seconds for i in kept],
+            [self.runs[i].weight for i in kept],
+            start=start,
+        )
+        return with_constants(machine, {name: _rounded(getattr(machine, name)) for name in names})
+
+    def leave_one_out(self, kept: Sequence[int], fitted: _Fitted) -> list[float | None]:
+        """Return the seconds of every run by constants fitted to the other ones, its equals left
+        out as well; None where there are no others."""
+        runs = self.runs
+        found: list[float | None] = [None] * len(runs)
+        for job in {runs[i].job: None for i in kept}:
+            others = [i for i in kept if runs[i].job != job]
+            if not others:
+                continue
+            machine = self.machine(others, fitted.names, fitted.machine)
+            for i in kept:
+                if runs[i].job == job:
+                    found[i] = self.predictions.seconds(i, machine)
+        return found
 
 
 def _rounded(value: float) -> float:
     """Return a constant as it is written; less than a millionth (of a second) is nothing."""
     return float(f"{round(value, 6):.{DIGITS}g}")
-
-
-def _leave_one_out(
-    runs: Sequence[Run],
-    predictions: Predictions,
-    default: Machine,
-    kept: Sequence[int],
-    fitted: _Fitted,
-) -> list[float | None]:
-    """Return the seconds of every run by constants fitted to the other ones, its equals left out as
-    well; None where there are no others."""
-    found: list[float | None] = [None] * len(runs)
-    for job in {runs[i].job: None for i in kept}:
-        others = [i for i in kept if runs[i].job != job]
-        if not others:
-            continue
-        machine = _fit(runs, predictions, default, others, fitted, fitted.machine)
-        for i in kept:
-            if runs[i].job == job:
-                found[i] = predictions.seconds(i, machine)
-    return found
 
 
 def _check_equal_jobs(runs: Sequence[Run]) -> None:

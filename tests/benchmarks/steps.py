@@ -35,6 +35,15 @@ HALF, THIRD = 2, 3
 SHIPPED, HALVES = "shipped constants", "half, on the other half, both ways"
 WITHOUT = "shipped, without the host's time for experts"
 WORKERS = 4
+PLANS = 3  # of a group in which plans are ranked
+SHIPPED_CONSTANTS = (
+    *MEGATRON,
+    "streaming",
+    "tensor_exposed",
+    "expert_exposed",
+    "data_exposed",
+    "host_experts",
+)
 
 
 class Row(NamedTuple):
@@ -179,17 +188,6 @@ def regrets() -> dict[str, Any]:
             for top, of in found.items()
         },
     }
-
-
-SHIPPED_CONSTANTS = (
-    *MEGATRON,
-    "streaming",
-    "tensor_exposed",
-    "expert_exposed",
-    "data_exposed",
-    "host_experts",
-)
-PLANS = 3  # of a group in which plans are ranked
 
 
 def bounds() -> dict[str, Any]:
