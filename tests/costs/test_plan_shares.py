@@ -1,6 +1,7 @@
 """What a plan's time rests on adds up to the plan's time, in all three planners."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ilp_planner.spaces.megatron.shares import megatron_tally
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model_reader import read_model
 from tests.costs.mixed_instances import cluster_of, profile_of, stage_of
+from tests.megatron_cases import every_plan, small_cluster, small_problem
 from tests.problems import build_megatron_problem
 from tests.profiles.layer_rows import layer_table
 from tests.small import make_plan, make_problem, write_specs
@@ -78,6 +80,27 @@ def test_megatron(tmp_path: Path, measured: str) -> None:
     assert tally.total == pytest.approx(cost.iteration_time)
     assert (set(tally.shares()) == {Provenance.ANALYTIC}) is not bool(measured)
     assert (Provenance.ANALYTIC in tally.shares()) is (measured != "layers and links")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"sharding": "gradients"},
+        {"sharding": "parameters"},
+        {"sharding": "optimizer", "overlap_gradients": True, "overlap_parameters": True},
+    ],
+)
+def test_what_overlaps_or_comes_with_every_micro_batch_is_counted_once(how: dict[str, Any]) -> None:
+    problem = small_problem(small_cluster(nodes=2))
+    plan = next(p for p in every_plan(problem) if p.stages[0].dp > 1 and p.settings)
+    assert plan.settings is not None
+    optimizer = replace(plan.settings.optimizer, **how)
+    plan = replace(plan, settings=replace(plan.settings, optimizer=optimizer))
+    costs = problem.costs
+    assert isinstance(costs, MegatronCosts)
+    cost = costs.plan_cost(plan, problem.cluster)
+    tally = megatron_tally(costs.ranks(plan, problem.cluster), plan, cost)
+    assert tally.total == pytest.approx(cost.iteration_time)
 
 
 def every_link() -> Iterator[dict[str, Any]]:

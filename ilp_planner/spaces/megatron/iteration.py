@@ -86,13 +86,7 @@ def iteration_terms(
     times = times or stage_times(ranks, job)
     busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
     slowest = job.micro_batches * float(busy.max())
-    spans = list(pairwise(ends_of(job.pipeline)))
-    syncs = {kind: ranks.sync(kind) for kind in set(ranks.kinds)}
-    longest = 0.0
-    for rank, kind in enumerate(ranks.kinds):
-        fixed, each = syncs[kind]
-        held = sum(float(each[start:stop].sum()) for start, stop in spans[rank :: job.pp])
-        longest = max(longest, fixed + held)
+    _, longest = ranks.longest_sync(ends_of(job.pipeline))
     return {
         SLOWEST: slowest,
         WAITING: max(0.0, timeline(job, times).seconds - slowest),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,7 @@ from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times
 from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -264,13 +265,32 @@ class RankCosts:
 
     def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
         """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""
-        sharding = self.job.settings.optimizer.sharding
-        every = PER_MICRO_BATCH[sharding]  # what `elements` has
-        rings = [one for one in self.rings(kind) if one.collective not in every]
-        shares = [self._exposed(one, kind) for one in rings]
-        terms = [share * one.per_byte * one.sizes for share, one in zip(shares, rings, strict=True)]
-        fixed = sum(share * one.latency for share, one in zip(shares, rings, strict=True))
+        rings = self.exposed_rings(kind)
+        terms = [share * one.per_byte * one.sizes for share, one in rings]
+        fixed = sum(share * one.latency for share, one in rings)
         return fixed, np.sum([self.step(kind), *terms], axis=0)
+
+    def longest_sync(self, ends: Sequence[int]) -> tuple[int, float]:
+        """Return the rank whose synchronisation takes longest, and its seconds.
+
+        ends: of all virtual stages, from 0 to n.
+        """
+        spans, pp = list(pairwise(ends)), self.job.pp
+        syncs = {kind: self.sync(kind) for kind in set(self.kinds)}
+        seconds = []
+        for rank, kind in enumerate(self.kinds):
+            fixed, each = syncs[kind]
+            held = sum(float(each[start:stop].sum()) for start, stop in spans[rank::pp])
+            seconds.append(fixed + held)
+        longest = max(seconds)
+        return seconds.index(longest), longest
+
+    def exposed_rings(self, kind: int) -> list[tuple[float, Ring]]:
+        """Return the rings that an iteration has once, each after the share of its seconds that the
+        passes do not hide."""
+        every = PER_MICRO_BATCH[self.job.settings.optimizer.sharding]  # what `elements` has
+        rings = [one for one in self.rings(kind) if one.collective not in every]
+        return [(self._exposed(one, kind), one) for one in rings]
 
     def _exposed(self, one: Ring, kind: int) -> float:
         """Return the share of a ring's seconds that the passes do not hide: gradients are reduced

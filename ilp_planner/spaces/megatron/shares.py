@@ -68,16 +68,11 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
 
 def _add_sync(tally: Tally, ranks: RankCosts, plan: GroupPlan) -> None:
     """Count the rings and the optimiser's step of the rank that takes longest for both."""
-    slowest, longest = 0, -1.0
-    for rank, kind in enumerate(ranks.kinds):
-        fixed, each = ranks.sync(kind)
-        seconds = fixed + _held(each, plan, rank)
-        if seconds > longest:
-            slowest, longest = rank, seconds
+    slowest, _ = ranks.longest_sync((0, *(stage.stop for stage in plan.stages)))
     kind = ranks.kinds[slowest]
-    for ring in ranks.rings(kind):
+    for share, ring in ranks.exposed_rings(kind):
         size = _held(ring.sizes, plan, slowest)
-        tally.add(ring.origin(size), ring.latency + ring.per_byte * size)
+        tally.add(ring.origin(size), share * (ring.latency + ring.per_byte * size))
     origin = LINKS
     if ranks.profile is not None:
         origin = step_origin(ranks.profile, plan, slowest, ranks.network.cluster)
