@@ -147,7 +147,8 @@ def _gpu_notes(devices: Table, types: Mapping[str, Device]) -> list[str]:
         if not row.memory_seen and "memory" not in devices.table(name).values
     ]
     kernels = [
-        f"kernels of {name} are {row.kernels_source}; how far times are off is not known"
+        f"kernels of {name} are {row.kernels_source}"
+        + "; how far times are off is not known" * (types[name].machine.error is None)
         for name, row in rows.items()
         if not row.times_judged
     ]

@@ -644,3 +644,22 @@ def test_links_are_needed_where_a_type_names_no_gpu(write):
         read_cluster(write(text))
     with pytest.raises(SpecError, match="memory is missing"):
         read_cluster(write(NAMED.replace('gpu = "H20"', "sustained = 0.5")))
+
+
+@pytest.mark.parametrize(("error", "known"), [("", False), ("error = 0.05", True)])
+def test_a_calibrated_machine_has_an_error_whatever_its_kernels(write, error, known):
+    text = f"""
+name = "lab"
+[[nodes]]
+device = "b"
+devices = 8
+count = 2
+[devices.b]
+gpu = "MI300X"
+[devices.b.machine]
+sustained = 0.5
+{error}
+"""
+    notes = read_cluster(write(text)).notes
+    assert any("scaled from H100" in note for note in notes)
+    assert ("not known" not in " ".join(notes)) is known
