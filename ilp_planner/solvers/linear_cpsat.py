@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import Limits
 
 NAME = "cp-sat"
+PRESOLVE = False
+"""With it, OR-Tools 9.15 loses optima of such models (as in google/or-tools, issue 5293), and saves
+no time where there are so few arcs."""
 
 
 def solve_linear(
@@ -63,6 +66,7 @@ def solve_linear(
             program.add(at_least >= math.floor(low * scale))
     program.minimize(sum(maxima))
     solver = cp_model.CpSolver()
+    solver.parameters.cp_model_presolve = PRESOLVE
     solver.parameters.max_time_in_seconds = deadline.left
     solver.parameters.max_deterministic_time = work
     solver.parameters.num_workers = limits.workers
