@@ -35,7 +35,7 @@ def _run_text(cluster: ClusterSpec, run: _Run) -> str:
     found = f"node{'s' if several else ''} {number_ranges(run.nodes)}: {run.kind} "
     if run.whole or not several:
         return found + number_ranges(run.devices)
-    return f"{found}{number_ranges(run.slots)} of {cluster.node_of.count(run.nodes[0])} each"
+    return f"{found}{number_ranges(run.slots)} of {cluster.devices_of_nodes[run.nodes[0]]} each"
 
 
 def _runs(cluster: ClusterSpec, devices: Sequence[int]) -> list[_Run]:
@@ -44,7 +44,7 @@ def _runs(cluster: ClusterSpec, devices: Sequence[int]) -> list[_Run]:
         here = tuple(found)
         first = cluster.node_of.index(node)
         slots = tuple(device - first for device in here)
-        whole = len(here) == cluster.node_of.count(node)
+        whole = len(here) == cluster.devices_of_nodes[node]
         run = _Run((node,), cluster.node_types[node], here, slots, whole)
         for place, before in enumerate(runs):
             if _joined(cluster, before, run):
@@ -63,7 +63,7 @@ def _joined(cluster: ClusterSpec, before: _Run, after: _Run) -> bool:
         return False
     if before.whole:
         return before.nodes[-1] + 1 == after.nodes[0]
-    sizes = {cluster.node_of.count(run.nodes[0]) for run in (before, after)}
+    sizes = {cluster.devices_of_nodes[run.nodes[0]] for run in (before, after)}
     return before.slots == after.slots and len(sizes) == 1
 
 
@@ -82,7 +82,7 @@ def describe_stage(cluster: ClusterSpec, stage: GroupStage) -> str:
 
 def describe_cluster(cluster: ClusterSpec) -> str:
     """Return `3 nodes of 4 x a100, 1 node of 4 x t4`."""
-    sizes = [cluster.node_of.count(node) for node in range(cluster.node_count)]
+    sizes = cluster.devices_of_nodes
     kinds = zip(cluster.node_types, sizes, strict=True)
     parts = []
     for (kind, size), run in groupby(kinds):

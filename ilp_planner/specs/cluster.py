@@ -266,10 +266,15 @@ class ClusterSpec:
         return tuple(g.device for g in self.nodes for _ in range(g.count))
 
     @cached_property
+    def devices_of_nodes(self) -> tuple[int, ...]:
+        """Number of devices of each node."""
+        return tuple(group.devices for group in self.nodes for _ in range(group.count))
+
+    @cached_property
     def node_of(self) -> tuple[int, ...]:
         """Node number of each device."""
-        sizes = [g.devices for g in self.nodes for _ in range(g.count)]
-        return tuple(node for node, size in enumerate(sizes) for _ in range(size))
+        sizes = enumerate(self.devices_of_nodes)
+        return tuple(node for node, size in sizes for _ in range(size))
 
     @cached_property
     def type_of(self) -> tuple[str, ...]:

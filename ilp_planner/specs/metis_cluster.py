@@ -161,7 +161,7 @@ def metis_cluster_of(spec: ClusterSpec) -> MetisCluster:
             MetisNode(
                 host=f"node{number + 1}",
                 device=device,
-                devices=spec.node_of.count(number),
+                devices=spec.devices_of_nodes[number],
                 inter=max(others, default=spec.inter_node.bandwidth) / GB,
                 intra=spec.link(number, number).bandwidth / GB,
                 memory=spec.device_types[device].memory / GIB,

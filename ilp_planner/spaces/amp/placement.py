@@ -101,7 +101,7 @@ def place(
 
 def room_of(cluster: ClusterSpec, degrees: AmpDegrees) -> tuple[int, ...]:
     """Return how many tensor-parallel groups each node has devices for."""
-    return tuple(cluster.node_of.count(n) // degrees.tp for n in range(cluster.node_count))
+    return tuple(size // degrees.tp for size in cluster.devices_of_nodes)
 
 
 def best_links(
