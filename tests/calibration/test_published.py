@@ -59,6 +59,7 @@ def held_out(runs: Sequence[published.Run], where: ClusterSpec, share: int) -> t
     return sum(errors) / len(errors), machine.error
 
 
+@pytest.mark.slow
 def test_fsdp_on_a100() -> None:
     runs = [
         run
@@ -71,6 +72,7 @@ def test_fsdp_on_a100() -> None:
     assert expected < 0.06
 
 
+@pytest.mark.slow
 def test_megatron_on_b200() -> None:
     error, expected = held_out(b200_runs(), cluster("B200", B200), 2)
     assert error < 0.06
