@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.errors import PlanError, PlannerError, ProfileError
 from ilp_planner.file_kinds import FileKind, file_kind
 from ilp_planner.files import existing, places, read_text
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.data_sheets import generation, known_gpu
 from ilp_planner.specs.toml_reader import nearest
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _job(
             )
         run = str(file)
         if file_kind(file) is FileKind.PLAN:
-            return _on(_job_of_plan(file), cluster)
+            return _on(_job_of_plan(file, cluster), cluster)
     args = read_launch(run)
     if args.world_said and gpus not in (None, args.world):
         raise ProfileError(f"gpus: found {gpus}, expected {args.world} as the launch says")
@@ -186,12 +186,13 @@ def _on(job: TrainingJob, cluster: ClusterSpec) -> TrainingJob:
     return replace(job, devices_per_node=cluster.nodes[0].devices, generation=generation(cluster))
 
 
-def _job_of_plan(file: Path) -> TrainingJob:
+def _job_of_plan(file: Path, wanted: ClusterSpec) -> TrainingJob:
     """Return the job of a saved plan.
 
     Raises
     ------
-    PlanError: it is none of Megatron-LM's, which constants are fitted to.
+    PlanError: it is none of Megatron-LM's, which constants are fitted to. ProfileError: it is for
+    other GPUs than `wanted` has.
     """
     from ilp_planner.formats.megatron.plan import job_of_plan
     from ilp_planner.formats.saved_json import read_saved
@@ -201,4 +202,10 @@ def _job_of_plan(file: Path) -> TrainingJob:
     spec, cluster = model_and_cluster(saved, file)
     if spec is None or saved.plan.settings is None:
         raise PlanError(f"{file}: found a plan without settings, expected one of `space=megatron`")
+    theirs, ours = (known_gpu(some.device_types[some.type_names[0]]) for some in (cluster, wanted))
+    if theirs is not None and ours is not None and theirs.name != ours.name:
+        raise ProfileError(
+            f"{file}: found a plan for {theirs.name}, but cluster {wanted.name!r} has {ours.name}: "
+            "expected runs on it alone; leave the row out, or calibrate another cluster file by it"
+        )
     return job_of_plan(saved.plan, spec, cluster)

@@ -92,3 +92,14 @@ def test_what_cannot_be_is_refused(
     assert done.code == code
     assert says in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_plan_for_another_gpu_is_named(folder: Path, ilp_plan: Callable[..., Done]) -> None:
+    """It says nothing of the machine, though its table of runs names no device."""
+    words = ["--gpus", "8xH100", "--runtime", "megatron", "--global-batch-size", "8"]
+    assert ilp_plan("solve", "--model", "qwen2.5-7b", *words, "--output", "plan.json").code == 0
+    (folder / "runs.csv").write_text("run,seconds\nplan.json,1\n")
+    assert ilp_plan("calibrate", "runs.csv", "--cluster", "h100-8x8").code == 0
+    done = ilp_plan("calibrate", "runs.csv", "--cluster", "a100-4x8")
+    assert done.code == 1
+    assert "a plan for H100-80GB, but cluster 'a100-4x8' has A100-80GB" in done.err
