@@ -37,6 +37,7 @@ def import_megatron(
     """
     from ilp_planner.evaluate import evaluate
     from ilp_planner.formats.megatron.arguments import job_of_arguments
+    from ilp_planner.formats.megatron.notes import unmodelled
     from ilp_planner.formats.megatron.plan import plan_of_job
     from ilp_planner.formats.megatron.script import read_launch
     from ilp_planner.formats.saved_check import judge_saved
@@ -70,6 +71,8 @@ def import_megatron(
     problem = build_problem(InputFiles(request, (output.resolve().parent,)))
     saved = saved_import(problem, plan, evaluate(problem, plan))
     write_saved(output, saved)
+    for note in unmodelled(args):
+        typer.echo(f"ilp-plan: note: {note}", err=True)
     show(judge_saved(problem, saved, certificate=False), as_json=False)
 
 

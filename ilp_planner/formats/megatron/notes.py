@@ -3,6 +3,7 @@
 from ilp_planner.formats.megatron.flags import flag_of
 from ilp_planner.formats.megatron.model import sequence_of
 from ilp_planner.formats.megatron.rules import check_environment
+from ilp_planner.formats.megatron.rules_pipeline import virtual_stages
 from ilp_planner.formats.megatron.settings import (
     graphs_of,
     local_of,
@@ -54,7 +55,7 @@ def unmodelled(args: MegatronArguments) -> tuple[str, ...]:
         for key, what in UNCOUNTED.items()
         if args[key] and args[key] != DEFAULTS.get(key)
     ]
-    notes += [*_precision(args), *_graphs(args), *_tensor_overlap(args)]
+    notes += [*_precision(args), *_graphs(args), *_tensor_overlap(args), *_pipeline(args)]
     hidden, attention = args.number("hidden_dropout"), args.number("attention_dropout")
     if args.on("cross_entropy_loss_fusion") and args["cross_entropy_fusion_impl"] == "linear":
         notes.append("--cross-entropy-fusion-impl: linear is counted as native, which keeps logits")
@@ -105,6 +106,22 @@ def _tensor_overlap(args: MegatronArguments) -> list[str]:
     notes = [f"--tp-comm-overlap: not counted: {what}"]
     if off:
         notes.append(f"{', '.join(off)}: not counted: counted as overlapped")
+    return notes
+
+
+def _pipeline(args: MegatronArguments) -> list[str]:
+    """Return notes on how virtual stages take turns, where that is not as it is counted."""
+    ranks, key = args.whole("pipeline_model_parallel_size"), "microbatch_group_size_per_vp_stage"
+    if ranks == 1 or virtual_stages(args) < 2:
+        return []
+    notes = []
+    if args.given(key) and args.whole(key) != ranks:
+        notes.append(f"{flag_of(key)}: not counted: counted as groups of {ranks}, as many as ranks")
+    if not args.on("overlap_p2p_comm"):
+        notes.append("--no-overlap-p2p-communication: not counted: counted as overlapped")
+    if args.on("overlap_p2p_comm_warmup_flush"):
+        what = "the memory of inputs that come ahead"
+        notes.append(f"{flag_of('overlap_p2p_comm_warmup_flush')}: not counted: {what}")
     return notes
 
 

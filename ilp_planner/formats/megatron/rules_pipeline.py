@@ -50,7 +50,7 @@ def check_stages(a: MegatronArguments) -> Iterator[Finding]:
             _even_as_can_be(a, layers, pp),
             f"{PIPELINE} {nearest_divisor(pp, counted)}",
         )
-    if _virtual(a) > 1:
+    if virtual_stages(a) > 1:
         least = 2 if a.on("overlap_p2p_comm") else 3
         if pp < least:
             alone = "" if least == 2 else " with --no-overlap-p2p-communication"
@@ -101,7 +101,7 @@ def check_split(a: MegatronArguments) -> Iterator[Finding]:
 
 def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
     """First and last rank have their own numbers, the rest is divided evenly."""
-    pp, layers, virtual = a.whole(PP), layers_of(a), _virtual(a)
+    pp, layers, virtual = a.whole(PP), layers_of(a), virtual_stages(a)
     middle = pp
     for key in (FIRST, LAST):
         count = a[key]
@@ -135,7 +135,7 @@ def _check_uneven(a: MegatronArguments) -> Iterator[Finding]:
 
 def _check_counted(a: MegatronArguments) -> Iterator[Finding]:
     """Embedding or loss count as layers, and ranks have virtual stages."""
-    pp, virtual = a.whole(PP), _virtual(a)
+    pp, virtual = a.whole(PP), virtual_stages(a)
     counted = layers_of(a) + a.on(EMBEDDING) + a.on(LOSS)
     if counted % pp:
         yield config("--num-layers", _counted(a, layers_of(a))).expected(
@@ -193,7 +193,7 @@ def _check_layout(a: MegatronArguments) -> Iterator[Finding]:
 
 def check_built_stages(a: MegatronArguments) -> Iterator[Finding]:
     """What only building the model shows of stages."""
-    pp, layers, virtual = a.whole(PP), layers_of(a), _virtual(a)
+    pp, layers, virtual = a.whole(PP), layers_of(a), virtual_stages(a)
     if a.given(LAYOUT) or a.given(EACH):
         return
     counted = layers + a.on(EMBEDDING) + a.on(LOSS)
@@ -225,7 +225,7 @@ def check_interleaving(a: MegatronArguments) -> Iterator[Finding]:
     Source: `forward_backward_pipelining_with_interleaving` in
     `megatron/core/pipeline_parallel/schedules.py`.
     """
-    pp, virtual = a.whole(PP), _virtual(a)
+    pp, virtual = a.whole(PP), virtual_stages(a)
     micro = a.whole("micro_batch_size")
     if virtual < 2 or pp < 2 or not micro:
         return
@@ -293,7 +293,7 @@ def _held_layers(a: MegatronArguments) -> list[int]:
     return stage_layers(a, layers_of(a), pp)
 
 
-def _virtual(a: MegatronArguments) -> int:
+def virtual_stages(a: MegatronArguments) -> int:
     """Return Megatron's virtual stages per rank, 1 for none."""
     pp = a.whole(PP)
     if a.given(LAYOUT):

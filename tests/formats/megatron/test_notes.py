@@ -55,3 +55,26 @@ def test_what_is_not_counted(more: str, noted: tuple[str, ...]) -> None:
     found = notes(f"--seq-length 64 {more}")
     assert len(found) == len(noted)
     assert all(text in line for text, line in zip(noted, found, strict=True))
+
+
+VIRTUAL = (
+    "--seq-length 8 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "noted"),
+    [
+        ("", ""),
+        ("--microbatch-group-size-per-virtual-pipeline-stage 2", ""),
+        ("--microbatch-group-size-per-virtual-pipeline-stage 4", "counted as groups of 2"),
+        ("--no-overlap-p2p-communication", "counted as overlapped"),
+        ("--overlap-p2p-communication-warmup-flush", "the memory of inputs that come ahead"),
+    ],
+)
+def test_turns_of_virtual_stages_that_are_counted_otherwise(more: str, noted: str) -> None:
+    found = [note for note in notes(f"{VIRTUAL} {more}") if "CUDA_DEVICE" not in note]
+    assert len(found) == bool(noted)
+    assert all(note.startswith(more.split()[0]) and noted in note for note in found)
+    alone = notes("--seq-length 8 --no-overlap-p2p-communication")
+    assert not any("p2p" in note for note in alone)  # no stages that take turns
