@@ -129,14 +129,17 @@ def test_sharded_parameters_have_copies_of_the_layers_in_use() -> None:
 def test_any_job_holds_something_else_with_a_recipe(
     case: TrainingJob, recipe: str, low: bool
 ) -> None:
-    """Every rank that has layers; and never less than with 4 bits for 2 bytes."""
+    """Every rank that has layers whose products hold something at the peak; and never less than
+    with 4 bits for 2 bytes. A layer that is computed again whole holds its input alone, which may
+    be all that is there when the loss is computed."""
     exact = with_kernels(case)
     quantised = with_kernels(case, quantised=recipe, quantised_parameters=low)
     for rank in range(case.pp):
         before, after = rank_memory(exact, rank), rank_memory(quantised, rank)
         assert before.parameters == after.parameters
+        whole = case.settings.recompute.granularity == "full" and "loss" in before.moment
         if any(case.stages[number].layers for number in case.stages_of(rank)):
-            assert before.terms != after.terms
+            assert whole or before.terms != after.terms
         else:
             assert before.terms == after.terms
         assert after.terms["parameters"] >= before.terms["parameters"] / 4
