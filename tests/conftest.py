@@ -1,7 +1,8 @@
 """What all tests share: how examples are drawn, and that no library takes more than one thread.
 
 By default property tests draw the same examples on every machine, however slow it is, so that a
-failure is the change's own. `make test-all` draws new ones on every run.
+failure is the change's own. `make test-all` draws new ones on every run, and more of
+them.
 """
 
 import gc
@@ -15,10 +16,18 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests.examples import MORE  # noqa: E402
+
 settings.register_profile(
-    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "same",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("new", settings.get_profile("same"), derandomize=False)
+settings.register_profile(
+    "new", settings.get_profile("same"), derandomize=False, max_examples=50 * MORE
+)
 settings.load_profile("same")
 
 

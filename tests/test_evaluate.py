@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
@@ -22,6 +22,7 @@ from ilp_planner.plan import (
 )
 from ilp_planner.specs.training import Recompute, Settings
 from tests.every_space import every_space, problem_in, result_in
+from tests.examples import examples
 from tests.megatron_cases import small_cluster, small_problem
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ CHANGES = (other_cuts, other_devices, other_ways, other_batches, other_settings,
 
 
 @every_space
-@settings(max_examples=200)
+@examples(100)
 @given(data=st.data())
 def test_no_plan_makes_it_crash(space: str, data: st.DataObject) -> None:
     problem, known = problem_in(space), result_in(space).plan

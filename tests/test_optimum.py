@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.memory import explain_infeasible
@@ -16,6 +16,7 @@ from ilp_planner.profiles.table import MIB, RowKey
 from ilp_planner.result import Result, Status, Stop
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from tests.examples import examples
 from tests.tiny import (
     GB,
     judged_least_time,
@@ -28,11 +29,8 @@ from tests.tiny import (
     with_limit,
 )
 
-SLOW = settings(
-    max_examples=80,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-FEW = settings(SLOW, max_examples=15)
+SLOW = examples(40)
+FEW = examples(7)
 SAME = 1e-9  # relative
 
 
@@ -64,7 +62,7 @@ def test_the_plan_found_is_the_fastest_of_all_and_is_proved(problem: Problem) ->
     check_optimal(problem, solved(problem), least_time(problem))
 
 
-@settings(SLOW, max_examples=25)
+@examples(12)
 @given(problems(most_ways=600, most_operators=3))
 def test_the_plan_found_is_the_fastest_that_the_evaluator_accepts(problem: Problem) -> None:
     check_optimal(problem, solved(problem), judged_least_time(problem))
@@ -84,7 +82,7 @@ def test_any_number_of_workers_finds_the_optimum(problem: Problem, workers: int)
     check_optimal(problem, result, least_time(problem))
 
 
-@settings(SLOW, max_examples=30)
+@examples(15)
 @given(problems())
 def test_a_problem_without_a_plan_is_proved_infeasible_with_a_reason(problem: Problem) -> None:
     least = least_memory(problem)
@@ -101,7 +99,7 @@ def why_infeasible(problem: Problem) -> str:
     )
 
 
-@settings(SLOW, max_examples=30)
+@examples(15)
 @given(problems())
 def test_memory_is_blamed_only_when_nothing_fits(problem: Problem) -> None:
     least = least_memory(problem)
@@ -109,7 +107,7 @@ def test_memory_is_blamed_only_when_nothing_fits(problem: Problem) -> None:
     assert why_infeasible(with_limit(problem, least * (1 + 1e-6))) == ""
 
 
-@settings(SLOW, max_examples=30)
+@examples(15)
 @given(problems())
 def test_the_least_memory_in_which_anything_fits_is_enough(problem: Problem) -> None:
     least = least_memory(problem)
@@ -118,14 +116,14 @@ def test_the_least_memory_in_which_anything_fits_is_enough(problem: Problem) -> 
     check_optimal(problem, solved(problem), least_time(problem))
 
 
-@settings(SLOW, max_examples=30)
+@examples(15)
 @given(problems(), st.floats(1.0, 2.0))
 def test_more_memory_never_makes_the_optimum_worse(problem: Problem, factor: float) -> None:
     more = with_limit(problem, problem.memory_limit * factor)
     assert solved(more).objective <= solved(problem).objective * (1 + SAME)
 
 
-@settings(SLOW, max_examples=30)
+@examples(15)
 @given(problems(), st.floats(1.0, 4.0), st.floats(1.0, 4.0))
 def test_faster_links_never_make_the_optimum_worse(
     problem: Problem, inside: float, between: float

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.profiles.table import Profile, RowKey
 from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.spaces.operators.space import OperatorSpace
+from tests.examples import examples
 from tests.tiny import make_cluster, make_model, make_profile, make_row
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def test_the_cost_models_are_offered_by_name() -> None:
     assert build().costs.name == "native"
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(st.integers(1, 100), st.sets(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=3))
 def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> None:
     profile = profile_of(micro_batch_sizes=(1, 2, 3, 4, 8))

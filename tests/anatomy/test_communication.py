@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.communication import boundary_size, sent_share, stage_traffic, traffic
@@ -23,6 +23,7 @@ from ilp_planner.anatomy.messages import (
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from ilp_planner.anatomy.communication import Traffic
@@ -500,7 +501,7 @@ def any_job(draw: st.DrawFn) -> TrainingJob:
     )
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(any_job())
 def test_rows_add_up(job: TrainingJob) -> None:
     """Grouping equal stages loses nothing, and every row is of a group that talks."""
@@ -521,7 +522,7 @@ def test_rows_add_up(job: TrainingJob) -> None:
         assert not grouped
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(any_job(), st.integers(2, 4))
 def test_a_larger_micro_batch_sends_more_at_once(job: TrainingJob, factor: int) -> None:
     wide = replace(job, micro_batch=factor * job.micro_batch)

@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.benchmarks.generated import DEGREES, GIB, SAMPLES, instance
+from tests.examples import examples
 
 SIZES = st.tuples(st.integers(1, 4), st.sampled_from([4, 8, 12, 16, 64]), st.integers(1, 20))
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(size=SIZES, seed=st.integers(0, 10**6))
 def test_everything_is_within_the_documented_ranges(size, seed):
     types, devices, layers = size
@@ -38,7 +39,7 @@ def test_everything_is_within_the_documented_ranges(size, seed):
             assert profile.samples(name, tp) == SAMPLES
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(size=SIZES, seed=st.integers(0, 10**6))
 def test_tensor_parallelism_helps_but_not_fully_and_samples_cost(size, seed):
     profile, cluster, _ = instance(*size, seed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.boxes import BoxSearch
@@ -15,13 +15,14 @@ from ilp_planner.bounds.group_potentials import prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.spaces.groups.parts import GroupPart
 from tests.brute import cheapest, random_problem
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from ilp_planner.bounds.group_chain import GroupChain
     from ilp_planner.problem import Problem
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=30)
+FEW = examples(15)
 SIZES = ((1, 2, 3, 4), (2,), (3,), (4,))
 
 
@@ -79,7 +80,7 @@ def every_chain(chain: GroupChain) -> tuple[float, tuple[int, ...]]:
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@settings(max_examples=10)
+@examples(5)
 @given(seed=SEEDS)
 def test_no_plan_is_below_the_bound(sizes: tuple[int, ...], links: str, seed: int) -> None:
     problem = random_problem(seed, links=links, sizes=sizes, devices=6)

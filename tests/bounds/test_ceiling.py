@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.operator_part import OperatorPart
@@ -16,6 +16,7 @@ from ilp_planner.result import Status, Stop
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
+from tests.examples import examples
 from tests.tiny import (
     StageCatalogue,
     least_memory,
@@ -29,7 +30,7 @@ from tests.tiny import (
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
-FEW = settings(max_examples=25)
+FEW = examples(12)
 
 
 def test_stages_receive_and_send_at_other_operators() -> None:
@@ -54,7 +55,7 @@ def test_stages_receive_and_send_at_other_operators() -> None:
 SMALL = problems(most_ways=1000)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(SMALL)
 def test_no_plan_reaches_the_ceiling_of_its_part(problem: Problem) -> None:
     for micro_batch in problem.micro_batch_sizes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
@@ -19,6 +19,7 @@ from ilp_planner.bounds.sweep import Chain, spread
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.profiles.table import MIB, RowKey
+from tests.examples import examples
 from tests.tiny import every_way, make_problem, make_profile, make_row, price_stages, random_profile
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def check_way(case: Case, result: StageOptimum, limit: float) -> None:
     assert memory[0] <= limit * (1 + ROUNDING)
 
 
-@settings(max_examples=400)
+@examples(200)
 @given(cases(), SHARES)
 def test_the_optimum_of_a_stage_is_that_of_enumeration(case: Case, share: float) -> None:
     limit = limit_of(case, share)
@@ -172,7 +173,7 @@ def test_the_optimum_of_a_stage_is_that_of_enumeration(case: Case, share: float)
         assert result.bound == pytest.approx(optimum, rel=SAME)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(cases(), SHARES, st.floats(0.7, 1.5))
 def test_a_cutoff_hides_only_what_is_not_below_it(case: Case, share: float, factor: float) -> None:
     limit = limit_of(case, share)
@@ -186,7 +187,7 @@ def test_a_cutoff_hides_only_what_is_not_below_it(case: Case, share: float, fact
         assert result.time == pytest.approx(optimum, rel=SAME)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(cases(), SHARES, st.sampled_from([0, 10, 200, 2000]))
 def test_little_effort_gives_a_bound_below_the_optimum_and_a_way_above_it(
     case: Case, share: float, effort: int
@@ -201,7 +202,7 @@ def test_little_effort_gives_a_bound_below_the_optimum_and_a_way_above_it(
         assert result.bound == pytest.approx(min(optimum, INFINITE), rel=SAME)
 
 
-@settings(max_examples=5)
+@examples(3)
 @given(cases())
 def test_another_process_compiles_for_the_types_that_stages_have(case: Case) -> None:
     """Each kernel is compiled for one kind of arguments, the ones that `compile_ahead` gives."""

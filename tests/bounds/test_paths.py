@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.paths import best_path, search_paths
+from tests.examples import examples
 from tests.solvers.graphs import chain, graphs, make_graph
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
-MANY = settings(max_examples=150)
+MANY = examples(75)
 SAME = 1e-12  # relative
 
 

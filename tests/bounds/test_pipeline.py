@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
@@ -17,6 +17,7 @@ from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.schedule import OneForwardOneBackward
+from tests.examples import examples
 from tests.tiny import StageCatalogue, problems
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.pipeline import OpenStages
     from ilp_planner.problem import Problem
 
-FEW = settings(max_examples=20)
+FEW = examples(10)
 SAME = 1e-9  # relative
 Stages = list[tuple[int, int, int, int, bool, bool]]
 
@@ -56,7 +57,7 @@ def listed_steps(devices: int, per_node: int, groups: tuple[int, ...], most: int
     return found
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(
     st.sampled_from([(1, 1), (1, 2), (1, 4), (1, 8), (2, 2), (3, 2), (2, 4), (3, 1), (1, 6)]),
     st.sets(st.sampled_from([1, 2, 3, 4, 8]), min_size=1),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
@@ -15,12 +15,13 @@ from ilp_planner.bounds.context import Context, no_seats
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.bounds.resource_prices import PricedGraph
 from ilp_planner.graph import StageGraph
+from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FEW = settings(max_examples=60)
+FEW = examples(30)
 
 
 def optimum(graph: StageGraph) -> float:
@@ -224,7 +225,7 @@ def chains(draw: st.DrawFn) -> Chain:
 BEGINS = st.sampled_from([[0], [0, 1], [0, 1, 2, 3], [0, 2], [0, 1, 3]])
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(case=chains(), begins=BEGINS)
 def test_what_follows_and_how_much_follows_counts(case: Chain, begins: list[int]) -> None:
     best = case.optimum()
@@ -237,7 +238,7 @@ def test_what_follows_and_how_much_follows_counts(case: Chain, begins: list[int]
         assert case.seconds(tuple(stage[list(found.path)].tolist())) == pytest.approx(best)
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(
     case=chains(),
     begins=BEGINS,

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_prices import PricedGraph
+from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, odd_one_out, paths_of, two_types
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
-FEW = settings(max_examples=60)
+FEW = examples(30)
 ROUNDING = 1 + 1e-9
 
 

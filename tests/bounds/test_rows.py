@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.rows import Rows, share_rows
 from ilp_planner.bounds.sweep import Extent, entry_of
+from tests.examples import examples
 
 BLOCKS = st.lists(st.integers(0, 3), min_size=1, max_size=5)
 KINDS = st.one_of(
     st.lists(st.integers(0, 3), min_size=1, max_size=25),
     st.tuples(BLOCKS, BLOCKS, st.integers(1, 5)).map(lambda x: x[0] + x[1] * x[2] + x[0]),
 )
-FEW = settings(max_examples=150)
+FEW = examples(75)
 
 
 def entries(rows: Rows) -> dict[tuple[int, int], int]:

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.arrays import INFINITE
@@ -16,12 +16,13 @@ from ilp_planner.bounds.pipeline import Place
 from ilp_planner.bounds.rows import share_rows
 from ilp_planner.bounds.sweep import extent
 from ilp_planner.numerics import ROUNDING
+from tests.examples import examples
 from tests.tiny import StageCatalogue, problems, with_limit
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
-FEW = settings(max_examples=20)
+FEW = examples(10)
 SAME = 1e-9  # relative
 
 

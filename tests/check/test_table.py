@@ -5,12 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.check.finding import describe_row
 from ilp_planner.check.table import Severity, check_table
 from ilp_planner.profiles.measurements import measurements_of
+from tests.examples import examples
 
 ALPA = Path(__file__).parents[3] / "shared" / "data" / "alpa" / "prof_database.json"
 LAYERS = (("embedding", "0", 0.02), ("layer", "1-8", 1.0), ("head", "9", 0.3))
@@ -75,7 +76,7 @@ def assert_found(rows, rule, place, severity=None):
     return right[0]
 
 
-@settings(max_examples=6)
+@examples(3)
 @given(st.integers(0, 10**6), st.floats(1e-4, 1.0), st.floats(3e-6, 3e-4), st.floats(1e8, 1e12))
 def test_what_is_plausible_passes(seed, scale, latency, rate):
     assert found(layer_rows(seed, scale) + link_rows(seed, latency, rate)) == ()
@@ -87,7 +88,7 @@ def test_nothing_is_plausible():
     assert found(link_rows()[:1]) == ()
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(
     st.integers(0, 26),
     st.sampled_from(["time_s", "forward_s", "backward_s"]),
@@ -102,7 +103,7 @@ def test_times_in_another_unit(place, column, factor):
     assert column in finding.found
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(
     st.integers(0, 26),
     st.sampled_from(["weight_bytes", "state_bytes", "activation_bytes"]),
@@ -115,7 +116,7 @@ def test_bytes_in_another_unit(place, column, factor):
     assert {2**10: "in KiB", 2**20: "in MiB", 2**30: "in GiB"}[factor] in finding.found
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(st.integers(0, 89), st.sampled_from([1e6, 1e9, 1e-6]))
 def test_a_time_of_a_link_in_another_unit(place, factor):
     rows = link_rows()

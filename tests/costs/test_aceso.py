@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.aceso import UNPROFILED_COLLECTIVE, AcesoCosts
@@ -25,6 +25,7 @@ from ilp_planner.spaces.operators.build import build_problem
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
+from tests.examples import examples
 from tests.tiny import make_profile, make_row
 
 ROOT = Path(__file__).parents[2]
@@ -248,7 +249,7 @@ def as_aceso(plan: OperatorPlan) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("of", CASES, ids=lambda case: "-".join(case[:3]))
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@examples(150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_random_plan_costs_what_aceso_says(
     of: tuple[str, str, str, int], data: st.DataObject
@@ -281,7 +282,7 @@ def test_a_random_plan_costs_what_aceso_says(
 # ---- messages and collectives -------------------------------------------------------------------
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(st.floats(2.0**-10, 2.0**14), st.booleans())
 def test_a_message_takes_what_aceso_says(mib: float, between_nodes: bool) -> None:
     db = database("eurosys", "gpt", "1_3B", 8)
@@ -296,7 +297,7 @@ def test_no_message_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize("of", CASES[1::2], ids=lambda case: "-".join(case[:3]))
-@settings(max_examples=100)
+@examples(50)
 @given(data=st.data())
 def test_a_collective_takes_what_aceso_says(
     of: tuple[str, str, str, int], data: st.DataObject

@@ -7,20 +7,21 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs import COST_MODELS
 from ilp_planner.costs.operators import Option, Surroundings
 from ilp_planner.plan import OperatorStage, Strategy
 from ilp_planner.profiles.table import RowKey
+from tests.examples import examples
 from tests.tiny import CHAINS, make_profile, make_row, price_stages, random_profile
 
 MODELS = sorted(COST_MODELS)
 
 
 @pytest.mark.parametrize("cost_model", MODELS)
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(50, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(sorted(CHAINS)))

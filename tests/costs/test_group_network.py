@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.group_network import (
@@ -23,6 +23,7 @@ from tests.costs.mixed_instances import (
     pack,
     stage_of,
 )
+from tests.examples import examples
 
 MB = 1e6
 
@@ -93,7 +94,7 @@ def test_one_replica_reduces_nothing() -> None:
     assert best_ring(GroupOption(2, (1,)), cluster).seconds(1e12) == 0
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(data=st.data())
 def test_best_links_are_never_above_a_packed_placement(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

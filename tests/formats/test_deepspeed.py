@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout, write_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
+from tests.examples import examples
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -215,7 +215,7 @@ def test_what_deepspeed_cannot_run_is_refused_and_repaired(name: str) -> None:
     export_deepspeed(replace(case, **repair), "run")
 
 
-@hypothesis_settings(max_examples=200)
+@examples(100)
 @given(jobs())
 def test_any_job_is_said_or_refused(case: TrainingJob) -> None:
     """The parts hold every module once, in order, as many layers as the plan says."""

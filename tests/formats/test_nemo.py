@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Offload, OptimizerSettings, Recompute, TrainingJob
+from tests.examples import examples
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -45,7 +45,7 @@ def sections(case: TrainingJob) -> dict:
     return read(export_nemo(case, "run").files[".yaml"])
 
 
-@hypothesis_settings(max_examples=200)
+@examples(100)
 @given(jobs())
 def test_any_job_is_said_in_the_bridges_words(case: TrainingJob) -> None:
     found = sections(case)

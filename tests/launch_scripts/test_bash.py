@@ -7,11 +7,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.launch_scripts.evaluation import evaluate_script
 from ilp_planner.launch_scripts.unknowns import known
+from tests.examples import examples
 
 PRELUDE = (
     'set -f\ntorchrun() { printf "T"; for a in "$@"; do printf "\\037%s" "$a"; done; '
@@ -105,7 +106,7 @@ BEFORE = "A=1; B=ab; C=; L=(p); f() { return 0; }\nset -- q r s\n"
 
 
 @given(st.lists(statements(2), min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
+@examples(30, deadline=None)
 def test_any_script_as_bash_runs_it(rows: list[str]) -> None:
     """Commands in one another, drawn at random: functions, loops, shells and what leaves them."""
     script = BEFORE + "\n".join(rows) + "\n"
@@ -119,7 +120,7 @@ def test_any_script_as_bash_runs_it(rows: list[str]) -> None:
 
 
 @given(st.lists(statements(2), min_size=1, max_size=5), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(30, deadline=None)
 def test_what_is_known_of_an_open_test_is_so_either_way(rows: list[str], there: bool) -> None:
     """Where nobody knows whether there is a file, what is said of the launches behind it must hold
     with the file and without it."""

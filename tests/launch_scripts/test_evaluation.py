@@ -6,12 +6,13 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
 from ilp_planner.launch_scripts.evaluation import evaluate_script
 from ilp_planner.launch_scripts.flow import Reading
+from tests.examples import examples
 
 SCRIPTS = {
     "words": """
@@ -157,7 +158,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(st.lists(PIECES, min_size=1, max_size=6), min_size=12, max_size=12))
-@settings(max_examples=15)
+@examples(7)
 def test_any_words_as_bash_reads_them(rows: list[list[str]]) -> None:
     script = "A='p q'\nB=' r  s '\n" + "\n".join(f"torchrun x {''.join(row)}" for row in rows)
     assert launches(script) == in_bash(script)
@@ -237,7 +238,7 @@ def test_what_is_no_script(script: str, message: str) -> None:
 
 
 @given(st.text("abAB$(){}[]\"'`\\ \n;&|<>=#!*-1", max_size=60))
-@settings(max_examples=300)
+@examples(150)
 def test_any_text_gives_commands_or_one_line(text: str) -> None:
     with contextlib.suppress(SpecError):
         evaluate_script(text, "s", environment={})

@@ -1,7 +1,7 @@
 """Shares of T5 and Wide ResNet: their parts, and what is known of these without measuring."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import UsageError
@@ -10,13 +10,14 @@ from ilp_planner.specs.architecture import Parameters
 from ilp_planner.specs.chain_layers import segments
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.resnet import WideResNet
+from tests.examples import examples
 from tests.measure.small_chains import CHAINS, IMAGES, SIDES, shard
 from tests.measure.small_decoders import LLAMA
 
 FLOAT = 4
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     blocks=st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple),
     base=st.integers(1, 8),

@@ -1,7 +1,7 @@
 """Stacks of T5 and Wide ResNet: shapes of one rank, marks, memory, whole steps."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.measure.layers import LayerBench, layer_values
@@ -17,6 +17,7 @@ from ilp_planner.measure.convolution import Gathered, Sliced, convolved  # noqa:
 from ilp_planner.measure.encoder_decoder import Attention  # noqa: E402
 from ilp_planner.measure.modules import parameter_count  # noqa: E402
 from ilp_planner.measure.stack import Stack  # noqa: E402
+from tests.examples import examples  # noqa: E402
 
 CPU = Target(kind="cpu", name="CPU", dtype="fp32")
 
@@ -50,7 +51,7 @@ MODELS = st.one_of(
 )
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(model=MODELS, tp=st.sampled_from((1, 2, 4)))
 def test_parts_learn_what_the_model_says(model, tp):
     job = shard(model, tp, micro_batch=1)
@@ -185,7 +186,7 @@ def test_the_ranks_attention_adds_up(across):
     torch.testing.assert_close(total, whole(hidden, memory if across else None))
 
 
-@settings(max_examples=12)
+@examples(6)
 @given(ranks=st.sampled_from((1, 2, 4)), stride=st.sampled_from((1, 2)), seed=st.integers(0, 9))
 def test_the_ranks_convolutions_are_one(ranks, stride, seed):
     """Output channels one after the other, or the sum over input channels."""

@@ -3,11 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.measure.memory import MemoryTrace
 from ilp_planner.measure.target import Target
+from tests.examples import examples
 
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 
@@ -35,7 +36,7 @@ def test_levels_are_those_between_the_marks():
     del first, third
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(st.lists(st.tuples(st.integers(1, 5000), st.booleans(), st.booleans()), max_size=20))
 def test_any_sequence_of_blocks(steps):
     held, peak, expected, blocks = 0, 0, [], []

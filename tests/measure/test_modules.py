@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.decoder import (
@@ -20,6 +20,7 @@ from tests.measure.small_decoders import DECODERS, LATENT, LLAMA, PLAIN
 torch = pytest.importorskip("torch", reason="needs the extra [torch]")
 from ilp_planner.measure import attention, modules  # noqa: E402
 from ilp_planner.measure.layers import LayerBench  # noqa: E402
+from tests.examples import examples  # noqa: E402
 
 CPU = {"device": "cpu", "dtype": torch.float32}
 
@@ -78,7 +79,7 @@ def test_a_part_of_a_sample_goes_through_every_part(name, cp):
     assert all(times.forward for times in bench.times.values())
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     ranks=st.sampled_from((2, 3, 4)),
     half=st.integers(1, 4),
@@ -108,7 +109,7 @@ def test_a_rank_of_several_sees_what_the_first_and_last_tokens_of_a_sample_see(
     assert all(part.grad is not None for part in parts)
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     tp=st.sampled_from((1, 2, 4)),
     batch=st.integers(1, 3),

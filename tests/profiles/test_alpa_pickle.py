@@ -8,13 +8,14 @@ import sys
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.alpa import read_alpa
 from ilp_planner.profiles.alpa_pickle import read_alpa_pickle
 from tests.alpa_cases import MeshProfilingResult, database, pickled
+from tests.examples import examples
 
 
 class Call:
@@ -187,13 +188,13 @@ def test_tuples_of_tuples_do_not_take_forever() -> None:
     assert "without end" in message
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(st.binary(max_size=60), st.integers(0, 5))
 def test_any_bytes_give_a_value_or_one_line(content: bytes, protocol: int) -> None:
     assert "\n" not in outcome(b"\x80" + bytes([protocol]) + content)
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.integers(0, 5), st.data())
 def test_a_damaged_database_gives_a_value_or_one_line(protocol: int, data) -> None:
     content = bytearray(pickled(database(), protocol))

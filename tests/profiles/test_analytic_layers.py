@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.memory import memory_parts, stage_memory
@@ -25,6 +25,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count, tied_parameters
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
+from tests.examples import examples
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT.parent / "shared" / "data" / "metis" / "profile_data_samples"
@@ -264,7 +265,7 @@ def test_degrees_that_do_not_divide_are_left_out_and_named():
     assert found.notes == ("tp 4: does not divide gpt, left out",)
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(
     family=st.sampled_from(list(MODELS)),
     samples=st.lists(st.integers(1, 64), max_size=4),

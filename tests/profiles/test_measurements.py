@@ -4,7 +4,7 @@ import math
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import OutputError, ProfileError
@@ -27,6 +27,7 @@ from ilp_planner.profiles.measurements import (
     write_measurements,
 )
 from ilp_planner.profiles.table import Provenance
+from tests.examples import examples
 
 LAYER = {"record": "layer", "layers": "1-24", "tp": 2, "micro_batch": 4, "time_s": 0.5}
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
@@ -72,7 +73,7 @@ def same(a, b):
             assert one == other or (one != one and other != other), (name, one, other)
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(given_rows=st.lists(rows(), max_size=6))
 def test_what_is_written_is_read_back(tmp_path_factory, given_rows):
     path = tmp_path_factory.mktemp("table") / "profile.csv"
@@ -85,7 +86,7 @@ def test_what_is_written_is_read_back(tmp_path_factory, given_rows):
     assert len(again.lines) == len(given_rows)
 
 
-@settings(max_examples=15)
+@examples(7)
 @given(given_rows=st.lists(rows(), max_size=6))
 def test_rows_and_frames_are_the_same(given_rows):
     table = measurements_of(given_rows, "here")
@@ -303,7 +304,7 @@ def problem_of(path):
     return ""
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.text(string.printable, max_size=60), st.integers(0, 200), st.integers(0, 40))
 def test_nothing_but_a_profile_error(tmp_path_factory, noise, begin, length):
     """Whatever is done to a table, it is read or refused in a line."""

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.deepspeed import VERSION, export_deepspeed
 from ilp_planner.formats.exported import file_name
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
+from tests.examples import examples
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -137,7 +138,7 @@ def test_experts_pass_deepspeeds_own_check(
         check(zero_offload_optimizer=offload > 0)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(jobs())
 def test_any_job_is_read_or_refused(case: TrainingJob) -> None:
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.decoder import rank_modules
@@ -19,6 +19,7 @@ from ilp_planner.formats.nemo import export_nemo
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
 from tests.anatomy.parameter_names import parameter_names
+from tests.examples import examples
 from tests.rank_groups import group_of
 from tests.runtimes.megatron_core import (
     as_rank,
@@ -36,8 +37,8 @@ Said = Callable[[TrainingJob], dict[str, Any]]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what Megatron misses without a GPU
 yaml = pytest.importorskip("yaml", reason="needs the extra 'runtimes': pyyaml")
 
-SEVERAL = settings(
-    max_examples=100,
+SEVERAL = examples(
+    50,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -6,12 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.findings import CONFIG
 from ilp_planner.formats.megatron.rules import check_arguments
+from tests.examples import examples
 from tests.runtimes.megatron_core import section_of_arguments, transformer_config
 from tests.training_jobs import deepseek, gpt, job, llama
 from tests.training_jobs import settings as usual
@@ -86,7 +87,7 @@ def megatrons_reason(case: TrainingJob, args: MegatronArguments) -> str:
     return ""
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(changed())
 def test_what_megatron_refuses_the_planner_refuses(
     pair: tuple[TrainingJob, MegatronArguments],

@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
@@ -20,6 +20,7 @@ from ilp_planner.formats.torchtitan_models import flavors
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.examples import examples
 from tests.runtimes.titan import stand_in_for_unused
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -204,7 +205,7 @@ def test_stages_have_the_plans_modules(name: str, tmp_path: Path) -> None:
             assert (part.norm is not None) == (part.output is not None) == stage.loss
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@examples(30, suppress_health_check=list(HealthCheck))
 @given(jobs())
 def test_any_job_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, case: TrainingJob

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.deadline import Deadline
@@ -24,6 +24,7 @@ from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from tests.amp_cases import clusters, profiles
 from tests.brute import random_problem
+from tests.examples import examples
 from tests.megatron_cases import small_cluster, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import problems
@@ -74,7 +75,7 @@ def check_last(problem: Problem, *, exact: bool = True) -> None:
 # ---- the spaces ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(problems())
 def test_operators(problem: Problem) -> None:
     result = solve(problem)
@@ -82,7 +83,7 @@ def test_operators(problem: Problem) -> None:
     assert (result.confirmed_by, result.status) == ("cp-sat", Status.OPTIMAL)
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(seed=st.integers(0, 10**6))
 def test_the_planners_own_space(seed: int) -> None:
     check_last(random_problem(seed, devices=4), exact=False)
@@ -92,7 +93,7 @@ def test_metis() -> None:
     check_last(room_problem(cost_model="metis", space="metis"))
 
 
-@settings(max_examples=20)
+@examples(10)
 @given(data=st.data())
 def test_amp(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

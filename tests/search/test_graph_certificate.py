@@ -3,15 +3,16 @@
 import copy
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.solve import solve
 from tests.brute import cheapest, random_problem
+from tests.examples import examples
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(seed=st.integers(0, 10**6))
 def test_what_was_proved_is_proved_again(seed):
     problem = random_problem(seed, devices=4)
@@ -21,7 +22,7 @@ def test_what_was_proved_is_proved_again(seed):
     assert check.bound == pytest.approx(result.bound, rel=1e-9)
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(seed=st.integers(0, 10**6))
 def test_a_bound_above_the_optimum_does_not_hold(seed):
     problem = random_problem(seed, devices=4)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import InfeasibleError
@@ -25,6 +25,7 @@ from ilp_planner.spaces.amp.space import AmpSpace
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.placed_moves import neighbours
 from tests import amp_cases
+from tests.examples import examples
 from tests.megatron_cases import GIB, small_problem
 from tests.mixed_cases import room_problem
 
@@ -33,7 +34,7 @@ every_heuristic = pytest.mark.parametrize("solver", HEURISTICS)
 
 
 @every_heuristic
-@settings(max_examples=10)
+@examples(5)
 @given(st.data())
 def test_one_start_places_ranks_well_and_proves_nothing_of_other_placements(
     solver: str, data: st.DataObject

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.result import Status, Stop
@@ -19,6 +19,7 @@ from ilp_planner.solvers.anneal_groups import recut, regroup
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.brute_force import BruteForce
 from ilp_planner.solvers.chain_dp import ChainDP
+from tests.examples import examples
 from tests.solvers.graphs import chain, general_graphs, graphs, paths_of, two_types
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.base import GraphSolution
 
 FEW = Limits(starts=4, workers=1)
-quick = settings(max_examples=25)
+quick = examples(12)
 
 
 def solve(graph: StageGraph, limits: Limits = FEW, effort: float = 0.1) -> GraphSolution:
@@ -76,7 +77,7 @@ def test_finds_near_all_optima_with_capacities() -> None:
     """Few of them are missed: the draws are random, the graphs are not."""
     missed = []
 
-    @settings(quick, max_examples=40)
+    @examples(20)
     @given(graph=general_graphs())
     def look(graph: StageGraph) -> None:
         optimum = check(graph, solution := solve(graph))
@@ -166,7 +167,7 @@ def test_draws_are_spread() -> None:
 
 
 @given(seed=st.integers(1, 2**32), length=st.integers(1, 6))
-@settings(max_examples=200)
+@examples(100)
 def test_exchanged_groups_use_the_same_devices(seed: int, length: int) -> None:
     """But for the last tenth of the moves, which change one group to any other."""
     keys = np.array([1, 2, 4, 8], np.int64)

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SolverError
 from ilp_planner.solvers.arc_reduction import check_positions, reduced
 from ilp_planner.solvers.incumbent import incumbent
+from tests.examples import examples
 from tests.solvers.graphs import FORK, chain, general_graphs, graphs, paths_of
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
-quick = settings(max_examples=100)
+quick = examples(50)
 
 
 @quick

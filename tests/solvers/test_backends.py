@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ilp_planner.errors import SolverError, UsageError
 from ilp_planner.result import Status, Stop, relative_gap
@@ -23,6 +23,7 @@ from ilp_planner.solvers.cpsat import CpSat
 from ilp_planner.solvers.incumbent import incumbent
 from ilp_planner.solvers.milp import Milp
 from ilp_planner.solvers.pulp_backend import Pulp
+from tests.examples import examples
 from tests.solvers.graphs import (
     chain,
     general_graphs,
@@ -56,7 +57,7 @@ WHOLE = [name for name in AVAILABLE if "whole" in name]
 every_backend = pytest.mark.parametrize("name", AVAILABLE)
 arc_flow_backend = pytest.mark.parametrize("name", [n for n in AVAILABLE if n in ARC_FLOW])
 general_backend = pytest.mark.parametrize("name", GENERAL)
-quick = settings(max_examples=25)
+quick = examples(12)
 
 
 def check(graph: StageGraph, solution: GraphSolution, *, limited: bool = False) -> None:
@@ -102,7 +103,7 @@ def test_extras_peaks_and_capacities(name: str, graph: StageGraph) -> None:
 
 
 @general_backend
-@settings(quick, max_examples=10)
+@examples(5)
 @given(graph=general_graphs())
 def test_takes_any_path_within_the_capacities_as_a_hint(name: str, graph: StageGraph) -> None:
     paths = sorted(filter(graph.is_path, paths_of(graph)), key=graph.path_time)
@@ -111,7 +112,7 @@ def test_takes_any_path_within_the_capacities_as_a_hint(name: str, graph: StageG
 
 
 @general_backend
-@settings(quick, max_examples=10)
+@examples(5)
 @given(graph=general_graphs())
 def test_a_time_limit_leaves_a_valid_bound_with_capacities(name: str, graph: StageGraph) -> None:
     for seconds in (0.0, 1e-3):
@@ -265,7 +266,10 @@ def test_an_error_in_progress_is_the_callers(name: str) -> None:
         BACKENDS[name].solve(two_types(layers=16), Limits(), progress=fail)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == WHOLE[0] else pytest.param(name, marks=pytest.mark.slow) for name in WHOLE],
+)
 def test_ctrl_c_stops_a_long_search(name: str) -> None:
     """In a process of its own: a Ctrl-C that comes too late would end the tests."""
     code = f"""

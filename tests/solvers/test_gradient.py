@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.result import Status, Stop
@@ -24,6 +24,7 @@ from ilp_planner.solvers.gradient import Gradient, Tuning, _Descent
 from ilp_planner.solvers.soft_graph import path_counts, soft_graph
 from ilp_planner.solvers.soft_path import decode, path_cost, relaxed
 from tests.benchmarks.slicing import slicing
+from tests.examples import examples
 from tests.solvers.graphs import (
     chain,
     dense_graphs,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ilp_planner.solvers.soft_graph import SoftGraph
 
 FEW = Limits(starts=8)
-quick = settings(max_examples=40)
+quick = examples(20)
 
 
 def soften(graph: StageGraph) -> SoftGraph | None:
@@ -179,7 +180,7 @@ def test_where_devices_run_out_nothing_is_claimed() -> None:
     assert solution.stopped_by is Stop.EFFORT
 
 
-@settings(quick, max_examples=15)
+@examples(7)
 @given(graph=general_graphs())
 def test_a_hint_is_never_made_worse(graph: StageGraph) -> None:
     for path in sorted(filter(graph.is_path, paths_of(graph)), key=graph.path_time)[-1:]:
@@ -250,7 +251,7 @@ def test_seconds_may_be_small_or_large(unit: float) -> None:
 # ---- limits -------------------------------------------------------------------------------------
 
 
-@settings(quick, max_examples=10)
+@examples(5)
 @given(graph=general_graphs())
 def test_without_time_there_is_a_valid_bound(graph: StageGraph) -> None:
     for seconds in (0.0, 1e-3):

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ilp_planner.solvers.arc_reduction import reduced
 from ilp_planner.solvers.incumbent import incumbent, shortest_path
+from tests.examples import examples
 from tests.solvers.graphs import graphs, paths_of, two_types
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
-quick = settings(max_examples=100)
+quick = examples(50)
 
 
 def test_the_incumbent_of_a_larger_graph_fits_and_is_near_the_optimum() -> None:

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.layers import layer_costs
@@ -27,6 +27,7 @@ from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.training import Recompute
 from tests import amp_cases
 from tests.brute import cheapest, random_problem
+from tests.examples import examples
 from tests.megatron_cases import GIB, every_plan, small_cluster, small_problem
 from tests.mixed_cases import room_problem
 from tests.tiny import every_plan as every_operator_plan
@@ -51,7 +52,7 @@ def count_inside(problem: Problem, bound: float, plans: list[GroupPlan]) -> int:
 # ---- operators ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(problem=problems(most_ways=300, most_operators=3), data=st.data())
 def test_no_plan_of_operators_inside_is_below_the_bound(
     problem: Problem, data: st.DataObject
@@ -102,7 +103,7 @@ def any_plan(problem: Problem, rng: random.Random) -> GroupPlan:
 
 
 @pytest.mark.parametrize("links", ["flat", "one", "pairs", "matrix"])
-@settings(max_examples=20)
+@examples(10)
 @given(seed=SEEDS)
 def test_no_plan_of_groups_inside_is_below_the_bound(links: str, seed: int) -> None:
     problem = random_problem(seed, links=links)
@@ -112,7 +113,7 @@ def test_no_plan_of_groups_inside_is_below_the_bound(links: str, seed: int) -> N
         assert count_inside(problem, result.bound, [result.plan]) == 1
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=SEEDS)
 def test_the_cheapest_packed_plan_is_inside(seed: int) -> None:
     problem = random_problem(seed, devices=4)
@@ -261,7 +262,7 @@ def test_no_plan_of_metis_inside_is_below_the_bound() -> None:
 
 
 @pytest.mark.parametrize("free", [False, True])
-@settings(max_examples=10)
+@examples(5)
 @given(st.data())
 def test_no_plan_of_amp_inside_is_below_the_bound(free: bool, data: st.DataObject) -> None:
     cluster = data.draw(amp_cases.clusters())

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
@@ -28,6 +28,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
+from tests.examples import examples
 from tests.training_jobs import deepseek, job, jobs
 
 SMALL = (
@@ -166,7 +167,7 @@ def rich_jobs(draw: st.DrawFn) -> TrainingJob:
 
 
 @given(rich_jobs())
-@settings(max_examples=200)
+@examples(100)
 def test_there_and_back(drawn: TrainingJob) -> None:
     args = arguments_of_job(drawn)
     again = read_arguments(args.argv, args.world)

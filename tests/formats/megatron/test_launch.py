@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
@@ -29,6 +29,7 @@ from ilp_planner.specs.training import (
     Settings,
     TrainingJob,
 )
+from tests.examples import examples
 from tests.training_jobs import decoders, deepseek, gpt, job, jobs
 from tests.training_jobs import settings as usual
 
@@ -93,7 +94,7 @@ def test_bash_takes_the_script(tmp_path: Path, name: str) -> None:
 
 
 @given(jobs())
-@settings(max_examples=60)
+@examples(30)
 def test_what_is_exported_breaks_no_rule_and_what_breaks_one_is_refused(made: TrainingJob) -> None:
     made = replace(made, devices_per_node=1)
     broken = check_arguments(arguments_of_job(made))
@@ -175,7 +176,7 @@ def test_names_cannot_break_the_script(tmp_path: Path) -> None:
 
 
 @given(decoders(), st.sampled_from(["bf16", "fp32"]))
-@settings(max_examples=60)
+@examples(30)
 def test_models_as_files(
     tmp_path_factory: pytest.TempPathFactory, model: Decoder, kind: str
 ) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError
@@ -17,6 +17,7 @@ from ilp_planner.profiles.convert.aceso import (
 from ilp_planner.profiles.measurements import read_measurements, write_measurements
 from ilp_planner.profiles.operator_table import operator_profile
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, Provenance, RowKey
+from tests.examples import examples
 
 DATABASE = Path(__file__).parents[4] / "shared" / "data" / "aceso" / "eurosys"
 needs_data = pytest.mark.skipif(
@@ -77,7 +78,7 @@ def databases(draw: st.DrawFn) -> Profile:
     )
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(profile=databases())
 def test_import_export_and_reading_again_lose_nothing(
     profile: Profile, tmp_path_factory: pytest.TempPathFactory

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError
@@ -19,6 +19,7 @@ from ilp_planner.profiles.measurements import (
 )
 from ilp_planner.profiles.metis import MetisProfile, MetisRow
 from ilp_planner.profiles.metis_files import read_metis_profile, write_metis_profile
+from tests.examples import examples
 from tests.metis_cases import SAMPLES, needs_data
 
 TIME = st.floats(min_value=1e-6, max_value=1e7, allow_nan=False)
@@ -70,7 +71,7 @@ def assert_same(a: MetisProfile, b: MetisProfile) -> None:
             np.testing.assert_array_equal(row.parameters, other.parameters)
 
 
-@settings(max_examples=12)
+@examples(6)
 @given(profile=profiles())
 def test_import_export_and_reading_again_lose_nothing(
     profile: MetisProfile, tmp_path_factory: pytest.TempPathFactory

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.profiles.predict.collectives import CollectivePredictor
 from ilp_planner.profiles.table import Provenance
+from tests.examples import examples
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 SIZES = 2.0 ** np.arange(8, 31, 2)
@@ -82,7 +83,7 @@ queries = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(tables(), st.sampled_from((*NAMES, "gossip")), queries, st.integers(1, 64))
 def test_monotone_and_positive_whatever_the_table(table, name, query, more_hosts) -> None:
     predictor = CollectivePredictor(table)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.predict.curve import curve_of, end_error, left_out_error, monotone
+from tests.examples import examples
 
 SIZES = 2.0 ** np.arange(4, 30, 2)
 
@@ -17,7 +18,7 @@ def exact(sizes):
 row = st.tuples(st.floats(1, 1e12), st.floats(1e-9, 1e6))
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(st.lists(row, min_size=1, max_size=20), st.lists(row, min_size=1, max_size=5))
 def test_monotone_and_positive_whatever_the_rows(rows, others) -> None:
     sibling = curve_of(*zip(*others, strict=True))

@@ -4,13 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import measurements_of
 from ilp_planner.profiles.predict.products import ProductPredictor
 from ilp_planner.profiles.table import Provenance
+from tests.examples import examples
 
 SIZES = [2.0 * n**3 for n in (128, 256, 512, 1024, 2048)]
 
@@ -46,7 +47,7 @@ def test_a_row_that_was_carried_is_not_measured():
     assert found.error > 0
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     times=st.lists(st.floats(1e-6, 1e2), min_size=1, max_size=6),
     asked=st.lists(st.floats(1.0, 1e16), min_size=2, max_size=5),

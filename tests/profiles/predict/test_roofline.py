@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.predict.features import QUANTITIES, TERMS, Quantity, distinct_terms, terms
 from ilp_planner.profiles.predict.region import is_inside, never_varied, octaves_beyond, row_at
 from ilp_planner.profiles.predict.residual import residual_at, solve_residuals
 from ilp_planner.profiles.predict.roofline import fit_prior
+from tests.examples import examples
 
 GRID = np.array([[tp, n, 1.0, 1.0] for tp in (1, 2, 4, 8) for n in (1, 2, 4, 8)], dtype=float)
 
@@ -35,7 +36,7 @@ def test_one_odd_row_bends_nothing(row):
     assert found[others] == pytest.approx(times[others], rel=0.05)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(
     point=st.tuples(*(st.integers(1, 4096) for _ in range(4))),
     more=st.integers(2, 16),

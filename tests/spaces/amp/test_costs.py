@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import PlanError
@@ -35,6 +35,7 @@ from tests.amp_cases import (
     trials,
     write,
 )
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,7 +161,7 @@ def test_the_mix_is_by_nodes() -> None:
     assert np.allclose(mixed, 0.75 * forward["V100", 2] + 0.25 * forward["T4", 2], rtol=1e-15)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.data())
 def test_repairing_never_makes_a_plan_faster(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import InfeasibleError
@@ -46,6 +46,7 @@ from tests.amp_cases import (
     trials,
     write,
 )
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +116,7 @@ def test_a_larger_reduction_may_allow_a_smaller_stage_that_sends_less() -> None:
     assert cut.partition == (1, 2, 3)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(st.data())
 def test_no_partition_beats_the_best_one(data: st.DataObject) -> None:
     cluster = data.draw(clusters())
@@ -137,7 +138,7 @@ def test_no_partition_beats_the_best_one(data: st.DataObject) -> None:
         assert plan.bound <= min(every) * (1 + 1e-12)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.data())
 def test_every_route_counts(data: st.DataObject) -> None:
     """The best cut under a cutoff is the best cut, or none."""
@@ -156,7 +157,7 @@ def test_every_route_counts(data: st.DataObject) -> None:
     assert again.partition == best.partition
 
 
-@settings(max_examples=15)
+@examples(7)
 @given(st.data())
 def test_backends_agree_on_the_stage_graph(data: st.DataObject) -> None:
     cluster = data.draw(clusters(most_nodes=2))

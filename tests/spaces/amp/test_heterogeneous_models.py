@@ -7,13 +7,14 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.amp import read_amp
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.degrees import rank_plans
 from tests.amp_cases import NODE, amp_cost_s, entry, write
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,7 +99,7 @@ def partitions(layers: int, stages: int) -> Iterator[list[int]]:
 
 
 @given(file=files())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_best_partition_is_that_of_amp_s_program(file: dict[str, Any], tmp_path: Path) -> None:
     found = read_amp(write(tmp_path, file))
     layers = 1 + sum(file["gan"]["depth"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.deadline import Deadline
@@ -19,6 +19,7 @@ from ilp_planner.spaces.amp.partition import best_cut
 from ilp_planner.spaces.amp.placement import best_links, cpsat_counts, in_order, place
 from ilp_planner.spaces.amp.routes import Hosts, pipelines, placements, transport
 from tests.amp_cases import clusters, experiment, profiles, published
+from tests.examples import examples
 from tests.spaces.amp.test_degrees import partitions
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def least_by_trying(costs: AmpCosts, cluster: ClusterSpec, batch: int) -> float:
     )
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.data())
 def test_no_placement_beats_the_best_one(data: st.DataObject) -> None:
     cluster = data.draw(clusters(sizes=(1, 2)))
@@ -66,7 +67,7 @@ def test_no_placement_beats_the_best_one(data: st.DataObject) -> None:
     ) == list(range(cluster.device_count))
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(st.data())
 def test_a_bound_holds_where_links_inside_nodes_are_slow(data: st.DataObject) -> None:
     """The ring's order then matters, and the bound need not be met; nor with CP-SAT's
@@ -83,7 +84,7 @@ def test_a_bound_holds_where_links_inside_nodes_are_slow(data: st.DataObject) ->
     assert placed.plan.cost >= least * (1 - 1e-12)
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(st.data())
 def test_stages_on_one_node_give_a_bound(data: st.DataObject) -> None:
     """Leaving out how stages on several nodes are placed only makes pipelines look faster."""
@@ -144,7 +145,7 @@ def test_hiding_slow_links_gains_nothing() -> None:
 # ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(st.data())
 def test_transport_is_the_cheapest_matching(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 4))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.spaces.groups.candidates import drop_dominated
+from tests.examples import examples
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 30))
 def test_what_is_dropped_is_beaten_by_one_that_is_kept(seed: int, size: int) -> None:
     random = np.random.default_rng(seed)

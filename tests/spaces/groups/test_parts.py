@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
@@ -21,10 +21,11 @@ from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.space import GroupSpace
 from ilp_planner.specs.metis_cluster import metis_cluster_spec
 from tests.brute import cheapest, random_problem
+from tests.examples import examples
 from tests.metis_cases import synthetic_costs
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=30)
+FEW = examples(15)
 
 
 def solved(problem: Problem, best: float, **options: str) -> None:

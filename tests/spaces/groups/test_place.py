@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
@@ -17,6 +17,7 @@ from ilp_planner.spaces.groups.place import GroupChoice, every_packing, packings
 from ilp_planner.spaces.groups.place_nodes import place_nodes
 from tests.brute import group_ways, packed_counts, random_problem, seatings
 from tests.costs.mixed_instances import cluster_of
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=40)
+FEW = examples(20)
 
 
 def drawn(seed: int, **options) -> tuple[Problem, int, list[GroupChoice]]:
@@ -85,7 +86,7 @@ def test_devices_are_used_once_and_replicas_stay_in_a_node(seed: int) -> None:
                 assert {problem.cluster.node_of[d] for d in replica.devices} == {node}
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(data=st.data())
 def test_powers_of_two_always_fit(data: st.DataObject) -> None:
     """Nodes and groups of powers of two: whatever the devices suffice for has a simple packing."""

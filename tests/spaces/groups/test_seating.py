@@ -1,7 +1,7 @@
 """Groups take devices one after the other, each device once, tensor ranks in one node."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.resource_paths import search_resource_paths
@@ -10,6 +10,7 @@ from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.seating import Seating
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from tests.brute import random_problem
+from tests.examples import examples
 
 
 def cluster(sizes: list[int]) -> ClusterSpec:
@@ -24,7 +25,7 @@ def cluster(sizes: list[int]) -> ClusterSpec:
     )
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(
     sizes=st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=1, max_size=4),
     groups=st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4)), max_size=5),
@@ -61,7 +62,7 @@ def test_a_group_that_fits_beside_the_last_one_goes_there():
     assert seating.seat(0, 4, 2, 1) is None
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(seed=st.integers(0, 10**6), links=st.sampled_from(["flat", "one", "pairs"]))
 def test_a_seated_path_is_a_legal_plan(seed, links):
     problem = random_problem(seed, links=links, devices=6)

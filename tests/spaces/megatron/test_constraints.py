@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.certificate import check_certificate
@@ -18,6 +18,7 @@ from ilp_planner.inputs.constraints import DEGREES, constraints_of
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
+from tests.examples import examples
 from tests.megatron_cases import GIB, MIXTURE, every_plan, small_cluster, small_problem
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def demands(draw: st.DrawFn) -> dict[str, list[int | str]]:
     return {name: values for name, values in said.items() if values and name in kept}
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(
     said=demands(),
     cluster=st.sampled_from((small_cluster(2, 1), small_cluster(), small_cluster(1, 2, slow=1))),
@@ -147,7 +148,7 @@ def test_an_impossible_set_names_what_contradicts(said, options, words):
         small_problem(batch=4, constraints=constraints_of(said), **options)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(said=demands(), experts=st.sampled_from((None, MIXTURE)))
 def test_a_conflict_is_one_and_a_repair_repairs(said, experts):
     """What is named is impossible alone, possible without any one of it, and with what would do
@@ -172,7 +173,7 @@ def test_a_conflict_is_one_and_a_repair_repairs(said, experts):
         assert not possible({**said, repair[1]: repair[2]})
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     said=demands(),
     limit=st.sampled_from((1.3 * GIB, 1.6 * GIB, 2.0 * GIB)),

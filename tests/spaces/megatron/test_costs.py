@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.memory import memory_parts, rank_memory
@@ -21,6 +21,7 @@ from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, Recompute, Settings, TrainingJob
+from tests.examples import examples
 from tests.megatron_cases import MIXTURE, small_cluster, small_problem
 
 MODEL = Decoder(layers=4, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
@@ -134,7 +135,7 @@ def test_ranks_on_slower_devices_take_longer():
     assert both.times[0].dense.compute == pytest.approx(ranks.times[1].dense.compute)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     pp=st.sampled_from((1, 2, 4)),
     virtual=st.sampled_from((1, 2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.deadline import Deadline
@@ -14,6 +14,7 @@ from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.megatron.last_cuts import LastCuts, cut_program
 from ilp_planner.spaces.megatron.partition import least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
+from tests.examples import examples
 from tests.spaces.megatron.test_partition import tables
 from tests.spaces.megatron.test_schedule_bound import every_cut, every_spread, interleaved_tables
 
@@ -30,7 +31,7 @@ def solved(model):
     return solution.objective
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(found=st.one_of(tables(), interleaved_tables()))
 def test_its_optimum_is_the_bound_and_with_simulated_cuts_the_plan(found):
     cuts = LeastCuts(found)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.result import Status
@@ -15,6 +15,7 @@ from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.megatron.cut_graph import cut_graph
 from ilp_planner.spaces.megatron.partition import INFINITE, CutTables, best_cut
+from tests.examples import examples
 
 
 @st.composite
@@ -62,7 +63,7 @@ def every_value(found):
             yield found.weight * max(loads) + sum(loads) + max(peaks), ends
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(found=tables(), cutoff=st.sampled_from((INFINITE, 60.0, 25.0)))
 def test_no_cut_is_better(found, cutoff):
     best = min(every_value(found), default=(math.inf, ()))
@@ -77,7 +78,7 @@ def test_no_cut_is_better(found, cutoff):
         assert searched.bound == pytest.approx(best[0])
 
 
-@settings(max_examples=15)
+@examples(7)
 @given(found=tables())
 def test_other_solvers_agree(found):
     graph = cut_graph(found)
@@ -90,7 +91,7 @@ def test_other_solvers_agree(found):
 
 
 @given(found=tables())
-@settings(max_examples=50)
+@examples(25)
 def test_a_stop_keeps_a_valid_bound(found):
     best = min((value for value, _ in every_value(found)), default=math.inf)
     stopped = best_cut(found, goon=lambda: False)

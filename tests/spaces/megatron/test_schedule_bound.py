@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.simulation.engine import StageTimes, simulate
@@ -15,6 +15,7 @@ from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.spaces.megatron.job import virtual_sizes
 from ilp_planner.spaces.megatron.partition import INFINITE, CutTables, Spread
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
+from tests.examples import examples
 from tests.spaces.megatron.test_partition import tables
 
 
@@ -40,7 +41,7 @@ def simulated(found, pairs):
     return simulate(orders, times, blocking=True).seconds
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(found=tables())
 def test_no_cut_is_faster_than_the_bound(found):
     cuts, every = LeastCuts(found), dict(every_cut(found))
@@ -55,7 +56,7 @@ def test_no_cut_is_faster_than_the_bound(found):
         assert cuts.seconds <= bound <= every[ends] * (1 + 1e-12)
 
 
-@settings(max_examples=200)
+@examples(100)
 @given(found=tables(), most=st.integers(1, 5))
 def test_the_nearest_cuts_are_those_of_the_least_bounds(found, most):
     cuts, every = LeastCuts(found), dict(every_cut(found))
@@ -130,7 +131,7 @@ def simulated_spread(found, ends):
     return simulate(orders, times).seconds
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(found=interleaved_tables())
 def test_no_spread_of_layers_is_faster_than_the_bound(found):
     cuts, every = LeastCuts(found), dict(every_spread(found))
@@ -158,7 +159,7 @@ def test_equal_virtual_stages_take_the_published_time():
     assert LeastCuts(found).seconds == pytest.approx((8 * 3 + 3) * 3)
 
 
-@settings(max_examples=100)
+@examples(50)
 @given(found=st.one_of(tables(), interleaved_tables()))
 def test_what_is_open_below_a_limit_is_all_that_near_cuts_have(found):
     cuts = LeastCuts(found)

@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.certificate import check_certificate
@@ -37,6 +37,7 @@ from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import OFFLOADED, Offload, Recompute
+from tests.examples import examples
 from tests.megatron_cases import (
     GIB,
     MIXTURE,
@@ -133,7 +134,7 @@ def test_the_optimum_is_that_of_all_plans(cluster, options):
     assert_optimal(small_problem(cluster, **options))
 
 
-@settings(max_examples=8)
+@examples(4)
 @given(
     limit=st.floats(1.4, 3.0),
     between=st.sampled_from((1e9, 2e10, 2e11)),
@@ -196,7 +197,7 @@ def on_the_host(problem, *, link, share=0.0, **offload):
     )
 
 
-@settings(max_examples=6)
+@examples(3)
 @given(
     limit=st.floats(1.4, 3.0),
     link=st.sampled_from((1e9, 3e10, 1e12)),
@@ -409,7 +410,7 @@ def holes(rng, cluster, model):
     return element_table(measurements_of(rows, "rows.csv"), model)
 
 
-@settings(max_examples=12)
+@examples(3)
 @given(
     seed=st.integers(0, 2**32 - 1),
     cluster=st.sampled_from(

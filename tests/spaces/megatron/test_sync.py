@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.groups import groups
@@ -21,6 +21,7 @@ from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import ORDERS, OptimizerSettings, Settings, TrainingJob
+from tests.examples import examples
 from tests.megatron_cases import small_cluster, small_model
 from tests.rank_groups import pp_rank_of
 
@@ -73,7 +74,7 @@ def ranks(what, network, *kinds, steps=None):
     return RankCosts(what, network, times)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(
     tp=st.sampled_from((1, 2, 4)),
     dp=st.sampled_from((2, 3, 4, 6, 8)),

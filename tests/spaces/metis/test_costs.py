@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupClass, GroupOption
@@ -19,6 +19,7 @@ from ilp_planner.specs.metis_cluster import (
     metis_cluster_spec,
     read_metis_cluster,
 )
+from tests.examples import examples
 from tests.metis_cases import (
     DATA,
     SAMPLES,
@@ -171,7 +172,7 @@ def test_a_missing_row_is_named_and_not_priced():
 
 
 @pytest.mark.parametrize("least_sync", [0.0, -20.0])
-@settings(max_examples=60)
+@examples(30)
 @given(data=st.data())
 def test_tables_add_up_to_the_cost_of_the_plan(least_sync, data):
     """The optimiser's numbers, for stages of one and of two types, against the judge's."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.profiles.metis_files import read_metis_profile
@@ -14,6 +14,7 @@ from ilp_planner.spaces.metis.costs import MetisCosts, rank_types
 from ilp_planner.spaces.metis.enumeration import metis_graphs
 from ilp_planner.spaces.metis.formulas import MetisFormulas
 from ilp_planner.specs.metis_cluster import metis_cluster_spec, read_metis_cluster
+from tests.examples import examples
 from tests.metis_cases import (
     MODEL_FILE,
     SAMPLES,
@@ -256,7 +257,7 @@ def test_paths_are_exactly_the_space(counts, summed, memory, least_sync):
         assert seconds == pytest.approx(expected[plan], rel=1e-12)
 
 
-@settings(max_examples=15)
+@examples(7)
 @given(st.integers(0, 99), st.sampled_from([{"A": 4}, {"B": 2, "A": 4}, {"A": 6}]))
 def test_more_memory_never_hurts(seed, counts):
     best = []

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.paths import best_path
@@ -17,12 +17,13 @@ from ilp_planner.result import Result, Status
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.spaces.operators.certificate import plan_graph
+from tests.examples import examples
 from tests.tiny import least_time, problems, tight_problem
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
-FEW = settings(max_examples=20)
+FEW = examples(10)
 SAME = 1e-9  # relative
 SMALL = problems(most_ways=1000)
 IN_ONE_LINE = r"^certificate: [^\n]+$"

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.result import Status
@@ -14,6 +14,7 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits
 from ilp_planner.solvers.registry import HEURISTICS
 from tests.every_space import check_consistent
+from tests.examples import examples
 from tests.tiny import least_time, problems
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("solver", HEURISTICS)
-@settings(max_examples=10)
+@examples(5)
 @given(problem=problems(most_ways=1000))
 def test_plans_are_legal_and_bounds_hold(solver: str, problem: Problem) -> None:
     result = solve(problem, limits=Limits(seconds=30.0, workers=1, starts=4), solver=solver)

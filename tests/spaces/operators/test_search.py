@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.operator_part import OperatorPart
@@ -21,6 +21,7 @@ from ilp_planner.solvers.base import GraphSolution, Limits
 from ilp_planner.solvers.chain_dp import ChainDP
 from ilp_planner.solvers.cpsat import CpSat
 from tests.every_space import check_consistent
+from tests.examples import examples
 from tests.tiny import fixed_problem, least_time, problems, tight_problem
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
 
 MODULE = importlib.import_module("ilp_planner.spaces.operators.search")
-FEW = settings(max_examples=25)
+FEW = examples(12)
 SAME = 1e-9  # relative
 SMALL = problems(most_ways=1000)
 

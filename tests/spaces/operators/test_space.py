@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.operators import Option
@@ -17,6 +17,7 @@ from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.profiles.table import MIB, RowKey
 from ilp_planner.schedule import OneForwardOneBackward
+from tests.examples import examples
 from tests.tiny import every_plan, make_problem, make_profile, make_row, price_stages, problems
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ def test_every_rule_that_is_broken_is_named() -> None:
     ]
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(problems(most_ways=2000), st.integers(0, 300))
 def test_the_judge_agrees_with_the_formulas_of_the_tables(problem: Problem, index: int) -> None:
     plan = next(itertools.islice(every_plan(problem), index, None), None)
