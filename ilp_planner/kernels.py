@@ -25,6 +25,8 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.interrupts import postponed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -106,10 +108,12 @@ def _begin_beside() -> None:
 
 
 def _compiled(function: Callable[..., Any], **options: bool) -> Any:
-    import numba
+    with postponed():
+        import numba
 
     _listen()
     compiled = numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
+    compiled.compile = _in_one_go(compiled.compile)
     try:
         compiled.enable_caching()
     except RuntimeError:  # of the folders that Numba knows, none can be written
@@ -117,6 +121,20 @@ def _compiled(function: Callable[..., Any], **options: bool) -> Any:
     code = compiled._cache
     code.load_overload = _forgiving(code.load_overload)
     code.save_overload = _forgiving(code.save_overload)
+    return compiled
+
+
+def _in_one_go(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a signal wait until a kernel is compiled or read.
+
+    Numba registers functions by generators, which an exception ends for good, and its callbacks and
+    finalisers drop exceptions.
+    """
+
+    def compiled(*arguments: Any) -> Any:
+        with postponed():
+            return compile_(*arguments)
+
     return compiled
 
 

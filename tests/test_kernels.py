@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -264,3 +265,24 @@ def test_one_module_says_how_kernels_are_compiled() -> None:
         path for path in ROOT.rglob("*.py") if "numba" in imported(ast.parse(path.read_text()))
     ]
     assert users == [ROOT / "kernels.py"]
+
+
+def test_a_signal_waits_until_a_kernel_is_compiled(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What numba was doing is done: the kernel works, and the interrupt is not lost."""
+    kernel = load(module).twice_and_one
+    seen = []
+    inside = kernel.targetctx.refresh
+
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        inside()
+        seen.append(1)
+
+    monkeypatch.setattr(kernel.targetctx, "refresh", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kernel(2)
+    assert seen
+    monkeypatch.undo()
+    assert kernel(2) == 5

@@ -11,7 +11,17 @@ import ilp_planner
 
 ROOT = Path(ilp_planner.__file__).parent
 LAYERS = (
-    ("errors", "units", "files", "file_kinds", "kernels", "library", "numerics", "deadline"),
+    (
+        "errors",
+        "units",
+        "files",
+        "file_kinds",
+        "kernels",
+        "library",
+        "numerics",
+        "deadline",
+        "interrupts",
+    ),
     ("schedule", "simulation", "launch_scripts"),
     ("specs",),
     ("anatomy",),

@@ -5,7 +5,8 @@ import signal
 import time
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from ilp_planner.interrupts import SIGNALS
+
 # Seconds in which another signal is the same request: `timeout` sends its signal to the process and
 # then to its group, and schedulers to every process that they see.
 SAME = 1.0

@@ -1,0 +1,37 @@
+"""Parts of the work that no signal may end in the middle."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def postponed() -> Iterator[None]:
+    """Let what these signals call wait until the end; nothing is postponed outside the main thread.
+
+    For code of others that an exception in the middle would leave half done, or that drops
+    exceptions.
+    """
+    waiting: list[tuple[int, FrameType | None]] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        known = {number: signal.getsignal(number) for number in SIGNALS}
+        handlers = {number: handler for number, handler in known.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda *came: waiting.append(came))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for caught, frame in waiting:
+            handlers[signal.Signals(caught)](caught, frame)
