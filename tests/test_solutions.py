@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.json"))
 BEFORE = sorted((ROOT / "tests" / "formats" / "saved" / "solutions").glob("*.json"))
+LONG = {"t5-3b--v100-1x4"}  # whose proof takes seconds to check
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="Aceso's profiles are not in ../shared")
 
 
@@ -63,7 +64,13 @@ def test_a_solution_is_of_its_case_and_proved(case: Case) -> None:
 
 
 @needs_data
-@pytest.mark.parametrize("file", BEFORE, ids=[file.stem for file in BEFORE])
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, id=file.stem, marks=[pytest.mark.slow] * (file.stem in LONG))
+        for file in BEFORE
+    ],
+)
 def test_a_solution_of_before_takes_the_time_it_was_saved_with(file: Path) -> None:
     """To the digit, by the cluster that it was saved with."""
     found = judged(file)

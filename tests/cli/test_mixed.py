@@ -531,6 +531,7 @@ def test_the_order_of_lines_and_files_does_not_matter(
         assert found == pytest.approx({k: v for k, v in expected.items() if k != "status"})
 
 
+@pytest.mark.slow
 def test_the_hash_seed_does_not_matter(room: list[str], folder: Path) -> None:
     found = []
     for seed in ("0", "1", "12345"):

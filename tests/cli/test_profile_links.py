@@ -106,6 +106,7 @@ def test_two_processes(tmp_path, how):
 
 @pytest.mark.usefixtures("torch_is_there")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the ranks in /proc")
+@pytest.mark.slow
 def test_a_rank_that_dies_leaves_a_line_and_the_rows(tmp_path):
     run = start("-m", "ilp_planner", *MEASURE, "links.csv", *LONG, cwd=tmp_path)
     table = tmp_path / "links.csv"

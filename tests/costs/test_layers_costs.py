@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.group_network import group_class, stage_ring
@@ -24,6 +24,7 @@ from tests.costs.mixed_instances import (
     profile_of,
     stage_of,
 )
+from tests.examples import examples
 
 PROFILE = profile_of(("fast", "slow"))
 TWO = cluster_of([("fast", 4), ("slow", 4)])
@@ -177,7 +178,7 @@ def test_nothing_kept_means_all_fit() -> None:
     assert (tables.in_flight[np.triu_indices(6, 1, 7)] == ALL_IN_FLIGHT).all()
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(data=st.data())
 def test_tables_are_never_above_a_packed_plan(data: st.DataObject) -> None:
     cluster = data.draw(clusters())

@@ -4,13 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.measurements import Record, measurements_of
 from ilp_planner.profiles.predict.layers import LayerPredictor
 from ilp_planner.profiles.table import Provenance
+from tests.examples import examples
 
 DEGREES, SAMPLES = (1, 2, 4), (1, 2, 4, 8)
 MIB = 2**20
@@ -39,7 +40,7 @@ def time_at(made, tp, samples, **more):
 parts = st.floats(1e-5, 1e-1)
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(launch=parts, work=parts, replicated=parts, sent=parts)
 def test_a_roofline_is_found_again(launch, work, replicated, sent):
     def times(tp, n):
@@ -51,7 +52,7 @@ def test_a_roofline_is_found_again(launch, work, replicated, sent):
         assert found == pytest.approx(times(tp, n), rel=0.03), (tp, n)
 
 
-@settings(max_examples=40)
+@examples(20)
 @given(
     noise=st.lists(st.floats(0.3, 3.0), min_size=12, max_size=12),
     tp=st.integers(1, 16),
@@ -72,7 +73,7 @@ def test_never_negative_and_never_falling_between_measured_rows(noise, tp, sampl
         assert found.error == 0
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(rises=st.lists(st.floats(0.0, 2.0), min_size=12, max_size=12), tp=st.sampled_from(DEGREES))
 def test_rising_rows_make_a_rising_curve(rises, tp):
     """Measured and predicted rows together never fall, where the measured ones do not."""
@@ -120,7 +121,7 @@ def test_other_widths_are_predicted_from_several():
         assert found.value == pytest.approx(times(n, h), rel=0.02)
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     fixed=st.integers(0, 4000),
     slope=st.integers(0, 4000),
