@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.elements import Shard
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
@@ -62,8 +63,14 @@ def small_cluster(
     )
 
 
+# What keeps the number of plans small that tests try one by one.
+FEW = {"recompute": "none,core_attn,full,block", "sharding": "optimizer", "cp_comm": "p2p"}
+
+
 def small_problem(cluster: ClusterSpec | None = None, *, batch: int = 8, **options: Any) -> Problem:
-    """Return a problem; options of the model beside those of the problem."""
+    """Return a problem; options of the model beside those of the problem. Where no constraints are
+    given, those of `FEW`."""
+    options.setdefault("constraints", constraints_of(FEW))
     names = {"memory_limit", "max_tp", "max_cp", "max_stages", "micro_batch_sizes", "constraints"}
     own = {name: options.pop(name) for name in list(options) if name in names}
     return build_megatron_problem(
@@ -82,6 +89,11 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
         for types in itertools.permutations(cluster.type_names)
     }
     experts = model.experts
+    whole = costs.runtime.recomputations(  # type: ignore[attr-defined]
+        model,
+        costs.settings.kernels,  # type: ignore[attr-defined]
+        problem.constraints,
+    )
     for tp, cp, pp in itertools.product(divisors(count), repeat=3):
         if count % (tp * cp * pp):
             continue
@@ -93,13 +105,14 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             expert_choices = [
                 (ep, etp) for ep in divisors(experts.count) for etp in sorted({1, tp})
             ]
-        for size, (ep, etp), order, nodes, virtual in itertools.product(
+        for choice, size, (ep, etp), order, nodes, virtual in itertools.product(
+            costs.choices,  # type: ignore[attr-defined]
             divisors(problem.global_batch // dp), expert_choices, ORDERS, sorted(orders),
             range(1, model.layers + 1),
         ):  # fmt: skip
             ranks = [node * each + i for node in nodes for i in range(each)]
             settings = replace(
-                costs.settings,  # type: ignore[attr-defined]
+                choice, cp_comm=choice.cp_comm if cp > 1 else "p2p",
                 cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
             )  # fmt: skip
             groups = _groups(ranks, tp * cp, dp, pp, size, order)
@@ -107,7 +120,7 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             alike = same and not differ(costs.profile, degrees, model.layers)  # type: ignore[attr-defined]
             for stops in every_layout(model, pp, virtual, alike=alike):
                 longest = max(stage.layers for stage in layout_of(stops, model).stages)
-                for again in recomputations(longest):
+                for again in (*whole, *blocks(longest)):
                     yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
@@ -159,12 +172,8 @@ def every_layout(
             yield (0, *itertools.accumulate(sizes))
 
 
-def recomputations(longest: int) -> Iterator[Recompute]:
-    """Yield all recomputations of virtual stages of so many layers."""
-    yield Recompute()
-    yield Recompute(granularity="selective")
-    if longest:
-        yield Recompute(granularity="full", method="uniform", layers=1)
+def blocks(longest: int) -> Iterator[Recompute]:
+    """Yield the recomputations of the first layers of virtual stages of so many layers."""
     for count in range(1, longest + 1):
         yield Recompute(granularity="full", method="block", layers=count)
 

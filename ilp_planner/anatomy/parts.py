@@ -99,19 +99,26 @@ def memory_parts(job: TrainingJob) -> MemoryParts:
         for shape, size in spare_gradients(job, module).items():
             users.setdefault(shape, set()).add(kind)
             sizes[shape] = size
-    recompute = job.settings.recompute
-    full = recompute.granularity == "full"
-    return MemoryParts(
+    found = MemoryParts(
         job=job,
         parts=parts,
         spare=tuple((sizes[shape], frozenset(kinds)) for shape, kinds in users.items()),
         handles=_handles(job),
         checkpoint=checkpoint(job).size,
-        fixed={
-            "between stages": between_stages(job),
-            "workspace": workspace(job),
-            "rotary table": tables(job),
-        },
+        fixed={"workspace": workspace(job), "rotary table": tables(job)},
+    )
+    return with_layout(found, job)
+
+
+def with_layout(parts: MemoryParts, job: TrainingJob) -> MemoryParts:
+    """Return the parts for a job that differs in its layout, or in how many layers it computes
+    again."""
+    recompute = job.settings.recompute
+    full = recompute.granularity == "full"
+    return replace(
+        parts,
+        job=_on_device(job),
+        fixed={**parts.fixed, "between stages": between_stages(job)},
         method=recompute.method if full else "",
         size=max(1, recompute.layers) if full else 0,
     )

@@ -62,6 +62,12 @@ def problem(
     virtual_stages: int | str | Sequence[int] | None = None,
     rank_order: str | Sequence[str] | None = None,
     recompute: str | Sequence[str] | None = None,
+    sharding: str | Sequence[str] | None = None,
+    cp_comm: str | Sequence[str] | None = None,
+    overlap: str | Sequence[str] | None = None,
+    fused_loss: str | Sequence[str] | None = None,
+    gradients: str | Sequence[str] | None = None,
+    moments: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -85,7 +91,9 @@ def problem(
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
     tp, pp, cp, ep, dp, virtual_stages: what plans of `space="megatron"` may have: 4, `[2, 4]`,
         `range(2, 9)` or `"2..8"`.
-    rank_order, recompute: likewise: names, one or several.
+    rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
+    overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
+    gradients, moments: types, `fp32` alone where nothing is said.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -143,6 +151,12 @@ def problem(
                 virtual_stages=virtual_stages,
                 rank_order=rank_order,
                 recompute=recompute,
+                sharding=sharding,
+                cp_comm=cp_comm,
+                overlap=overlap,
+                fused_loss=fused_loss,
+                gradients=gradients,
+                moments=moments,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,

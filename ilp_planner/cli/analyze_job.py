@@ -16,6 +16,7 @@ from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_
 from ilp_planner.specs.recipes import precision_of, quantised_kernels
 from ilp_planner.specs.training import (
     PRECISIONS,
+    RECOMPUTED,
     Kernels,
     OptimizerSettings,
     Recompute,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_RANKS = 2**31 - 1  # NCCL's ranks are 32-bit integers
 FILL = 4  # micro-batches per pipeline stage, where no global batch is given: a bubble below a fifth
-# What selective recomputation can name (`megatron.core.transformer.TransformerConfig`).
-SELECTIVE = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 # Options of experts, and of context parallelism, with their defaults.
 OF_EXPERTS = {"etp": 0, "dispatcher": "alltoall", "grouped_experts": False}
 CP_COMM = "p2p"
@@ -244,11 +243,11 @@ def recompute_of(asked: dict[str, Any]) -> Recompute:
     names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
     modules = tuple(name for name in names if name)
     for name in modules:
-        if name not in SELECTIVE:
-            near = difflib.get_close_matches(name, SELECTIVE, n=1)
+        if name not in RECOMPUTED:
+            near = difflib.get_close_matches(name, RECOMPUTED, n=1)
             hint = f"; {near[0]} would do" if near else ""
             raise UsageError(
-                f"--recompute-modules: found {name}, expected one of {', '.join(SELECTIVE)}{hint}"
+                f"--recompute-modules: found {name}, expected one of {', '.join(RECOMPUTED)}{hint}"
             )
     method, layers = asked["recompute_method"], asked["recompute_layers"]
     for option, value, expected in (

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ilp_planner.cli.help import CONSTRAINTS
 from ilp_planner.cli.options import option
 from ilp_planner.inputs.constraints import Constraints, constraints_of
-from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
+from ilp_planner.specs.training import (
+    CP_COMMUNICATIONS,
+    ORDERS,
+    RECOMPUTATIONS,
+    RECOMPUTED,
+    SHARDINGS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +39,52 @@ RankOrder = Annotated[
 Recompute = Annotated[
     str | None,
     asked(
-        "--recompute", f"What may be computed again: some of {', '.join(RECOMPUTATIONS)}.", "KIND"
+        "--recompute",
+        f"What may be computed again: some of {', '.join(RECOMPUTATIONS)}, or parts of every "
+        f"layer: some of {', '.join(RECOMPUTED)}.",
+        "KIND",
     ),
+]
+Sharding = Annotated[
+    str | None,
+    asked(
+        "--sharding",
+        f"What data-parallel ranks share: some of {', '.join(SHARDINGS)} (ZeRO 0 to 3).",
+        "KIND",
+    ),
+]
+CpComm = Annotated[
+    str | None,
+    asked(
+        "--cp-comm",
+        f"How context-parallel ranks attend: some of {', '.join(CP_COMMUNICATIONS)}.",
+        "HOW",
+    ),
+]
+Overlap = Annotated[
+    str | None,
+    asked(
+        "--overlap",
+        "Whether gradients and parameters travel while passes compute: data or none; data without "
+        "this option.",
+        "WHAT",
+    ),
+]
+FusedLoss = Annotated[
+    str | None,
+    asked(
+        "--fused-loss",
+        "The loss as one kernel, Megatron's own: native or none; native without this option.",
+        "KERNEL",
+    ),
+]
+Gradients = Annotated[
+    str | None,
+    asked("--gradients", "Types that gradients may be added up and sent in: fp32, bf16.", "TYPE"),
+]
+Moments = Annotated[
+    str | None,
+    asked("--moments", "Types that Adam's moments may be kept in: fp32, bf16, fp8.", "TYPE"),
 ]
 MaxDevices = Annotated[
     str | None, asked("--max-devices", "Devices at most, in whole nodes that are equal.", "N")

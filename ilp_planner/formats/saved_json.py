@@ -4,6 +4,7 @@ Times are seconds, sizes bytes; null stands for a number that does not exist (no
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,24 @@ from ilp_planner.formats.inputs_json import decode_inputs, decode_operator_input
 from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
+from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 
 SCHEMA = "ilp-planner plan"
-VERSION = 3
+VERSION = 4
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
-# kind `groups` and one of operators has other inputs; neither holds its model and cluster.
-READABLE = (1, 2, VERSION)
-LAST_OF_TWO_KINDS = 2
+# kind `groups` and one of operators has other inputs; neither holds its model and cluster; up to
+# version 3, training jobs are the best of those with `BEFORE`.
+READABLE = (1, 2, 3, VERSION)
+LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS = 2, 3
+BEFORE = {
+    "recompute": ("none", "core_attn", "full", "block"),
+    "sharding": "optimizer",
+    "cp_comm": "p2p",
+    "overlap": "none",
+    "fused_loss": "none",
+}
 KEYS = ("schema", "version", "plan", "inputs", "result", "evaluation", "certificate", "run")
 LAYERS = "groups"
 RESULT_KEYS = (
@@ -84,16 +94,27 @@ def decode_saved(root: Fields) -> SavedPlan:
     old = root.values["version"] <= LAST_OF_TWO_KINDS
     root.only((*KEYS, "kind") if old else KEYS)
     operators = old and "kind" not in root.values
-    inputs = root.inside("inputs")
+    fields, plan = root.inside("inputs"), decode_plan(root.inside("plan"))
+    inputs = decode_operator_inputs(fields) if operators else decode_inputs(fields, old=old)
+    if root.values["version"] <= LAST_OF_FEW_SETTINGS and plan.settings is not None:
+        inputs = replace(inputs, constraints=_before(inputs.constraints))
     return SavedPlan(
-        plan=decode_plan(root.inside("plan")),
-        inputs=decode_operator_inputs(inputs) if operators else decode_inputs(inputs, old=old),
+        plan=plan,
+        inputs=inputs,
         claim=_decode_claim(root) if root.optional("result") else None,
         verdict=(
             _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
         ),
         certificate=root.record("certificate") if root.optional("certificate") else {},
     )
+
+
+def _before(constraints: Constraints) -> Constraints:
+    """Return what training jobs were the best of, when `selective` was attention's core."""
+    texts = constraints.texts
+    if "recompute" in texts:
+        texts["recompute"] = texts["recompute"].replace("selective", "core_attn")
+    return constraints_of({**BEFORE, **texts})
 
 
 def open_plan(path: Path) -> Fields:

@@ -11,15 +11,31 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
-from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
+from ilp_planner.specs.training import (
+    CP_COMMUNICATIONS,
+    ORDERS,
+    RECOMPUTATIONS,
+    RECOMPUTED,
+    SHARDINGS,
+    Recompute,
+)
 from ilp_planner.units import SIZE_UNITS, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
-CHOICES = {"rank_order": ORDERS, "recompute": RECOMPUTATIONS}
-ALIASES = {"core_attn": "selective", "uniform": "full"}
+CHOICES = {
+    "rank_order": ORDERS,
+    "recompute": (*RECOMPUTATIONS, *RECOMPUTED),
+    "sharding": SHARDINGS,
+    "cp_comm": CP_COMMUNICATIONS,
+    "overlap": ("data", "none"),
+    "fused_loss": ("native", "none"),
+    "gradients": ("fp32", "bf16"),
+    "moments": ("fp32", "bf16", "fp8"),
+}
+ALIASES = {"uniform": "full"}
 OF_PLANS = (*DEGREES, *CHOICES)
 OF_DEVICES = ("max_devices", "without", "headroom")
 NAMES = (*OF_PLANS, *OF_DEVICES)
@@ -48,9 +64,12 @@ class Numbers:
 class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
-    rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS`. max_devices: at most, whole
-    nodes of a cluster of equal ones. without: nodes that stay idle, by number or by the name of
-    their group. headroom: bytes of every device that stay free.
+    rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and of `RECOMPUTED`. sharding:
+    some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
+    parallelism travel while passes compute. fused_loss: whose kernel. gradients, moments: types
+    that they may be of. max_devices: at most, whole nodes of a cluster of equal ones. without:
+    nodes that stay idle, by number or by the name of their group. headroom: bytes of every device
+    that stay free.
     """
 
     tp: Numbers | None = None
@@ -61,6 +80,12 @@ class Constraints:
     virtual_stages: Numbers | None = None
     rank_order: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
+    sharding: tuple[str, ...] = ()
+    cp_comm: tuple[str, ...] = ()
+    overlap: tuple[str, ...] = ()
+    fused_loss: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
+    moments: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None
@@ -75,6 +100,18 @@ class Constraints:
         """Tell whether a plan may have a value of one of `OF_PLANS`."""
         allowed = getattr(self, name)
         return not allowed or value in allowed
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The parts of layers that may be computed again, where some are named."""
+        return tuple(name for name in self.recompute if name in RECOMPUTED)
+
+    def recomputes(self, recompute: Recompute) -> bool:
+        """Tell whether a plan may have a recomputation."""
+        asked = self.recompute
+        if not asked or recompute.kind in asked:
+            return True
+        return recompute.kind == "selective" and set(recompute.modules) <= set(asked)
 
     def broken(self, found: Mapping[str, int | str]) -> Iterator[str]:
         """Yield what of a plan is not as demanded. found: its values by name."""
@@ -111,6 +148,11 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
         if value is not None and value not in ((), []):
             found[name] = _READ[name](name, value)
     return Constraints(**found)
+
+
+def names_of(recompute: Recompute) -> tuple[str, ...]:
+    """Return what has to be asked for, for a recomputation to be allowed."""
+    return recompute.modules if recompute.kind == "selective" else (recompute.kind,)
 
 
 def _text(name: str, value: Any) -> str:

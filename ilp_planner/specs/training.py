@@ -22,6 +22,8 @@ from ilp_planner.specs.pipeline_layout import (
 GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
 RECOMPUTATIONS = ("none", "selective", "full", "block")  # what users call them
+# Parts of a layer that Megatron's selective recomputation names.
+RECOMPUTED = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 CP_COMMUNICATIONS = ("p2p", "all_gather", "a2a", "a2a+p2p")

@@ -44,8 +44,8 @@ def test_nothing_said_allows_everything() -> None:
 
 def test_other_names_of_recomputation() -> None:
     asked = constraints_of({"recompute": "uniform,core_attn"})
-    assert asked.recompute == ("selective", "full")
-    assert asked.describe() == "recompute selective or full"
+    assert asked.recompute == ("full", "core_attn")
+    assert asked.describe() == "recompute full or core_attn"
 
 
 @pytest.mark.parametrize(

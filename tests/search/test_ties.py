@@ -27,7 +27,16 @@ LIMITS = Limits(seconds=60)
 @pytest.fixture(scope="module")
 def problem() -> Problem[MegatronCosts]:
     """Return one whose fastest plan is special, and hardly faster than a plain one."""
-    return ilp.problem("llama2-7b", "a100-4x8", global_batch=256, max_cp=1)
+    return ilp.problem(
+        "llama2-7b",
+        "a100-4x8",
+        global_batch=256,
+        max_cp=1,
+        sharding="optimizer",
+        overlap="none",
+        fused_loss="none",
+        recompute="none,core_attn,full,block",
+    )
 
 
 @pytest.mark.parametrize("tie", [0.001, 0.01, 0.1])

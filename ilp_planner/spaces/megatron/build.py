@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
-from ilp_planner.inputs.constraints import NAMES
+from ilp_planner.inputs.constraints import ANY, NAMES
 from ilp_planner.inputs.devices import usable
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
@@ -16,7 +16,6 @@ from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
 from ilp_planner.spaces.megatron.conflict import check_possible
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp
-from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.measured import measured_times, scale_notes
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.spaces.megatron.unfit import check_model
@@ -37,14 +36,19 @@ MOST = ("max_stages", "max_tp", "max_cp")
 
 
 def build(files: InputFiles) -> Problem[MegatronCosts]:
-    """Read all inputs and build the problem.
+    """Read all inputs and build the problem of Megatron-LM's space."""
+    return build_for(files, MegatronSpace())
+
+
+def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]:
+    """Read all inputs and build the problem of a space whose runtime shares this engine.
 
     Raises
     ------
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     InfeasibleError: no choice of degrees is possible.
     """
-    asked = files.request
+    asked, runtime = files.request, space.runtime
     if files.kind not in PROFILES:
         _refuse("profile", files.kind)
     for kind in ("hostfile", "clusterfile"):
@@ -74,7 +78,7 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
-    settings, measured = base_settings(decoder, precision, cluster, recipe), None
+    settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     if profile is not None:
         measured = measured_times(profile, decoder, settings, cluster)
         notes += (*profile.notes, *scale_notes(measured))
@@ -83,7 +87,9 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
     costs = MegatronCosts(
         model=decoder,
         settings=settings,
-        max_cp=default_max_cp(decoder, settings.kernels, profile),
+        choices=runtime.choices(settings, ANY),
+        runtime=runtime,
+        max_cp=default_max_cp(settings.kernels, profile),
         profile=measured,
     )
     problem = Problem(
@@ -95,7 +101,7 @@ def build(files: InputFiles) -> Problem[MegatronCosts]:
         memory_limits=limits,
         max_stages=cluster.device_count,
         max_tp=cluster.nodes[0].devices,
-        space=MegatronSpace(),
+        space=space,
         profile_source="analytic" if profile is None else profile.source,
         notes=tuple(notes),
     )
@@ -135,7 +141,9 @@ def limited(
         problem,
         cluster=cluster,
         costs=dataclasses.replace(
-            problem.costs, max_cp=most["max_cp"] or max(problem.costs.max_cp, cp)
+            problem.costs,
+            max_cp=most["max_cp"] or max(problem.costs.max_cp, cp),
+            choices=problem.costs.runtime.choices(problem.costs.settings, kept),
         ),
         micro_batches=micro_batch_counts(problem.global_batch, sizes)[0],
         max_stages=min(most["max_stages"] or cluster.device_count, model.layers + 2),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, PlannerError
-from ilp_planner.inputs.constraints import DEGREES, OF_PLANS
+from ilp_planner.inputs.constraints import DEGREES, OF_PLANS, names_of
+from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.parts import possible_parts
 from ilp_planner.spaces.megatron.variants import virtual_stages
 from ilp_planner.specs.training import ORDERS
@@ -103,10 +104,12 @@ def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
         yield from virtual_stages(part)
     elif name in DEGREES:
         yield getattr(part.degrees, name)
+    elif name in CHOICES:
+        yield CHOICES[name].read(part.settings)
     elif name == "rank_order":
         yield ORDERS[part.degrees.order]
     else:
-        yield from {variant.recompute.kind for variant in part.variants()}
+        yield from {name for v in part.variants() for name in names_of(v.recompute)}
 
 
 def _distance(asked: str, value: int | str) -> float:

@@ -5,7 +5,6 @@ Times are in `megatron/ranks`; memory is `anatomy.memory`'s, which `analyze` rep
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_t
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.spaces.megatron.runtime import MEGATRON, Runtime
 from ilp_planner.spaces.megatron.shares import megatron_tally
 
 if TYPE_CHECKING:
@@ -36,13 +36,16 @@ class MegatronCosts:
     """Megatron-LM's training jobs on a cluster (`GroupTables`).
 
     settings: what every plan has, besides the degrees and the recomputation that plans choose.
-    max_cp: context-parallel degree at most. profile: measured times of layers; None: of none.
+    choices: such settings, one of which a plan has, the plainest first. max_cp: context-parallel
+    degree at most. profile: measured times of layers; None: of none. runtime: what runs the plans.
     """
 
     model: Decoder
     settings: Settings
+    choices: tuple[Settings, ...]
     max_cp: int = 1
     profile: MeasuredTimes | None = field(default=None, compare=False)
+    runtime: Runtime = field(default=MEGATRON, compare=False)
 
     name = "megatron"
     peak_names = (SYNC,)
@@ -114,7 +117,3 @@ class MegatronCosts:
             terms=terms,
             passes=passes,
         )
-
-    def with_settings(self, **changes: object) -> Settings:
-        """Return the settings of all plans with some changed."""
-        return dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     for row, send in rows:
         own = _ranges(part.elements[row, 0]) + again[row]
         work.append(_settled(part, own / variant.virtual))
-        ahead.append(_settled(part, _ranges(part.elements[row, 3]) / variant.virtual))
+        ahead.append(_settled(part, _ranges(part.elements[row, 2]) / variant.virtual))
         load.append(_settled(part, (own + send) / variant.virtual))
         peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
     v, pp = variant.virtual, part.degrees.pp
@@ -53,16 +53,12 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
 
 def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
     """Return what virtual stages take by their layers, which are all alike."""
-    total, again, core, forward = part.elements[rows].transpose(1, 0, 2)
+    total, _, forward = part.elements[rows].transpose(1, 0, 2)
     counts = np.arange(part.costs.model.layers + 1)
     recompute = variant.recompute
-    repeated, seconds = counts, again[:, 1]
+    repeated, seconds = counts, part.repeated(recompute)[rows, 1]
     if recompute.method == "block":
         repeated = np.minimum(counts, recompute.layers)
-    elif recompute.granularity == "selective":
-        seconds = core[:, 1]
-    elif recompute.granularity == "none":
-        repeated = 0 * counts
     backward = total - forward
     return Spread(
         forward=forward[:, 1:2] * counts,
@@ -97,23 +93,19 @@ def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.floa
 
 def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
     """Return the seconds that every range computes again."""
-    _, forward, core, _ = part.elements[row]
     recompute = variant.recompute
-    inner = np.ones_like(forward)
+    repeated = part.repeated(recompute)[row]
+    if recompute.method != "block":
+        return _ranges(repeated)
+    inner = np.ones_like(repeated)
     inner[[0, -1]] = 0.0
-    if recompute.granularity == "none":
-        return _ranges(0.0 * inner)
-    if recompute.granularity == "selective":
-        return _ranges(core * inner)
-    if recompute.method == "uniform":
-        return _ranges(forward * inner)
     if variant.virtual > 1:
         count, extra = np.divmod(_ranges(inner).astype(np.int64), variant.virtual)
         spread = extra * np.minimum(recompute.layers, count + 1)
         spread += (variant.virtual - extra) * np.minimum(recompute.layers, count)
-        seconds: NDArray[np.float64] = spread * forward[1]
+        seconds: NDArray[np.float64] = spread * repeated[1]
         return seconds
-    sums = np.concatenate(([0.0], np.cumsum(forward * inner)))
+    sums = np.concatenate(([0.0], np.cumsum(repeated)))
     edge = np.arange(sums.size)
     begin = np.maximum(edge, 1)  # the embedding is no layer
     stop = np.minimum(begin[:, None] + recompute.layers, np.maximum(edge[None, :], begin[:, None]))

@@ -30,7 +30,7 @@ MOST_CP = 8  # context-parallel degree that is tried without being asked for mor
 
 class MegatronDegrees(NamedTuple):
     """What all ranks have in common. etp: of experts, 0 without any. order: number in `ORDERS`.
-    nodes: of the cluster, by number, as ranks fill them."""
+    nodes: of the cluster, by number, as ranks fill them. choice: number of the job's settings."""
 
     tp: int
     cp: int
@@ -41,10 +41,17 @@ class MegatronDegrees(NamedTuple):
     micro_batch: int
     order: int
     nodes: tuple[int, ...]
+    choice: int = 0
 
     def micro_batches(self, global_batch: int) -> int:
         """Return B."""
         return global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def replicated(self) -> bool:
+        """Several ranks have the same parameters, of experts or of the rest."""
+        ranks = self.tp * self.cp * self.dp
+        return self.dp * self.cp > 1 or (self.etp > 0 and ranks > self.ep * self.etp)
 
     def describe(self, cluster: ClusterSpec) -> str:
         """Return what certificates call it."""
@@ -72,14 +79,12 @@ def check_cluster(cluster: ClusterSpec) -> None:
         )
 
 
-def default_max_cp(model: Decoder, kernels: Kernels, profile: ElementProfile | None = None) -> int:
+def default_max_cp(kernels: Kernels, profile: ElementProfile | None = None) -> int:
     """Return the context-parallel degree to try without being asked for another: as far as layers
-    were measured, and where keys and values may go around a ring, in flash attention over all
-    tokens."""
-    alone = model.window is not None or model.sinks or kernels.attention == "unfused"
+    were measured, and with flash attention alone."""
     if profile is not None:
         return max((shard.cp for shard in profile.shards), default=1)
-    return 1 if alone else MOST_CP
+    return 1 if kernels.attention == "unfused" else MOST_CP
 
 
 def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
@@ -99,8 +104,6 @@ def tensor_rules(model: Decoder, tp: int) -> Iterator[str]:
 
 def sequence_rules(model: Decoder, tp: int, cp: int) -> Iterator[str]:
     """Yield why a sample's tokens cannot be divided so; Megatron finds out at the first step."""
-    if cp > 1 and (model.window or model.sinks):
-        yield "windows and sinks are not computed around a ring of context-parallel ranks"
     if cp > 1 and model.sequence % (2 * cp):
         yield f"sequence {model.sequence} is not divisible by 2 x cp"
     if model.sequence % (tp * cp):

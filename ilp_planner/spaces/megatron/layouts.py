@@ -81,12 +81,9 @@ def layout_bounds(
     times = between(part.elements[:, 0], start, stop)
     layers = part.costs.model.layers
     first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
-    if again.granularity == "selective":
-        times = times + between(part.elements[:, 2], first, last)
-    elif again.granularity == "full":
-        if again.method == "block":
-            last = np.minimum(last, first + again.layers)
-        times = times + between(part.elements[:, 1], first, np.maximum(first, last))
+    if again.method == "block":
+        last = np.minimum(last, first + again.layers)
+    times = times + between(part.repeated(again), first, np.maximum(first, last))
     syncs = between(part.syncs[:, 1:], start, stop)
     shape = (layouts.shape[0], virtual, pp)
     first_stages = times.reshape(shape)[:, 0]

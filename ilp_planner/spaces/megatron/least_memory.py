@@ -60,7 +60,7 @@ def without(problem: Problem[MegatronCosts], name: str) -> Problem[MegatronCosts
     free = problem.constraints.headroom or 0 if name == "headroom" else 0
     costs = problem.costs
     if name == "cp":
-        most = min(costs.max_cp, default_max_cp(costs.model, costs.settings.kernels))
+        most = min(costs.max_cp, default_max_cp(costs.settings.kernels))
         costs = dataclasses.replace(costs, max_cp=most)
     return dataclasses.replace(
         problem,

@@ -6,10 +6,12 @@ import dataclasses
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
-from ilp_planner.spaces.megatron.variants import NOTHING, Variant
+from ilp_planner.spaces.megatron.recomputations import NOTHING
+from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -45,16 +47,30 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             "dp": degrees.dp,
             "virtual_stages": plan.virtual,
             "rank_order": settings.order,
-            "recompute": settings.recompute.kind,
+            **{
+                name: value
+                for name, value in values_of(settings).items()
+                if name != "cp_comm" or settings.cp > 1
+            },
         }
     )
+    if not problem.constraints.recomputes(settings.recompute):
+        yield (
+            f"recompute: found {Variant(1, settings.recompute).again}, only "
+            f"{problem.constraints.texts['recompute']} asked for"
+        )
     if degrees not in possible_degrees(problem, costs):
         yield f"degrees: {degrees.describe(cluster)} is not tried, or not in this order of nodes"
         return
-    part = MegatronPart(problem, costs, degrees)
     own = dataclasses.replace(settings, recompute=NOTHING, etp=degrees.etp)
-    if own != part.job.settings:
+    every = (
+        MegatronPart(problem, costs, degrees._replace(choice=number))
+        for number in range(len(costs.choices))
+    )
+    part = next((one for one in every if one.settings == own), None)
+    if part is None:
         yield "settings: others than the planner's, only those tried"
+        return
     if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
         yield "devices: others than those that ranks have in the order of the nodes"
     variant = Variant(plan.virtual, settings.recompute)

@@ -19,7 +19,8 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.partition import best_cut
 from ilp_planner.spaces.megatron.parts import megatron_parts
-from ilp_planner.spaces.megatron.variants import FULL, NOTHING, SELECTIVE, Variant
+from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING, SELECTIVE
+from ilp_planner.spaces.megatron.variants import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,21 +16,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts
+from ilp_planner.anatomy.parts import with_layout
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
+from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, virtual_sizes
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
+from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
-from ilp_planner.spaces.megatron.variants import NOTHING, Variant, variants, virtual_stages
+from ilp_planner.spaces.megatron.variants import Variant, variants, virtual_stages
 from ilp_planner.specs.data_sheets import generation
-from ilp_planner.specs.training import ORDERS, TrainingJob
+from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.spaces.megatron.partition import CutTables
-    from ilp_planner.specs.training import Recompute
+    from ilp_planner.spaces.megatron.times import ElementTime
+    from ilp_planner.specs.training import Recompute, Settings
 
 
 class MegatronPart:
@@ -54,16 +58,20 @@ class MegatronPart:
     ) -> None:
         self.problem, self.costs, self.degrees = problem, costs, degrees
         self.micro_batches = degrees.micro_batches(problem.global_batch)
-        self.name = degrees.describe(problem.cluster)
+        runtime, plainest = costs.runtime, costs.choices[0]
+        self.settings = runtime.with_degrees(costs.choices[degrees.choice], plainest, degrees)
+        own = runtime.with_degrees(plainest, plainest, degrees)
+        names = (degrees.describe(problem.cluster), *different(self.settings, own))
+        self.name = ", ".join(names)
         self.constant = 0.0
+        self._memory: dict[tuple[object, ...], MemoryParts] = {}  # by what is computed again
+        self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
+        self.slowest: dict[tuple[object, ...], float] = {}  # of `variant_bound`, by what it sees
 
     @cached_property
     def job(self) -> TrainingJob:
         """The job with any layout, without recomputation."""
         d, model = self.degrees, self.costs.model
-        settings = self.costs.with_settings(
-            cp=d.cp, ep=d.ep, etp=d.etp, sequence_parallel=d.tp > 1, order=ORDERS[d.order]
-        )
         return TrainingJob(
             model=model,
             micro_batch=d.micro_batch,
@@ -72,7 +80,7 @@ class MegatronPart:
             pp=d.pp,
             dp=d.dp,
             layout=base_layout(model, d.pp),
-            settings=settings,
+            settings=self.settings,
             devices_per_node=self.problem.cluster.nodes[0].devices,
             generation=generation(self.problem.cluster),
         )
@@ -86,29 +94,36 @@ class MegatronPart:
 
     @cached_property
     def elements(self) -> NDArray[np.float64]:
-        """Seconds [kinds, 4, n]: of each element in all, once more, of its core once more, and of
-        its forward pass."""
+        """Seconds [kinds, 3, n]: of each element in all, once more, and of its forward pass."""
         return np.array(
-            [
-                [(e.total, e.again, e.core, e.forward) for e in self.ranks.elements(kind)]
-                for kind in self.ranks.distinct
-            ]
+            [[(e.total, e.again, e.forward) for e in chain] for chain in self._chains]
         ).transpose(0, 2, 1)
+
+    @cached_property
+    def _chains(self) -> list[tuple[ElementTime, ...]]:
+        return [self.ranks.elements(kind) for kind in self.ranks.distinct]
+
+    def repeated(self, recompute: Recompute) -> NDArray[np.float64]:
+        """Return the seconds [kinds, n] that layers take once more, in all or in parts; of the
+        first ones of a stage, those of any."""
+        key = (recompute.granularity, recompute.modules)
+        if key not in self._repeated:
+            found = np.zeros_like(self.elements[:, 0])
+            if recompute.granularity == "full":
+                found[:, 1:-1] = self.elements[:, 1, 1:-1]
+            elif recompute.granularity == "selective":
+                found[:, 1:-1] = [
+                    [sum(e.parts.get(n, 0.0) for n in recompute.modules) for e in chain[1:-1]]
+                    for chain in self._chains
+                ]
+            self._repeated[key] = found
+        return self._repeated[key]
 
     @cached_property
     def rank_rows(self) -> NDArray[np.int64]:
         """Row of `elements` of every rank."""
         number = {kind: i for i, kind in enumerate(self.ranks.distinct)}
         return np.array([number[kind] for kind in self.ranks.kinds], np.int64)
-
-    @cached_property
-    def least_work(self) -> tuple[tuple[float, float], ...]:
-        """For no recomputation, full and selective: seconds of all elements on the fastest kind of
-        rank, and of one layer's forward pass there."""
-        times = self.elements.min(axis=0)
-        extra = (0.0, times[1, 1:-1].sum(), times[2, 1:-1].sum())
-        least = float(times[1, 1:-1].min())
-        return tuple((float(times[0].sum() + more), least) for more in extra)
 
     @cached_property
     def syncs(self) -> NDArray[np.float64]:
@@ -161,7 +176,13 @@ class MegatronPart:
 
     def allows(self, recompute: Recompute) -> bool:
         """Tell whether a recomputation is one that plans may have."""
-        return self.problem.constraints.allows("recompute", recompute.kind)
+        return self.problem.constraints.recomputes(recompute)
+
+    @cached_property
+    def recomputations(self) -> tuple[Recompute, ...]:
+        """Those that are tried and say nothing of a number of layers."""
+        costs, asked = self.costs, self.problem.constraints
+        return costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
 
     def variants(self) -> tuple[Variant, ...]:
         """Return all of them."""
@@ -204,7 +225,11 @@ class MegatronPart:
 
     def memory(self, variant: Variant) -> MemoryParts:
         """Return the memory of a variant's parts."""
-        return memory_parts(self.variant_job(variant))
+        again, job = variant.recompute, self.variant_job(variant)
+        key = (again.granularity, again.method, again.modules)
+        if key not in self._memory:
+            self._memory[key] = memory_parts(job)
+        return with_layout(self._memory[key], job)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
         """Return the job with the recomputation of a variant, with any layout."""
@@ -285,15 +310,21 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     asked = problem.constraints
     always = asked.virtual_stages is None and not asked.recompute
     for degrees in possible_degrees(problem, costs):
-        part = MegatronPart(problem, costs, degrees)
-        if always or part.variants():
-            yield part
+        tried: set[Settings] = set()
+        for number in range(len(costs.choices)):
+            part = MegatronPart(problem, costs, degrees._replace(choice=number))
+            if part.settings in tried or not costs.runtime.takes(part.job):
+                continue
+            tried.add(part.settings)
+            if always or part.variants():
+                yield part
 
 
 def possible_degrees(
     problem: Problem[MegatronCosts], costs: MegatronCosts
 ) -> tuple[MegatronDegrees, ...]:
-    """Return the degrees that are possible, some perhaps without a variant.
+    """Return the degrees that are possible, some perhaps without a choice of settings that goes
+    with them, or a variant.
 
     Raises
     ------

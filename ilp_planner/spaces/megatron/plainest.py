@@ -8,7 +8,7 @@ from ilp_planner.search.ties import RANK_ORDER, weight
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
+    from ilp_planner.specs.training import Settings
 
+SHARDED = "sharded parameters"
+EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
 CONTEXT = "context parallelism"
@@ -35,9 +38,18 @@ def specialities(plan: GroupPlan) -> tuple[str, ...]:
         LAYOUT: len(set(layers)) > 1,
         VIRTUAL: plan.virtual > 1,
         f"{again} recomputation": again != "none",
-        CONTEXT: settings.cp > 1,
+        **_of_job(settings),
     }
     return tuple(name for name, needed in found.items() if needed)
+
+
+def _of_job(settings: Settings) -> dict[str, bool]:
+    """Return what settings need of a whole job."""
+    return {
+        CONTEXT: settings.cp > 1,
+        EXCHANGED: settings.cp_comm != CP_COMMUNICATIONS[0],
+        SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
+    }
 
 
 def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPlan]:
@@ -62,7 +74,7 @@ def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
         RANK_ORDER: part.degrees.order != 0,
         VIRTUAL: variant.virtual > 1,
         f"{again} recomputation": again != "none",
-        CONTEXT: part.degrees.cp > 1,
+        **_of_job(part.settings),
     }
     return tuple(name for name, needed in found.items() if needed)
 

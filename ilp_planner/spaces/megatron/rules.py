@@ -32,6 +32,8 @@ def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator
         yield Violation("rank order", "plan", "other devices", "whole nodes one after the other")
         return
     yield from check_tensor(problem, job)
+    for text in context_rules(job):
+        yield Violation("degrees", "plan", f"cp {job.settings.cp} by {job.settings.cp_comm}", text)
     yield from check_experts(job)
     yield from check_recompute(job)
     yield from check_offload(job)
@@ -54,6 +56,22 @@ def check_tensor(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[
     if job.tp > 1 and job.model.experts and not job.settings.sequence_parallel:
         limit = "sequence parallelism, for experts with tensor parallelism"
         yield Violation("sequence parallelism", "plan", "none", limit)
+
+
+def context_rules(job: TrainingJob) -> Iterator[str]:
+    """Yield why attention is not computed so over context-parallel ranks (Transformer Engine,
+    `dot_product_attention/context_parallel.py`)."""
+    model, cp, how = job.model, job.settings.cp, job.settings.cp_comm
+    if cp == 1:
+        return
+    if (model.window or model.sinks) and how != "a2a":
+        yield "windows and sinks are computed where ranks exchange heads, a2a"
+    if how == "a2a":
+        # Without latent attention a rank has as many query groups as it has whole ones, at least 1.
+        groups = model.heads if model.latent else max(model.kv_heads, job.tp)
+        for what, count in (("heads", model.heads), ("query groups", groups)):
+            if count // job.tp % cp:
+                yield f"{count} {what} are not divisible by tp x cp"
 
 
 def check_experts(job: TrainingJob) -> Iterator[Violation]:

@@ -28,9 +28,10 @@ from ilp_planner.spaces.megatron.partition import (
     best_cut,
     least_peak,
 )
+from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless
-from ilp_planner.spaces.megatron.variants import FULL, Variant, leanest
+from ilp_planner.spaces.megatron.variants import Variant, leanest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,7 +171,7 @@ class MegatronSearch:
         if found.cut is not None:
             plan = part.group_plan(variant, found.cut.ends)
             entry = Solved(value=found.cut.value, plan=plan, part=number, variant=variant)
-            if self.top == 1 or not (whole_stages(plan) and part.allows(FULL)):
+            if self.top == 1 or not (whole_stages(plan) and FULL in part.recomputations):
                 others = [e for e in self.best if (e.part, e.variant) != key]
                 self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)

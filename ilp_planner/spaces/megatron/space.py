@@ -9,10 +9,11 @@ from ilp_planner.certificate import claimed_bound
 from ilp_planner.search.graph_certificate import at_most
 from ilp_planner.search.group_search import PartSearch
 from ilp_planner.spaces.graph_space import LayerSpace
+from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.parts import MegatronPart, megatron_parts
-from ilp_planner.spaces.megatron.rules import check_megatron
-from ilp_planner.specs.training import RECOMPUTATIONS
+from ilp_planner.spaces.megatron.runtime import MEGATRON
+from ilp_planner.spaces.megatron.variants import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,8 @@ MegatronSearchState = PartSearch[MegatronPart]
 class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     """A part for every choice of degrees."""
 
-    name = "megatron"
+    name = MEGATRON.name
+    runtime = MEGATRON
 
     def parts(self, problem: Problem[MegatronCosts]) -> list[MegatronPart]:
         """Return the parts of the space."""
@@ -44,15 +46,17 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def describe(self, problem: Problem[MegatronCosts]) -> str:
         """Return which plans the proofs are about."""
         asked = problem.constraints.describe()
-        kinds = {"full": "full uniform 1", "block": "full block"}
-        again = [
-            kinds.get(kind, kind)
-            for kind in RECOMPUTATIONS
-            if problem.constraints.allows("recompute", kind)
-        ]
+        costs = problem.costs
+        whole = self.runtime.recomputations(
+            costs.model, costs.settings.kernels, problem.constraints
+        )
+        again = [Variant(1, each).again for each in whole]
+        if self.runtime.blocks and problem.constraints.allows("recompute", "block"):
+            again.append("block of any number of layers")
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
-            f"cp at most {problem.costs.max_cp}, nodes ordered by type; recomputation "
+            f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "
+            f"{_either(_of(problem, 'cp_comm'))}, nodes ordered by type; recomputation "
             f"{_either(again)}; a rank's layers, the "
             "embedding and the output layer with their neighbours, spread evenly over its virtual "
             "stages, or, where layers differ, as many in each but the first and the last"
@@ -67,7 +71,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def check_whole(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Iterator[Violation]:
         """The plan is one training job that Megatron-LM can run."""
         broken = tuple(super().check_whole(problem, plan))
-        yield from broken or check_megatron(problem, plan)
+        yield from broken or self.runtime.check(problem, plan)
 
     def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
         """Settings are this runtime's."""
@@ -133,6 +137,11 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.least_memory import more
 
         return super().explain(search) + more(search.problem)
+
+
+def _of(problem: Problem[MegatronCosts], name: str) -> list[str]:
+    """Return what the choices of settings have of a constraint's name."""
+    return list(dict.fromkeys(values_of(choice)[name] for choice in problem.costs.choices))
 
 
 def _either(names: Sequence[str]) -> str:

@@ -30,16 +30,21 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     if not part.fits_at_all:
         return INFINITE
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
-    kind = {"selective": 2, "full": 1}.get(again.granularity, 0)
     block = again.layers if again.method == "block" else 0
     if part.spread(variant):
         block *= v  # of a rank's layers, which are spread evenly
-    sends = np.zeros(pp)
-    total, least_again = part.least_work[kind if not block else 0]
-    slowest = _slowest(part, kind, block, sends)
+    repeated = part.repeated(again)
+    key = (again.granularity, again.modules, block)
+    if key not in part.slowest:
+        part.slowest[key] = _slowest(part, repeated, block)
+    slowest = part.slowest[key]
+    total = float(part.elements[:, 0].min(axis=0).sum())
     if block:
         # However its layers are spread, a rank that has the mean, or more, computes so many again.
-        total += min(block, -(-part.costs.model.layers // pp)) * least_again
+        least = float(repeated[:, 1:-1].min())
+        total += min(block, -(-part.costs.model.layers // pp)) * least
+    else:
+        total += float(repeated.min(axis=0).sum())
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
     return float(_work_bound(part, v, slowest, total) + sync + part.ranks.constant)
@@ -68,32 +73,27 @@ def _work_bound(part: MegatronPart, virtual: int, slowest: float, total: float) 
     return found
 
 
-def _slowest(part: MegatronPart, kind: int, block: int, sends: NDArray[np.float64]) -> float:
+def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
     """Return seconds of a micro-batch that the slowest rank takes at least.
 
-    Within tau seconds, a rank computes at most what takes (tau - sending) * s on the fastest
-    kind of rank, with s the best ratio that any element has there; and whole layers. All ranks
-    together must do all.
+    Within tau seconds, a rank computes at most what takes tau * s on the fastest kind of rank, with
+    s the best ratio that any element has there; and whole layers. All ranks together must do all.
 
     Parameters
     ----------
-    kind: row of `elements` that is computed again, 0 for none. block: or only the first so many
-        layers of every virtual stage.
+    repeated: seconds [kinds, n] that elements take once more. block: or only the first so many
+        layers of every virtual stage; 0: all.
     """
-    row = part.rank_rows
-    times = part.elements[:, 0].copy()
-    if kind and not block:
-        times[:, 1:-1] += part.elements[:, kind, 1:-1]
+    times = part.elements[:, 0] + (0.0 if block else repeated)
     fastest = times.min(axis=0)
-    speed = (fastest / times).max(axis=1)[row]
-    mean = float((fastest.sum() + (speed * sends).sum()) / speed.sum())
+    speed = (fastest / times).max(axis=1)[part.rank_rows]
+    mean = float(fastest.sum() / speed.sum())
     layer = times[:, 1:-1].min(axis=1)
-    more = part.elements[:, 1, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+    more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
     steps = np.arange(1, part.costs.model.layers + 1)
     took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
-    pairs, count = np.unique(np.stack((row, sends)), axis=1, return_counts=True)
-    rows = pairs[0].astype(np.int64)
-    ends = took[rows] + pairs[1][:, None]  # when a rank can have had so many layers
+    rows, count = np.unique(part.rank_rows, return_counts=True)
+    ends = took[rows]  # when a rank can have had so many layers
     moments = np.sort(ends, axis=None)
 
     def done(moment: int) -> bool:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
 if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
-NOTHING = Recompute()
-SELECTIVE = Recompute(granularity="selective")
-FULL = Recompute(granularity="full", method="uniform", layers=1)
-
-
-Family = tuple[int, str, str]
+Family = tuple[int, str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +24,22 @@ class Variant:
     @property
     def family(self) -> Family:
         """All but how many layers are computed again."""
-        return self.virtual, self.recompute.granularity, self.recompute.method
+        again = self.recompute
+        return self.virtual, again.granularity, again.method, again.modules
 
-    def __str__(self) -> str:
+    @property
+    def again(self) -> str:
+        """What is computed again."""
         again = self.recompute
         text = again.granularity
         if text == "full":
             text = f"{again.method} {again.layers}"
-        return f"virtual {self.virtual}, recompute {text}"
+        elif text == "selective":
+            text = " ".join(again.modules)
+        return text
+
+    def __str__(self) -> str:
+        return f"virtual {self.virtual}, recompute {self.again}"
 
 
 def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
@@ -57,8 +61,7 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
     """Return all variants of a part that are allowed; none where its degrees have none."""
     pp, layers = part.degrees.pp, part.costs.model.layers
-    whole = (NOTHING, SELECTIVE, FULL)
-    allowed = [again for again in whole if part.allows(again)]
+    runtime, allowed = part.costs.runtime, part.recomputations
     found = []
     for virtual in virtual_stages(part):
         # Layers in a virtual stage, at most: the others of the rank have as many, the other
@@ -69,7 +72,8 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
         # As many as there are is another way to write `full`.
         longest += FULL not in allowed
         blocks = (
-            Recompute(granularity="full", method="block", layers=k) for k in range(1, longest)
+            Recompute(granularity="full", method="block", layers=k)
+            for k in range(1, longest if runtime.blocks else 1)
         )
         found += [Variant(virtual, r) for r in (*allowed, *filter(part.allows, blocks))]
     return tuple(found)
@@ -78,7 +82,7 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
 def leanest(part: MegatronPart) -> Variant:
     """Return the variant that keeps least between the passes, of those that are allowed."""
     virtual = virtual_stages(part)[0]
-    if part.allows(FULL):
+    if FULL in part.recomputations:
         return Variant(virtual, FULL)
     return max(
         (v for v in variants(part) if v.virtual == virtual),

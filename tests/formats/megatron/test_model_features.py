@@ -13,7 +13,8 @@ from ilp_planner.formats.megatron.arguments import (
 from ilp_planner.formats.megatron.launch import export_megatron
 from ilp_planner.formats.megatron.notes import unmodelled
 from ilp_planner.formats.megatron.rules import check_arguments
-from ilp_planner.spaces.megatron.degrees import default_max_cp, sequence_rules
+from ilp_planner.spaces.megatron.degrees import default_max_cp
+from ilp_planner.spaces.megatron.rules import context_rules
 from ilp_planner.spaces.megatron.unfit import misfits
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary, Window
 from ilp_planner.specs.training import Kernels, Settings
@@ -132,8 +133,8 @@ def test_windows_and_sinks_are_not_computed_around_a_ring(changes):
     assert finding.fix == "--cp-comm-type a2a"
     exchanged = replace(ring, settings=Settings(cp=2, cp_comm="a2a"))
     assert not check_arguments(arguments_of_job(exchanged))
-    assert list(sequence_rules(ring.model, 1, 2))
-    assert not list(sequence_rules(ring.model, 2, 1))
-    assert default_max_cp(ring.model, ring.settings.kernels) == 1
-    assert default_max_cp(llama(), ring.settings.kernels) > 1
-    assert default_max_cp(llama(), Kernels(attention="unfused")) == 1
+    assert list(context_rules(ring))
+    assert not list(context_rules(exchanged))
+    assert not list(context_rules(replace(ring, tp=2, settings=Settings())))
+    assert default_max_cp(ring.settings.kernels) > 1
+    assert default_max_cp(Kernels(attention="unfused")) == 1

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import InfeasibleError, ProfileError, SpecError, UsageError
 from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.profiles.elements import element_table, routed_elements
 from ilp_planner.profiles.link_times import SEND, link_times
@@ -39,6 +40,7 @@ from ilp_planner.specs.t5 import T5
 from ilp_planner.specs.training import OFFLOADED, Offload, Recompute
 from tests.examples import examples
 from tests.megatron_cases import (
+    FEW,
     GIB,
     MIXTURE,
     every_plan,
@@ -187,13 +189,13 @@ def on_the_host(problem, *, link, share=0.0, **offload):
         for name, device in problem.cluster.device_types.items()
     }
     optimizer = dataclasses.replace(problem.costs.settings.optimizer, offload=share)
-    made = problem.costs.with_settings(
-        optimizer=optimizer, offload=Offload(**{"smallest": 0, **offload})
+    made = dataclasses.replace(
+        problem.costs.settings, optimizer=optimizer, offload=Offload(**{"smallest": 0, **offload})
     )
     return dataclasses.replace(
         problem,
         cluster=dataclasses.replace(problem.cluster, device_types=types),
-        costs=dataclasses.replace(problem.costs, settings=made),
+        costs=dataclasses.replace(problem.costs, settings=made, choices=(made,)),
     )
 
 
@@ -345,7 +347,11 @@ def test_measured_times_of_layers_are_used(degrees):
 
     def problem(factor):
         return build_megatron_problem(
-            cluster, model, global_batch=4, profile=measured(cluster, degrees, factor)
+            cluster,
+            model,
+            global_batch=4,
+            profile=measured(cluster, degrees, factor),
+            constraints=constraints_of(FEW),
         )
 
     assert_optimal(problem(1.0))
@@ -375,7 +381,9 @@ def test_measured_layers_may_differ(seed, cluster):
     profile = dataclasses.replace(
         estimate, source="metis:somewhere", time=time, optimizer=steps, links=measured_links(rng)
     )
-    problem = build_megatron_problem(cluster, model, global_batch=4, profile=profile)
+    problem = build_megatron_problem(
+        cluster, model, global_batch=4, profile=profile, constraints=constraints_of(FEW)
+    )
     assert_optimal(problem)
     found = solve(problem)
     assert check_certificate(problem, found.certificate).holds
@@ -428,7 +436,13 @@ def test_rows_of_some_layers_and_degrees_are_mixed_with_kernels(
     model = small_model(**{**SHORT, "experts": experts, **more})
     profile = holes(random.Random(seed), cluster, model.architecture)
     problem = build_megatron_problem(
-        cluster, model, global_batch=2, profile=profile, max_cp=2, memory_limit=limit
+        cluster,
+        model,
+        global_batch=2,
+        profile=profile,
+        max_cp=2,
+        memory_limit=limit,
+        constraints=constraints_of(FEW),
     )
     assert_optimal(problem)
     found = solve(problem)

@@ -1,0 +1,130 @@
+"""What a job decides as a whole, besides its degrees and its schedule, and what searches try of it.
+
+Each choice has the name of a constraint. Those that change what is computed, the widths of
+gradients and moments, are tried over values that were asked for alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.specs.training import Settings
+
+GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
+MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2}  # of both together
+REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
+
+
+class Choice(NamedTuple):
+    """read: the value of settings. write: settings with a value; None where there are none. text:
+    how names of parts say it."""
+
+    read: Callable[[Settings], str]
+    write: Callable[[Settings, str], Settings | None]
+    text: str
+
+
+def _with_sharding(settings: Settings, value: str) -> Settings:
+    return replace(settings, optimizer=replace(settings.optimizer, sharding=value))
+
+
+def _overlap(settings: Settings) -> str:
+    optimizer = settings.optimizer
+    gathers = optimizer.overlap_parameters or optimizer.sharding == "none"
+    return "data" if optimizer.overlap_gradients and gathers else "none"
+
+
+def _with_overlap(settings: Settings, value: str) -> Settings:
+    """Without a distributed optimizer no parameters are gathered (`overlap_param_gather`)."""
+    optimizer, on = settings.optimizer, value == "data"
+    gathers = on and optimizer.sharding != "none"
+    optimizer = replace(optimizer, overlap_gradients=on, overlap_parameters=gathers)
+    return replace(settings, optimizer=optimizer)
+
+
+def _loss(settings: Settings) -> str:
+    return settings.kernels.loss_kernel if settings.kernels.fused_loss else "none"
+
+
+def _with_loss(settings: Settings, value: str) -> Settings:
+    fused = value != "none"
+    own = settings.kernels.loss_kernel
+    kernels = replace(settings.kernels, fused_loss=fused, loss_kernel=value if fused else own)
+    return replace(settings, kernels=kernels)
+
+
+def _name(sizes: Mapping[str, int], size: int) -> str:
+    return next((name for name, own in sizes.items() if own == size), f"{size} bytes")
+
+
+def _gradients(settings: Settings) -> str:
+    return _name(GRADIENT_BYTES, settings.optimizer.gradient)
+
+
+def _with_gradients(settings: Settings, value: str) -> Settings | None:
+    """Megatron adds gradients up in 2 bytes where parameters are bf16 (`grad_reduce_in_bf16`)."""
+    if value != "fp32" and settings.precision != value:
+        return None
+    optimizer = replace(settings.optimizer, gradient=GRADIENT_BYTES[value])
+    return replace(settings, optimizer=optimizer)
+
+
+def _moments(settings: Settings) -> str:
+    return _name(MOMENT_BYTES, settings.optimizer.moments)
+
+
+def _with_moments(settings: Settings, value: str) -> Settings | None:
+    """Smaller moments are those of the precision-aware optimiser, which keeps of the stepped copy
+    what a bf16 parameter lacks (`store_param_remainders`)."""
+    if value == "fp32":
+        return settings
+    if settings.precision != "bf16":
+        return None
+    optimizer = replace(settings.optimizer, moments=MOMENT_BYTES[value], master=REMAINDERS)
+    return replace(settings, optimizer=optimizer)
+
+
+CHOICES = {
+    "sharding": Choice(lambda s: s.optimizer.sharding, _with_sharding, "{} sharded"),
+    "cp_comm": Choice(lambda s: s.cp_comm, lambda s, v: replace(s, cp_comm=v), "cp by {}"),
+    "overlap": Choice(_overlap, _with_overlap, "overlap {}"),
+    "fused_loss": Choice(_loss, _with_loss, "fused loss {}"),
+    "gradients": Choice(_gradients, _with_gradients, "gradients {}"),
+    "moments": Choice(_moments, _with_moments, "moments {}"),
+}
+
+
+def choices(
+    base: Settings, tried: Mapping[str, tuple[str, ...]], asked: Constraints
+) -> tuple[Settings, ...]:
+    """Return the settings of whole jobs that are tried, the plainest first.
+
+    Parameters
+    ----------
+    tried: values by names of `CHOICES`, where others than the base's own are tried without being
+        asked for.
+    """
+    found = [base]
+    for name, choice in CHOICES.items():
+        values = getattr(asked, name) or tried.get(name) or (choice.read(base),)
+        every = (choice.write(one, value) for value in values for one in found)
+        found = [one for one in every if one is not None]
+    return tuple(found)
+
+
+def values_of(settings: Settings) -> dict[str, str]:
+    """Return what settings decide, by the names of `CHOICES`."""
+    return {name: choice.read(settings) for name, choice in CHOICES.items()}
+
+
+def different(settings: Settings, plainest: Settings) -> Iterator[str]:
+    """Yield what settings have instead of the plainest ones, as in `parameters sharded`."""
+    for choice in CHOICES.values():
+        value = choice.read(settings)
+        if value != choice.read(plainest):
+            yield choice.text.format(value)

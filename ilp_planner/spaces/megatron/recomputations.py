@@ -1,0 +1,71 @@
+"""Which recomputations a search tries, besides those of the first layers of each stage."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations, product
+from typing import TYPE_CHECKING
+
+from ilp_planner.anatomy.recompute import OF_DENSE, OF_EXPERTS
+from ilp_planner.specs.training import Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Kernels
+
+NOTHING = Recompute()
+SELECTIVE = Recompute(granularity="selective")
+FULL = Recompute(granularity="full", method="uniform", layers=1)
+# With the recipe whose scales are of earlier steps, Transformer Engine computes neither again.
+NOT_DELAYED = ("layernorm", "moe_act")
+
+
+def whole_recomputations(
+    model: Decoder, kernels: Kernels, asked: Constraints
+) -> tuple[Recompute, ...]:
+    """Return those that say nothing of a number of layers: none, parts of every layer, all of it.
+
+    Of parts, those that are asked for in every combination; otherwise the core of attention alone,
+    and norms, MLPs or activations of experts, or experts, and projections up from latents in every
+    combination, as NVIDIA's recipes have them.
+    """
+    able = frozenset(_able(model, kernels))
+    named = [name for name in asked.modules if name in able]
+    sets = _subsets(named) if asked.modules else _usual(model, able)
+    selective = [Recompute(granularity="selective", modules=names) for names in sets]
+    every = dict.fromkeys((NOTHING, SELECTIVE, *selective, FULL))
+    return tuple(one for one in every if asked.recomputes(one))
+
+
+def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:
+    """Yield what layers of a model can compute again."""
+    yield "core_attn"
+    norms = kernels.quantised != "fp8-delayed"
+    if norms:
+        yield "layernorm"
+    if model.latent is not None:
+        yield "mla_up_proj"
+    if not all(model.expert_layers):
+        yield from OF_DENSE
+    if model.experts is not None:
+        has = {
+            "moe_act": norms and kernels.grouped_experts,
+            "shared_experts": model.experts.shared_ffn,
+        }
+        yield from (name for name in OF_EXPERTS if has.get(name, True))
+
+
+def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(names, n) for n in range(1, len(names) + 1))
+
+
+def _usual(model: Decoder, able: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    wide: list[tuple[str, ...]] = [("mlp",)] if model.experts is None else [("moe_act",), ("moe",)]
+    if model.experts is not None and "mlp" in able:  # of the first layers, which have no experts
+        wide += [("mlp", "moe")]
+    for first, second, third in product([(), ("layernorm",)], [(), ("mla_up_proj",)], [(), *wide]):
+        names = (*first, *second, *third)
+        if names and able.issuperset(names):
+            yield names

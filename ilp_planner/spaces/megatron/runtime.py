@@ -1,0 +1,91 @@
+"""What a runtime answers to a search: what it may choose for a whole job, and what it cannot run.
+
+A space has one runtime. Others share the engine of this folder and answer otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.megatron.choices import choices
+from ilp_planner.spaces.megatron.job import base_settings
+from ilp_planner.spaces.megatron.recomputations import whole_recomputations
+from ilp_planner.spaces.megatron.rules import check_megatron, context_rules
+from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ilp_planner.evaluate import Violation
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
+
+
+class Runtime:
+    """Megatron-LM.
+
+    name: of the space. title: for people. tried: values of whole jobs that are tried without being
+    asked for, by the names of `CHOICES`, the plainest first. blocks: the first layers of each stage
+    can be computed again alone.
+    """
+
+    name = "megatron"
+    title = "Megatron-LM"
+    blocks = True
+    tried: Mapping[str, tuple[str, ...]] = {
+        "sharding": ("optimizer", "parameters"),
+        "cp_comm": ("p2p", "a2a"),
+        "overlap": ("data",),
+        "fused_loss": ("native",),
+    }
+
+    def settings(
+        self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
+    ) -> Settings:
+        """Return what plans have alike, but for the choices."""
+        return base_settings(model, precision, cluster, recipe)
+
+    def choices(self, base: Settings, asked: Constraints) -> tuple[Settings, ...]:
+        """Return the settings of whole jobs that are tried, the plainest first."""
+        return choices(base, self.tried, asked)
+
+    def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
+        """Return a choice with its degrees; what makes no difference there is as in the plainest
+        choice."""
+        optimizer = choice.optimizer
+        if not d.replicated:
+            optimizer = replace(optimizer, sharding=plainest.optimizer.sharding)
+        return replace(
+            choice,
+            cp=d.cp,
+            ep=d.ep,
+            etp=d.etp,
+            sequence_parallel=d.tp > 1,
+            order=ORDERS[d.order],
+            cp_comm=choice.cp_comm if d.cp > 1 else CP_COMMUNICATIONS[0],
+            optimizer=optimizer,
+        )
+
+    def recomputations(
+        self, model: Decoder, kernels: Kernels, asked: Constraints
+    ) -> tuple[Recompute, ...]:
+        """Return what is tried besides blocks of layers."""
+        return whole_recomputations(model, kernels, asked)
+
+    def takes(self, job: TrainingJob) -> bool:
+        """Tell whether the settings of a job go with its degrees; its layout is any."""
+        return not any(context_rules(job))
+
+    def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
+        """Yield what the runtime cannot run of a plan."""
+        return check_megatron(problem, plan)
+
+
+MEGATRON = Runtime()
