@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.communication import boundary_size, sent_share, stage_traffic, traffic
+from ilp_planner.anatomy.communication import boundary_size, stage_traffic, traffic
 from ilp_planner.anatomy.decoder import layer_module
 from ilp_planner.anatomy.messages import (
     layer_messages,
@@ -20,14 +20,15 @@ from ilp_planner.anatomy.messages import (
     routed_rows,
     unsplit_parameters,
 )
+from ilp_planner.anatomy.traffic import sent_share
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.examples import examples
 
 if TYPE_CHECKING:
-    from ilp_planner.anatomy.communication import Traffic
     from ilp_planner.anatomy.messages import Messages
+    from ilp_planner.anatomy.traffic import Traffic
 
 MIB, GIB = 2**20, 2**30
 SEED = Decoder(layers=32, hidden=4096, heads=32, sequence=2048, vocab=50257, gated=True)
