@@ -19,12 +19,13 @@ class Traffic:
     """One kind of message of the GPUs of some pipeline stages.
 
     family: one of `FAMILIES`. what: for people. collective: as in `Message`. group: the kind of
-    group, for `anatomy.groups`. stages: pipeline ranks whose GPUs take part so. gpus: of all these
-    stages. size: bytes of one message: of the whole tensor that is reduced or gathered, of what one
-    GPU exchanges or hands on. members: of one group. per_micro_batch, per_iteration: messages of
-    one GPU, all virtual stages together; per_micro_batch is 0 for what is not sent for every
-    micro-batch. received: the GPU only receives it; another row, of its sender, counts it for the
-    cluster. link: inside a node, between nodes, or both.
+    group, for `anatomy.groups`; part: of replicas, which of them, likewise. stages: pipeline ranks
+    whose GPUs take part so. gpus: of all these stages. size: bytes of one message: of the whole
+    tensor that is reduced or gathered, of what one GPU exchanges or hands on. members: of one
+    group. per_micro_batch, per_iteration: messages of one GPU, all virtual stages together;
+    per_micro_batch is 0 for what is not sent for every micro-batch. received: the GPU only receives
+    it; another row, of its sender, counts it for the cluster. link: inside a node, between nodes,
+    or both.
     """
 
     family: str
@@ -39,6 +40,7 @@ class Traffic:
     per_iteration: int
     link: str
     received: bool = False
+    part: str = ""
 
     @property
     def groups(self) -> int:
@@ -108,9 +110,10 @@ def row_of(
     *,
     link: str = "",
     received: bool = False,
+    part: str = "",
 ) -> Traffic:
     """Return one kind of message of a stage. times: per micro-batch and per iteration. link: of
-    the pairs of two stages."""
+    the pairs of two stages. part: of the replicas."""
     return Traffic(
         family=FAMILY[group],
         what=what,
@@ -119,9 +122,10 @@ def row_of(
         stages=(pp_rank,),
         gpus=job.world // job.pp,
         size=size,
-        members=2 if link else group_size(job, group),
+        members=2 if link else group_size(job, group, part),
         per_micro_batch=times[0],
         per_iteration=times[1],
-        link=link or kind_link(job, group, pp_rank),
+        link=link or kind_link(job, group, pp_rank, part),
         received=received,
+        part=part,
     )

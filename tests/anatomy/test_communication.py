@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.anatomy.communication import boundary_size, stage_traffic, traffic
 from ilp_planner.anatomy.decoder import layer_module
+from ilp_planner.anatomy.groups import ACROSS, BETWEEN, INSIDE, INSTANCE
 from ilp_planner.anatomy.messages import (
     layer_messages,
     output_messages,
@@ -182,6 +183,32 @@ def test_instances_of_the_optimizer_sum_their_shards() -> None:
     assert across.collective == "all_reduce"
     assert across.size == inner.size / 4
     assert (inner.groups, across.groups) == (4, 8)
+
+
+@pytest.mark.parametrize(("sharding", "gathers"), [("gradients", (0, 1)), ("parameters", (2, 32))])
+def test_hybrid_sharding_gathers_within_an_instance(
+    sharding: str, gathers: tuple[int, int]
+) -> None:
+    """Every micro-batch reduces within an instance, the last one over the instances; links are
+    those of each: an instance of 4 x tp 2 ranks fills a node here."""
+    plain = seed_job(dp=8)
+    optimizer = OptimizerSettings(sharding=sharding, instances=2)
+    job = replace(plain, settings=replace(plain.settings, optimizer=optimizer))
+    inner, across, gathered = rows(job, "data", 0)
+    assert (inner.members, across.members, gathered.members) == (4, 2, 4)
+    assert (inner.part, across.part, gathered.part) == (INSTANCE, ACROSS, INSTANCE)
+    assert (inner.collective, across.collective) == ("reduce_scatter", "all_reduce")
+    assert (inner.per_micro_batch, across.per_iteration) == (1, 1)
+    assert across.size == inner.size / 4
+    assert (gathered.per_micro_batch, gathered.per_iteration) == gathers
+    assert (inner.link, across.link) == (INSIDE, BETWEEN)
+
+
+def test_as_many_instances_as_replicas_share_nothing() -> None:
+    plain = seed_job(dp=4)
+    optimizer = OptimizerSettings(sharding="optimizer", instances=4)
+    (row,) = rows(replace(plain, settings=replace(plain.settings, optimizer=optimizer)), "data", 0)
+    assert (row.collective, row.members, row.part) == ("all_reduce", 4, ACROSS)
 
 
 def test_routed_experts_are_reduced_over_their_own_replicas() -> None:
