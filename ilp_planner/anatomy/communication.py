@@ -25,6 +25,7 @@ from ilp_planner.anatomy.messages import (
 from ilp_planner.anatomy.modules import Message
 from ilp_planner.anatomy.recompute import recomputed_layers
 from ilp_planner.anatomy.replicas import replicas_traffic
+from ilp_planner.anatomy.states import reduces_late
 from ilp_planner.anatomy.traffic import EMBEDDING, FAMILIES, Traffic, row_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -147,20 +148,8 @@ def shares_embedding(job: TrainingJob) -> bool:
 def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     """Yield the sums of gradients that are not those over replicas."""
     gradient = job.settings.optimizer.gradient
-    count = sum(
-        layers * unsplit_parameters(job, experts)
-        for _, experts, layers, _ in stage_layers(job, pp_rank)
-    )
     stages = [job.stages[k] for k in job.stages_of(pp_rank)]
-    if job.settings.sequence_parallel and job.tp > 1:
-        norm = job.model.hidden * (2 if job.model.norm == "layernorm" else 1)
-        last = job.model.expert_layers[-1]
-        predicted = sum(stage.prediction_layers for stage in stages)
-        count += norm * any(stage.loss for stage in stages)
-        count += predicted * (unsplit_parameters(job, last) + 3 * norm)
-    if count:
-        what = "gradients of undivided parameters"
-        yield row_of(job, pp_rank, what, "all_reduce", "tp", count * gradient, (0, 1))
+    yield from _undivided(job, pp_rank)
     if (
         job.pp > 1
         and shares_embedding(job)
@@ -169,3 +158,48 @@ def _once_per_iteration(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
         size = job.padded_vocab // job.tp * job.model.hidden * gradient
         what, link = "gradients of the shared word embedding", stage_link(job, 0, job.pp - 1)
         yield row_of(job, pp_rank, what, "all_reduce", EMBEDDING, size, (0, 1), link=link)
+
+
+def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
+    """Yield the sums over tp of gradients of parameters that its ranks hold whole.
+
+    Megatron sums them as one tensor per iteration. A DTensor is summed alone, in its own precision,
+    when `fully_shard` reduces it (`_fsdp_param.py: _get_grad_inner_tensor`).
+    """
+    counts: dict[int, int] = defaultdict(int)  # of tensors with so many parameters
+    for _, experts, layers, _ in stage_layers(job, pp_rank):
+        for size, count in _undivided_tensors(job, experts):
+            counts[size] += layers * count
+    stages = [job.stages[k] for k in job.stages_of(pp_rank)]
+    if job.settings.sequence_parallel and job.tp > 1:
+        predicted = sum(stage.prediction_layers for stage in stages)
+        vectors = any(stage.loss for stage in stages) + 3 * predicted
+        counts[job.model.hidden] += job.model.norm_vectors * vectors
+        for size, count in _undivided_tensors(job, job.model.expert_layers[-1]):
+            counts[size] += predicted * count
+    what, optimizer = "gradients of undivided parameters", job.settings.optimizer
+    if optimizer.from_master:
+        for size, count in counts.items():
+            late = (0, count) if reduces_late(job) else (count, count * job.micro_batches)
+            if count:
+                sent = ("all_reduce", "tp", size * job.settings.width)
+                yield row_of(job, pp_rank, what, *sent, late)
+    elif total := sum(size * count for size, count in counts.items()):
+        yield row_of(job, pp_rank, what, "all_reduce", "tp", total * optimizer.gradient, (0, 1))
+
+
+def _undivided_tensors(job: TrainingJob, experts: bool) -> Iterator[tuple[int, int]]:
+    """Yield a layer's undivided parameters: of a tensor, and how many there are.
+
+    What is neither a norm of a layer's width nor one of heads is taken as one tensor.
+    """
+    model, rest = job.model, unsplit_parameters(job, experts)
+    for size, count in (
+        (model.hidden, sum(model.norms_of_layer) * model.norm_vectors),
+        (model.head, 2 * model.norm_vectors * model.qk_norm),
+    ):
+        found = min(count, rest // size)
+        rest -= found * size
+        yield size, found
+    if rest:
+        yield rest, 1
