@@ -236,6 +236,8 @@ class Settings:
     the next pipeline rank, where they gather it (Megatron until 2023, DeepSpeed); with sequence
     parallelism each has no more than its share. async_tensor: what the backward pass of products
     with divided columns sends travels while their gradients are made (Megatron since 2022).
+    keeps_gathered: such products keep the input that sequence parallelism gathered for the gradient
+    of their weight (torch's DTensor); otherwise it is gathered again.
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as there
     are pipeline ranks. overlap_sends: what passes between virtual stages travels while ranks
     compute; otherwise both ends wait, as they always do without virtual stages.
@@ -259,6 +261,7 @@ class Settings:
     overlap_experts: bool = False
     scatter_sends: bool = False
     async_tensor: bool = True
+    keeps_gathered: bool = False
     turn: int = 0
     overlap_sends: bool = True
     carried: tuple[str, ...] = field(default=(), compare=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -305,6 +306,20 @@ def test_sequence_parallelism_gathers_and_scatters() -> None:
     assert (count("forward", "all_gather"), count("forward", "reduce_scatter")) == (2, 2)
     assert (count("backward", "all_gather"), count("backward", "reduce_scatter")) == (4, 2)
     assert not [x for x in found if x[1] == "all_reduce"]
+
+
+def test_a_kept_input_is_not_gathered_again() -> None:
+    """torch's DTensor: an all-gather less for each of a layer's two products with divided columns,
+    and tp - 1 further shares of their inputs kept."""
+    again = seed_job(sequence_parallel=True)
+    kept = seed_job(sequence_parallel=True, keeps_gathered=True)
+    found, fewer = (flat(layer_messages(job, False)) for job in (again, kept))
+    missing = Counter(found) - Counter(fewer)
+    assert {message[1:] for message in missing} == {("all_gather", (2048, 4, 4096), 1, "backward")}
+    assert missing.total() == 2
+    assert not Counter(fewer) - Counter(found)
+    shares = [layer_module(job, False).activations for job in (again, kept)]
+    assert shares[1] - shares[0] == 2 * 2048 * 4 * 4096 * 2 / 2
 
 
 def test_a_ring_sends_the_same_forward_with_and_without_sequence_parallelism() -> None:
