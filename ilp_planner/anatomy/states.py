@@ -48,7 +48,12 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
 
 
 def quantised_width(job: TrainingJob, *, expert: bool) -> float:
-    """Return bytes on a rank per parameter of a quantised product, copies included."""
+    """Return bytes on a rank per parameter of a quantised product, copies included.
+
+    torchao quantises what `fully_shard` has gathered when it is used, and keeps nothing of it.
+    """
+    if job.settings.optimizer.from_master:
+        return state_widths(job, expert=expert).parameter
     return weight_width(job, sharing(job, expert=expert) if _level(job) >= 3 else 1)
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.anatomy.states import state_widths, stepped_width
-from ilp_planner.specs.training import OptimizerSettings, Settings
+from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings
 from tests.training_jobs import deepseek
 from tests.training_jobs import job as a_job
 
@@ -86,3 +87,13 @@ def test_shards_in_the_training_precision():
 def test_whole_parameters_are_not_gathered_from_shards(sharding):
     with pytest.raises(ValueError, match=f"from_master must be false .* got '{sharding}'"):
         OptimizerSettings(sharding=sharding, from_master=True)
+
+
+@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
+def test_quantised_products_change_no_shards_of_the_master_copy(sharding):
+    job = with_optimizer(a_job(dp=4), sharding=sharding, from_master=True)
+    quantised = replace(job, settings=replace(job.settings, kernels=Kernels(quantised="mxfp8")))
+    widths = state_widths(job, expert=False)
+    assert quantised_width(quantised, expert=False) == widths.parameter
+    held = [rank_memory(one, 0).terms["parameters"] for one in (job, quantised)]
+    assert held[0] == held[1]
