@@ -4,9 +4,9 @@ from ilp_planner.anatomy.groups import RankGroup, grid, groups
 from ilp_planner.specs.training import TrainingJob
 
 
-def group_of(job: TrainingJob, kind: str, rank: int) -> RankGroup:
-    """Return the group of this kind that a rank is in."""
-    return next(group for group in groups(job, kind) if rank in group.ranks)
+def group_of(job: TrainingJob, kind: str, rank: int, part: str = "") -> RankGroup:
+    """Return the group of this kind, or this part of one, that a rank is in."""
+    return next(group for group in groups(job, kind, part) if rank in group.ranks)
 
 
 def pp_rank_of(job: TrainingJob, rank: int) -> int:

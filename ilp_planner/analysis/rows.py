@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ilp_planner.analysis.analyze import Analysis
-    from ilp_planner.anatomy.communication import Traffic
     from ilp_planner.anatomy.modules import Message, Module, Weight
+    from ilp_planner.anatomy.traffic import Traffic
 
 MEANT = {
     "all_reduce": "all-reduce",

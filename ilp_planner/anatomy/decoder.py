@@ -123,11 +123,11 @@ def output_module(job: TrainingJob) -> Module:
     """
     model, sizes = job.model, shard_of(job)
     why = "the last layer's output, residual added"
-    columns = part(job.padded_vocab, job.tp)
+    columns, read = part(job.padded_vocab, job.tp), sizes.column_input(sizes.hidden)
     rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=model.output_bias)
     if model.tied and job.pp == 1:
         rows = replace(rows, weights=rows.weights[1:])
-    rows = with_kept(rows, product_input(job, sizes.narrow, "the last norm's output", exact=True))
+    rows = with_kept(rows, product_input(job, read, "the last norm's output", exact=True))
     return Module(
         name="output",
         kept=_arguments(job) if job.pp > 1 else (),
@@ -170,7 +170,7 @@ def prediction_module(job: TrainingJob) -> Module:
     """
     model, sizes = job.model, shard_of(job)
     eh = product("eh_proj", rows=part(sizes.hidden, job.tp), columns=2 * sizes.hidden, bias=False)
-    joined = (sizes.region, sizes.batch, 2 * sizes.hidden)
+    joined, read = sizes.column_input(2 * sizes.hidden), sizes.column_input(sizes.hidden)
     layer = layer_module(job, bool(model.experts) and model.expert_layers[-1])
     logits = tuple(
         replace(kept, why="its own loss is differentiated with the main one")
@@ -186,7 +186,7 @@ def prediction_module(job: TrainingJob) -> Module:
             norm_module("final_layernorm", job, sizes.narrow, why="the layer's output"),
             Module(
                 name="loss",
-                kept=(product_input(job, sizes.narrow, "of the output layer", exact=True), *logits),
+                kept=(product_input(job, read, "of the output layer", exact=True), *logits),
             ),
         ),
     )

@@ -8,7 +8,7 @@ Both grids have the same pipeline groups.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ilp_planner.specs.training import TrainingJob
@@ -28,6 +28,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "etp-ep": ("etp", "ep"),
     "tp-cp": ("tp", "cp"),
 }
+# Parts of replicas: those of one instance of the optimizer, and their peers in the others.
+INSTANCE, ACROSS = "instance", "across"
 INSIDE, BETWEEN, MIXED = "inside a node", "between nodes", "inside or between nodes"
 NOBODY = "none"
 
@@ -83,8 +85,13 @@ def grid(job: TrainingJob, *, experts: bool = False) -> dict[str, Axis]:
     return axes
 
 
-def spanned(job: TrainingJob, kind: str) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+def spanned(
+    job: TrainingJob, kind: str, part: str = ""
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """Return the axes that a kind of group spans, and the other axes of its grid.
+
+    part: of replicas, those of one instance of the optimizer (`INSTANCE`), which are neighbours, or
+    their peers in the other instances (`ACROSS`).
 
     Raises
     ------
@@ -95,12 +102,31 @@ def spanned(job: TrainingJob, kind: str) -> tuple[tuple[Axis, ...], tuple[Axis, 
     inside = KINDS[kind]
     axes = grid(job, experts=any(name not in DENSE for name in inside))
     members = tuple(axis for axis in axes.values() if axis.name in inside)
-    return members, tuple(axis for axis in axes.values() if axis.name not in inside)
+    others = tuple(axis for axis in axes.values() if axis.name not in inside)
+    if not part:
+        return members, others
+    one, across = _instances(members, job.settings.optimizer.instances)
+    return (one, others + across) if part == INSTANCE else (across, others + one)
 
 
-def group_size(job: TrainingJob, kind: str) -> int:
-    """Return how many ranks a group of this kind has."""
-    return math.prod(axis.size for axis in spanned(job, kind)[0])
+def _instances(axes: tuple[Axis, ...], count: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Divide the replicas of a group: the axes of one instance, and those from one to the next.
+
+    Ranks of an instance are neighbours, where it takes whole axes and at most a part of one more.
+    """
+    left = max(1, math.prod(axis.size for axis in axes) // count)
+    one, across = [], []
+    for axis in axes:
+        size = math.gcd(axis.size, left)
+        left //= size
+        one.append(replace(axis, size=size))
+        across.append(replace(axis, size=axis.size // size, stride=axis.stride * size))
+    return tuple(one), tuple(across)
+
+
+def group_size(job: TrainingJob, kind: str, part: str = "") -> int:
+    """Return how many ranks a group of this kind, or this part of it, has."""
+    return math.prod(axis.size for axis in spanned(job, kind, part)[0])
 
 
 def group_count(job: TrainingJob, kind: str) -> int:
@@ -108,9 +134,9 @@ def group_count(job: TrainingJob, kind: str) -> int:
     return math.prod(axis.size for axis in spanned(job, kind)[1])
 
 
-def groups(job: TrainingJob, kind: str) -> Iterator[RankGroup]:
-    """Yield all groups of this kind, lowest ranks first."""
-    members, others = spanned(job, kind)
+def groups(job: TrainingJob, kind: str, part: str = "") -> Iterator[RankGroup]:
+    """Yield all groups of this kind, or this part of them, lowest ranks first."""
+    members, others = spanned(job, kind, part)
     spans = [range(0, axis.stride * axis.size, axis.stride) for axis in reversed(others)]
     for offsets in product(*spans):
         yield RankGroup(sum(offsets), members)
@@ -137,9 +163,9 @@ def rank_name(job: TrainingJob, rank: int) -> str:
     return f"n{node}_g{device}"
 
 
-def kind_link(job: TrainingJob, kind: str, pp_rank: int | None = None) -> str:
+def kind_link(job: TrainingJob, kind: str, pp_rank: int | None = None, part: str = "") -> str:
     """Return where the messages of all groups of a kind travel, or of those of a stage."""
-    members, others = spanned(job, kind)
+    members, others = spanned(job, kind, part)
     start = 0
     if pp_rank is not None:
         start = sum(axis.stride * pp_rank for axis in others if axis.name == "pp")

@@ -14,14 +14,12 @@ from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
 from ilp_planner.anatomy.parts import memory_parts as memory_parts
-from ilp_planner.anatomy.quantised import gathered_width
-from ilp_planner.anatomy.states import copies_parameters, gathers
+from ilp_planner.anatomy.states import copies_parameters
+from ilp_planner.anatomy.units import gathered, whole_gradients
 from ilp_planner.schedule import Schedule
 from ilp_planner.specs.training import TrainingJob
 
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
-UNITS = 2  # layers whose parameters are gathered at once: the one in use and the next
-LAYERS = ("layer", "expert layer", "prediction layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +142,7 @@ def stage_memory(
         "parameters": sums["weights"],
         "gradients": sums["gradients"],
         "optimizer": sums["optimizer"],
-        "gathered": _gathered(parts, counts),
+        "gathered": gathered(parts, counts),
         "spare gradients": sum(_shared(counts, *spare) for spare in parts.spare),
         **parts.fixed,
     }
@@ -170,36 +168,6 @@ def stage_memory(
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
     """Return the size where there is any module of these kinds."""
     return size * (sum((counts[kind] > 0) * 1 for kind in users) > 0)
-
-
-def _gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
-    """Return whole parameters, where they are sharded.
-
-    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile. What is no
-    layer is no unit of its own, and stays gathered (`megatron_fsdp.py: _post_forward`).
-    """
-    weights, _ = gathers(parts.job)
-    if not weights:
-        return 0.0
-    width = parts.job.settings.width
-    if parts.job.settings.quantised:
-        rest = width * _rest(parts, counts, KINDS)
-        return gathered_width(parts.job) * _units(parts, counts) + rest
-    return width * (_units(parts, counts) + _rest(parts, counts, KINDS))
-
-
-def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
-    """Return the parameters of the layers in use."""
-    most: Count = 0.0
-    for kind in LAYERS:
-        size = float(parts.parts[kind].parameters)
-        most = larger(most, where(counts[kind] > 0, size))
-    return UNITS * most
-
-
-def _rest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str]) -> Count:
-    """Return the parameters of all that is no layer, of these kinds."""
-    return sum(counts[kind] * parts.parts[kind].parameters for kind in kinds if kind not in LAYERS)
 
 
 def _moments(
@@ -239,7 +207,7 @@ def _moments(
         size = kinds[kind].again + extra * kinds[kind].chunk
         once = larger(once, where(count > 0, size))
     has_output = counts["output"]
-    backward, last = _whole_gradients(parts, counts)
+    backward, last = whole_gradients(parts, counts)
     staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
     stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
     return [
@@ -276,20 +244,6 @@ def _present(
         staying = larger(staying, where(count > 0, part.moved))
         coming = larger(coming, where(count > 0, part.ahead))
     return staying, where(total + prediction_layers > 1, coming)
-
-
-def _whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
-    """Return whole gradients, where they are sharded: while layers go back, and at the end.
-
-    Those of a layer are reduced after it; those of what is no layer at the end
-    (`megatron_fsdp.py: _root_post_backward`).
-    """
-    _, gradients = gathers(parts.job)
-    if not gradients:
-        return 0.0, 0.0
-    width = parts.job.settings.optimizer.gradient
-    layers = _units(parts, counts) + _rest(parts, counts, ("output",))
-    return width * layers, width * _rest(parts, counts, KINDS)
 
 
 def _start(

@@ -139,12 +139,13 @@ def _tp(job: TrainingJob, collective: str, shape: tuple[int, ...]) -> Message:
 
 def _column(job: TrainingJob, hidden: int) -> Pair:
     """Return what a product with divided columns sends: its input's gradient is summed; with
-    sequence parallelism the input is gathered, and again for the weight's gradient."""
+    sequence parallelism the input is gathered, and again for the weight's gradient, unless it was
+    kept."""
     whole = tokens_shape(job, hidden)
     if not job.settings.sequence_parallel:
         return (), (_tp(job, "all_reduce", whole),)
     gather, scatter = _tp(job, "all_gather", whole), _tp(job, "reduce_scatter", whole)
-    return (gather,), (gather, scatter)
+    return (gather,), (scatter,) if job.settings.keeps_gathered else (gather, scatter)
 
 
 def _row(job: TrainingJob) -> Pair:

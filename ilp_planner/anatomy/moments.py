@@ -47,12 +47,14 @@ class Flow:
     """Bytes of the tensors that go through a layer on this rank.
 
     whole: between products, of all tokens. narrow: of this rank's share of them. gathered: what
-    sequence parallelism puts together before a product, 0 without it.
+    sequence parallelism puts together before a product, 0 without it. again: of that, what the
+    backward pass puts together again for a weight's gradient.
     """
 
     whole: float
     narrow: float
     gathered: float
+    again: float
 
 
 def flow(job: TrainingJob) -> Flow:
@@ -60,7 +62,8 @@ def flow(job: TrainingJob) -> Flow:
     sizes = shard_of(job)
     whole = float(math.prod(sizes.wide) * sizes.width)
     narrow = float(math.prod(sizes.narrow) * sizes.width)
-    return Flow(whole, narrow, whole if sequence_parallel(job) else 0.0)
+    gathered = whole if sequence_parallel(job) else 0.0
+    return Flow(whole, narrow, gathered, 0.0 if job.settings.keeps_gathered else gathered)
 
 
 def _weight_gradient(job: TrainingJob, rows: int) -> float:
@@ -101,7 +104,7 @@ def mlp_backward(job: TrainingJob) -> float:
         tally.give(column)
         tally.take(2 * column)  # side by side
         tally.give(4 * column)
-    gathered = through.gathered / sizes.width * kept_width(job) if low else through.gathered
+    gathered = through.again / sizes.width * kept_width(job) if low else through.again
     tally.take(gates * numbers * low)
     tally.take(gathered + through.whole)
     tally.briefly(_weight_gradient(job, part(gates * model.ffn, job.tp)))
@@ -196,7 +199,7 @@ def attention_backward(job: TrainingJob) -> float:
         tally.give((3 if model.dropout else 2) * scores)
         tally.take(inputs)
     tally.give(value + inputs)
-    tally.take(inputs + through.gathered + through.whole)
+    tally.take(inputs + through.again + through.whole)
     return tally.most
 
 
@@ -243,7 +246,7 @@ def loss_moment(job: TrainingJob) -> float:
     through = flow(job)
     numbers = math.prod(sizes.columns(job.padded_vocab))
     logits = float(numbers * sizes.width)
-    product = through.whole + (through.gathered + through.narrow) * (through.gathered > 0)
+    product = through.whole + (through.again + through.narrow) * (through.gathered > 0)
     product += _weight_gradient(job, part(job.padded_vocab, job.tp))
     if in_place_loss(job):
         return max(product, loader_batch(job))
@@ -251,7 +254,7 @@ def loss_moment(job: TrainingJob) -> float:
     if legacy(job):
         # `output.float()`, and less the largest of each row in a third tensor, which is kept.
         return logits + softmax
-    before = loader_batch(job) + through.gathered + logits * (job.model.prediction_layers > 0)
+    before = loader_batch(job) + through.again + logits * (job.model.prediction_layers > 0)
     compiled = softmax if job.settings.kernels.fused_loss else 0.0
     if sizes.width == SINGLE:
         return max(product, before + compiled)  # in place: the logits are in fp32 already

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ilp_planner.anatomy.modules import Kept, Module, Weight
 from ilp_planner.anatomy.quantised import kept_width
+from ilp_planner.anatomy.shard import shard_of
 from ilp_planner.specs.training import TrainingJob
 
 STATISTIC = 4  # bytes: means and inverse deviations are kept in fp32 whatever the precision
@@ -80,7 +81,7 @@ def normed_product(
 
     shape: of the norm's input on this rank. norm: its name where it stands alone.
     """
-    read = product_input(job, shape)
+    read = product_input(job, shard_of(job).column_input(shape[-1]))
     if not job.model.norms_of_layer[0]:
         return (with_kept(module, replace(read, why=why)),)
     if merges_norm(job):

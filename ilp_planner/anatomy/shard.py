@@ -11,7 +11,8 @@ class Shard:
 
     tokens: of a sample after context parallelism. region: of them that this rank has between
     tensor-parallel products (all, or its share with sequence parallelism). heads, kv_heads: that
-    attention computes here. width: bytes of an activation.
+    attention computes here. width: bytes of an activation. kept: tokens of the input that a
+    product with divided columns keeps.
     """
 
     tokens: int
@@ -22,6 +23,7 @@ class Shard:
     heads: int
     kv_heads: int
     width: int
+    kept: int
 
     @property
     def wide(self) -> tuple[int, int, int]:
@@ -32,6 +34,10 @@ class Shard:
     def narrow(self) -> tuple[int, int, int]:
         """Shape of a tensor between tensor-parallel products."""
         return (self.region, self.batch, self.hidden)
+
+    def column_input(self, width: int) -> tuple[int, int, int]:
+        """Shape of what a column-parallel product keeps of an input of this width."""
+        return (self.kept, self.batch, width)
 
     def columns(self, width: int) -> tuple[int, int, int]:
         """Shape of what a column-parallel product of this total width gives."""
@@ -51,9 +57,11 @@ def shard_of(job: TrainingJob) -> Shard:
     """
     model, settings = job.model, job.settings
     tokens = part(model.sequence, settings.cp)
+    region = part(tokens, job.tp) if sequence_parallel(job) else tokens
     return Shard(
         tokens=tokens,
-        region=part(tokens, job.tp) if sequence_parallel(job) else tokens,
+        region=region,
+        kept=tokens if settings.keeps_gathered else region,
         batch=job.micro_batch,
         hidden=model.hidden,
         tp=job.tp,

@@ -28,22 +28,32 @@ def state_widths(job: TrainingJob, *, expert: bool) -> StateWidths:
     Megatron's distributed optimizer divides states among the ranks that have the same parameters:
     data- times context-parallel ones, or the replicas of a routed expert. Several instances of it
     divide among fewer. ZeRO-2 and -3 divide gradients and parameters likewise (Rajbhandari et al.
-    2020, arXiv 1910.02054, section 5).
+    2020, arXiv 1910.02054, section 5). PyTorch's `fully_shard` has shards of the master copy alone,
+    and those that are gathered for a micro-batch (`fsdp/_fully_shard/_fsdp_param.py`).
     """
     settings = job.settings
     optimizer = settings.optimizer
     ways, level = sharing(job, expert=expert), _level(job)
     master = optimizer.master if settings.width < SINGLE else 0
+    parameter = settings.width / (ways if level >= 3 else 1)
+    if optimizer.from_master:
+        parameter = (master or settings.width) / ways + (settings.width if level < 3 else 0)
+        master = 0
     states = (master + optimizer.moments) * (1 - optimizer.offload)
     return StateWidths(
-        parameter=settings.width / (ways if level >= 3 else 1),
-        gradient=optimizer.gradient / (ways if level >= 2 else 1),
+        parameter=parameter,
+        gradient=optimizer.gradient / (ways if _divides_gradients(job) else 1),
         optimizer=states / (ways if level >= 1 else 1),
     )
 
 
 def quantised_width(job: TrainingJob, *, expert: bool) -> float:
-    """Return bytes on a rank per parameter of a quantised product, copies included."""
+    """Return bytes on a rank per parameter of a quantised product, copies included.
+
+    torchao quantises what `fully_shard` has gathered when it is used, and keeps nothing of it.
+    """
+    if job.settings.optimizer.from_master:
+        return state_widths(job, expert=expert).parameter
     return weight_width(job, sharing(job, expert=expert) if _level(job) >= 3 else 1)
 
 
@@ -75,7 +85,21 @@ def copies_parameters(job: TrainingJob) -> bool:
 
 def gathers(job: TrainingJob) -> tuple[bool, bool]:
     """Return whether whole parameters, and whole gradients, exist for a few layers only."""
-    return _level(job) >= 3, _level(job) >= 2
+    return _level(job) >= 3, _divides_gradients(job)
+
+
+def reduces_late(job: TrainingJob) -> bool:
+    """Return whether gradients that are divided wait, whole, for the last micro-batch.
+
+    PyTorch's pipelines reduce those of `fully_shard` after it
+    (`pipelining/stage.py: perform_reduce_grad`); until then they are added up in the width in which
+    they are reduced (`_fsdp_param.py: to_accumulated_grad_if_needed`).
+    """
+    return job.settings.optimizer.from_master and job.pp > 1
+
+
+def _divides_gradients(job: TrainingJob) -> bool:
+    return _level(job) >= 2 and not reduces_late(job)
 
 
 def _level(job: TrainingJob) -> int:

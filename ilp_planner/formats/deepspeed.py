@@ -20,6 +20,7 @@ from ilp_planner.formats.exported import (
     check_plain_kernels,
     check_stages_hold_something,
     describe,
+    unlike_torch,
 )
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
 from ilp_planner.specs.training import SHARDINGS, TrainingJob
@@ -83,7 +84,7 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
             f"{TOOL} has no products in 8 or 4 bits", 'quantised = ""'
         )
     _check_degrees(job)
-    notes = list(check_order(job, TOOL))
+    notes = [*check_order(job, TOOL), *unlike_torch(job, TOOL)]
     config = {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": job.micro_batch,

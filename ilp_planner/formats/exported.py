@@ -1,6 +1,7 @@
 """What an exporter gives: the files of a run, what they leave out, and why it can refuse."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,6 +146,20 @@ def check_plain_kernels(job: TrainingJob, tool: str) -> None:
         plain = "0" if s.offload.layers else "[]"
         raise Unfit(f"settings.offload.{field}", getattr(s.offload, field)).but(
             f"{tool} has no setting for activations in the host's memory", f"{field} = {plain}"
+        )
+
+
+def unlike_torch(job: TrainingJob, tool: str) -> Iterator[str]:
+    """Yield what a tool does otherwise than PyTorch's FSDP and DTensor, which the plan is for."""
+    if job.settings.optimizer.from_master:
+        yield (
+            f"settings.optimizer.from_master: true; {tool} keeps parameters in the training "
+            "precision beside the master copy"
+        )
+    if job.settings.keeps_gathered and job.settings.sequence_parallel and job.tp > 1:
+        yield (
+            f"settings.keeps_gathered: true; {tool} gathers the inputs of products again in the "
+            "backward pass"
         )
 
 

@@ -20,6 +20,7 @@ from ilp_planner.formats.exported import (
     check_heads,
     commented,
     describe,
+    unlike_torch,
 )
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.flags import Value as Argument
@@ -339,7 +340,7 @@ def _optimizer(job: TrainingJob) -> Section:
 
 
 def _notes(job: TrainingJob) -> tuple[str, ...]:
-    notes = []
+    notes = [*unlike_torch(job, TOOL)]
     if job.model.gated and job.model.activation == "silu":
         notes.append("model.activation_func: a recipe with SwiGLU (silu) must be the base")
     if job.model.activation not in ("gelu", "silu"):

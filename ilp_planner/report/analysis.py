@@ -14,8 +14,8 @@ from ilp_planner.analysis.rows import (
     weight_texts,
 )
 from ilp_planner.analysis.stages import StageView, messages_of
-from ilp_planner.anatomy.communication import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.anatomy.groups import embedding_groups, groups, rank_name, stage_ranks
+from ilp_planner.anatomy.traffic import EMBEDDING, FAMILIES, Traffic
 from ilp_planner.report.analysis_memory import gibibytes, memory_tables, recompute_table
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
 from ilp_planner.report.host import describe_offload

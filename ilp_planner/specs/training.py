@@ -112,7 +112,11 @@ class OptimizerSettings:
     sharding: nothing, optimiser states (Megatron's distributed optimizer, ZeRO-1), gradients as
     well (ZeRO-2), or parameters as well (ZeRO-3, FSDP). gradient: of the buffer that micro-batches
     add up in. master: the 4-byte copy that is stepped, 0 where parameters have 4 bytes themselves.
-    moments: both of Adam's together (0 for plain SGD). instances: of the distributed optimizer.
+    moments: both of Adam's together (0 for plain SGD). instances: of the distributed optimizer, or
+    groups of ranks that share parameters (hybrid sharding). from_master: every micro-batch gathers
+    parameters, layer by layer, from their shards of the master copy, beside which no other is kept
+    (torch's `fully_shard`, in torchtitan). With sharding `parameters` they are given up after a
+    layer's forward pass and gathered again, with `gradients` after its backward pass.
     offload: share of the states that lies in the host's memory, and is stepped there.
     overlap_offload: gradients go there, and parameters come back, while others are stepped.
     """
@@ -123,6 +127,7 @@ class OptimizerSettings:
     master: int = 4
     moments: int = 8
     instances: int = 1
+    from_master: bool = False
     offload: float = 0.0
     overlap_offload: bool = False
     overlap_gradients: bool = False
@@ -132,6 +137,11 @@ class OptimizerSettings:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
         check_counts(instances=self.instances)
+        if self.from_master and self.sharding not in ("gradients", "parameters"):
+            raise ValueError(
+                "from_master must be false unless sharding is gradients or parameters, "
+                f"got {self.sharding!r}"
+            )
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
 
@@ -228,6 +238,8 @@ class Settings:
     the next pipeline rank, where they gather it (Megatron until 2023, DeepSpeed); with sequence
     parallelism each has no more than its share. async_tensor: what the backward pass of products
     with divided columns sends travels while their gradients are made (Megatron since 2022).
+    keeps_gathered: such products keep the input that sequence parallelism gathered for the gradient
+    of their weight (torch's DTensor); otherwise it is gathered again.
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as there
     are pipeline ranks. overlap_sends: what passes between virtual stages travels while ranks
     compute; otherwise both ends wait, as they always do without virtual stages.
@@ -251,6 +263,7 @@ class Settings:
     overlap_experts: bool = False
     scatter_sends: bool = False
     async_tensor: bool = True
+    keeps_gathered: bool = False
     turn: int = 0
     overlap_sends: bool = True
     carried: tuple[str, ...] = field(default=(), compare=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.anatomy.communication import boundary_size, sent_share, stage_traffic, traffic
-from ilp_planner.anatomy.decoder import layer_module
+from ilp_planner.anatomy.communication import boundary_size, stage_traffic, traffic
+from ilp_planner.anatomy.decoder import layer_module, rank_modules
+from ilp_planner.anatomy.groups import ACROSS, BETWEEN, INSIDE, INSTANCE
 from ilp_planner.anatomy.messages import (
     layer_messages,
     output_messages,
@@ -20,14 +22,15 @@ from ilp_planner.anatomy.messages import (
     routed_rows,
     unsplit_parameters,
 )
+from ilp_planner.anatomy.traffic import sent_share
 from ilp_planner.specs.decoder import Decoder, Experts, LatentAttention
 from ilp_planner.specs.pipeline_layout import even_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.examples import examples
 
 if TYPE_CHECKING:
-    from ilp_planner.anatomy.communication import Traffic
     from ilp_planner.anatomy.messages import Messages
+    from ilp_planner.anatomy.traffic import Traffic
 
 MIB, GIB = 2**20, 2**30
 SEED = Decoder(layers=32, hidden=4096, heads=32, sequence=2048, vocab=50257, gated=True)
@@ -183,6 +186,102 @@ def test_instances_of_the_optimizer_sum_their_shards() -> None:
     assert (inner.groups, across.groups) == (4, 8)
 
 
+@pytest.mark.parametrize(("sharding", "gathers"), [("gradients", (0, 1)), ("parameters", (2, 32))])
+def test_hybrid_sharding_gathers_within_an_instance(
+    sharding: str, gathers: tuple[int, int]
+) -> None:
+    """Every micro-batch reduces within an instance, the last one over the instances; links are
+    those of each: an instance of 4 x tp 2 ranks fills a node here."""
+    plain = seed_job(dp=8)
+    optimizer = OptimizerSettings(sharding=sharding, instances=2)
+    job = replace(plain, settings=replace(plain.settings, optimizer=optimizer))
+    inner, across, gathered = rows(job, "data", 0)
+    assert (inner.members, across.members, gathered.members) == (4, 2, 4)
+    assert (inner.part, across.part, gathered.part) == (INSTANCE, ACROSS, INSTANCE)
+    assert (inner.collective, across.collective) == ("reduce_scatter", "all_reduce")
+    assert (inner.per_micro_batch, across.per_iteration) == (1, 1)
+    assert across.size == inner.size / 4
+    assert (gathered.per_micro_batch, gathered.per_iteration) == gathers
+    assert (inner.link, across.link) == (INSIDE, BETWEEN)
+
+
+def by_unit(sharding: str, *, pp: int = 1, tp: int = 1, instances: int = 1) -> TrainingJob:
+    """Return a job of 4 layers on 4 replicas, 8 micro-batches each, under PyTorch's FSDP."""
+    optimizer = OptimizerSettings(sharding=sharding, from_master=True, instances=instances)
+    return TrainingJob(
+        model=replace(ROUTED, experts=None, ffn=1024),
+        micro_batch=1,
+        global_batch=32,
+        tp=tp,
+        pp=pp,
+        dp=4,
+        settings=Settings(optimizer=optimizer, sequence_parallel=tp > 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sharding", "pp", "gathers", "reductions"),
+    [
+        ("parameters", 1, (2, 16), (1, 8)),
+        ("gradients", 1, (1, 8), (1, 8)),
+        ("parameters", 2, (0, 9), (0, 1)),
+        ("gradients", 2, (0, 1), (0, 1)),
+    ],
+)
+def test_every_unit_is_gathered_and_reduced_alone(
+    sharding: str, pp: int, gathers: tuple[int, int], reductions: tuple[int, int]
+) -> None:
+    """Embedding, layers and output are units; all of them together are the rank's parameters."""
+    job = by_unit(sharding, pp=pp)
+    found = rows(job, "data", 0)
+    layers = 4 // pp
+    for row in found:
+        times = layers if row.what.endswith("layer") else 1
+        often = gathers if row.collective == "all_gather" else reductions
+        assert (row.per_micro_batch, row.per_iteration) == (times * often[0], times * often[1])
+    units = {row.what.split(", ")[-1] for row in found}
+    assert units == {"embedding", "layer"} | ({"norm and output"} if pp == 1 else set())
+    counted = sum(module.parameters for module in rank_modules(job, 0))
+    gathered = [row for row in found if row.collective == "all_gather"]
+    assert sum(row.volume_per_iteration for row in gathered) == 2 * counted * gathers[1]
+    reduced = [row for row in found if row.collective == "reduce_scatter"]
+    assert sum(row.volume_per_iteration for row in reduced) == 4 * counted * reductions[1]
+
+
+def test_every_unit_is_summed_over_instances() -> None:
+    found = rows(by_unit("parameters", instances=2), "data", 0)
+    reduced = [row for row in found if row.collective == "reduce_scatter"]
+    summed = [row for row in found if row.collective == "all_reduce"]
+    assert [row.size / 2 for row in reduced] == [row.size for row in summed]
+    assert [row.per_micro_batch for row in reduced] == [row.per_micro_batch for row in summed]
+    assert {row.members for row in found} == {2}
+
+
+def test_undivided_parameters_are_summed_one_by_one() -> None:
+    """9 norms of 512 in two bytes for every micro-batch, not all in four once per iteration."""
+    (row,) = [r for r in rows(by_unit("gradients", tp=2), "tensor", 0) if "undivided" in r.what]
+    assert (row.size, row.per_micro_batch, row.per_iteration) == (512 * 2, 9, 72)
+    plain = replace(by_unit("gradients", tp=2).settings, optimizer=OptimizerSettings())
+    job = replace(by_unit("gradients", tp=2), settings=plain)
+    (row,) = [r for r in rows(job, "tensor", 0) if "undivided" in r.what]
+    assert (row.size, row.per_micro_batch, row.per_iteration) == (9 * 512 * 4, 0, 1)
+
+
+def test_spread_experts_are_units_of_their_own() -> None:
+    optimizer = OptimizerSettings(sharding="parameters", from_master=True)
+    spread = rows(routed_job(optimizer=optimizer), "data", 0)
+    assert {row.group for row in spread} == {"dp-cp", "edp"}
+    whole = rows(routed_job(optimizer=optimizer, ep=1), "data", 0)
+    assert {row.group for row in whole} == {"dp-cp"}
+
+
+def test_as_many_instances_as_replicas_share_nothing() -> None:
+    plain = seed_job(dp=4)
+    optimizer = OptimizerSettings(sharding="optimizer", instances=4)
+    (row,) = rows(replace(plain, settings=replace(plain.settings, optimizer=optimizer)), "data", 0)
+    assert (row.collective, row.members, row.part) == ("all_reduce", 4, ACROSS)
+
+
 def test_routed_experts_are_reduced_over_their_own_replicas() -> None:
     job = routed_job(optimizer=OptimizerSettings(sharding="none"))
     dense, routed = rows(job, "data", 0)
@@ -207,6 +306,20 @@ def test_sequence_parallelism_gathers_and_scatters() -> None:
     assert (count("forward", "all_gather"), count("forward", "reduce_scatter")) == (2, 2)
     assert (count("backward", "all_gather"), count("backward", "reduce_scatter")) == (4, 2)
     assert not [x for x in found if x[1] == "all_reduce"]
+
+
+def test_a_kept_input_is_not_gathered_again() -> None:
+    """torch's DTensor: an all-gather less for each of a layer's two products with divided columns,
+    and tp - 1 further shares of their inputs kept."""
+    again = seed_job(sequence_parallel=True)
+    kept = seed_job(sequence_parallel=True, keeps_gathered=True)
+    found, fewer = (flat(layer_messages(job, False)) for job in (again, kept))
+    missing = Counter(found) - Counter(fewer)
+    assert {message[1:] for message in missing} == {("all_gather", (2048, 4, 4096), 1, "backward")}
+    assert missing.total() == 2
+    assert not Counter(fewer) - Counter(found)
+    shares = [layer_module(job, False).activations for job in (again, kept)]
+    assert shares[1] - shares[0] == 2 * 2048 * 4 * 4096 * 2 / 2
 
 
 def test_a_ring_sends_the_same_forward_with_and_without_sequence_parallelism() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.groups import (
+    ACROSS,
     BETWEEN,
     INSIDE,
+    INSTANCE,
     KINDS,
     MIXED,
     NOBODY,
@@ -27,8 +30,9 @@ from ilp_planner.anatomy.groups import (
     rank_name,
     stage_ranks,
 )
+from ilp_planner.anatomy.states import sharing
 from ilp_planner.specs.decoder import Decoder, Experts
-from ilp_planner.specs.training import Settings, TrainingJob
+from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 from tests.rank_groups import group_of, pp_rank_of
 
 CASES = Path("../shared/data/megatron/build_cases.json")
@@ -205,3 +209,30 @@ def test_groups_of_16384_ranks_are_not_enumerated() -> None:
 def test_what_is_not_there() -> None:
     with pytest.raises(ValueError, match="must be"):
         next(groups(make_job(tp=2, pp=2, dp=4), "up"))
+
+
+@given(
+    st.sampled_from([1, 2]),
+    st.sampled_from([1, 2, 3, 4, 6]),
+    st.sampled_from([1, 2, 4]),
+    st.data(),
+)
+def test_instances_divide_the_replicas(tp: int, dp: int, cp: int, data: st.DataObject) -> None:
+    """Neighbours share an instance, as many as share states, and each has a peer in every other."""
+    sizes = [n for n in range(1, dp * cp + 1) if dp * cp % n == 0]
+    size = data.draw(st.sampled_from([n for n in sizes if n % cp == 0 or cp % n == 0]))
+    count = dp * cp // size
+    plain = make_job(tp=tp, dp=dp, cp=cp, pp=2)
+    optimizer = OptimizerSettings(sharding="optimizer", instances=count)
+    job = replace(plain, settings=replace(plain.settings, optimizer=optimizer))
+    assert group_size(job, "dp-cp", INSTANCE) == sharing(job, expert=False)
+    assert group_size(job, "dp-cp", ACROSS) == count
+    ones = sorted(tuple(group.ranks) for group in groups(job, "dp-cp", INSTANCE))
+    across = sorted(tuple(group.ranks) for group in groups(job, "dp-cp", ACROSS))
+    wanted_ones, wanted_across = [], []
+    for whole in groups(job, "dp-cp"):
+        ranks = list(whole.ranks)
+        wanted_ones += [tuple(ranks[i * size : (i + 1) * size]) for i in range(count)]
+        wanted_across += [tuple(ranks[i::size]) for i in range(size)]
+    assert ones == sorted(wanted_ones)
+    assert across == sorted(wanted_across)

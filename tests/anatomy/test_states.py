@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.anatomy.states import state_widths, stepped_width
-from ilp_planner.specs.training import OptimizerSettings, Settings
+from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
+from ilp_planner.specs.training import Kernels, OptimizerSettings, Settings
 from tests.training_jobs import deepseek
 from tests.training_jobs import job as a_job
 
@@ -57,3 +58,42 @@ def test_short_gradients_are_widened_for_the_step():
     job = with_optimizer(a_job(dp=2), sharding="optimizer", gradient=2)
     assert stepped_width(job, expert=False) == 2
     assert stepped_width(with_optimizer(job), expert=False) == 0
+
+
+@pytest.mark.parametrize(
+    ("pp", "sharding", "expected"),
+    [
+        (1, "parameters", (4 / 4, 4 / 4, 8 / 4)),
+        (1, "gradients", (4 / 4 + 2, 4 / 4, 8 / 4)),
+        (2, "parameters", (4 / 4, 4, 8 / 4)),  # gradients wait for the last micro-batch
+    ],
+)
+def test_shards_of_the_master_copy_are_all_that_is_kept(pp, sharding, expected):
+    """PyTorch's `fully_shard`: 16 bytes per parameter are divided, not 18."""
+    job = a_job(dp=4, pp=pp, layout=None)
+    widths = state_widths(with_optimizer(job, sharding=sharding, from_master=True), expert=False)
+    assert (widths.parameter, widths.gradient, widths.optimizer) == expected
+
+
+def test_shards_in_the_training_precision():
+    """Without a master copy they have its width, and in single precision they are one."""
+    job = with_optimizer(a_job(dp=4), sharding="parameters", from_master=True, master=0)
+    assert state_widths(job, expert=False).parameter == 2 / 4
+    single = replace(job, settings=replace(job.settings, precision="fp32"))
+    assert state_widths(single, expert=False).parameter == 4 / 4
+
+
+@pytest.mark.parametrize("sharding", ["none", "optimizer"])
+def test_whole_parameters_are_not_gathered_from_shards(sharding):
+    with pytest.raises(ValueError, match=f"from_master must be false .* got '{sharding}'"):
+        OptimizerSettings(sharding=sharding, from_master=True)
+
+
+@pytest.mark.parametrize("sharding", ["gradients", "parameters"])
+def test_quantised_products_change_no_shards_of_the_master_copy(sharding):
+    job = with_optimizer(a_job(dp=4), sharding=sharding, from_master=True)
+    quantised = replace(job, settings=replace(job.settings, kernels=Kernels(quantised="mxfp8")))
+    widths = state_widths(job, expert=False)
+    assert quantised_width(quantised, expert=False) == widths.parameter
+    held = [rank_memory(one, 0).terms["parameters"] for one in (job, quantised)]
+    assert held[0] == held[1]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,14 +13,13 @@ from hypothesis import HealthCheck, given
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.exported import file_name
-from ilp_planner.formats.torchtitan import VERSION, export_torchtitan
+from ilp_planner.formats.torchtitan import VERSION
 from ilp_planner.formats.torchtitan_models import flavors
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
-from tests.runtimes.titan import stand_in_for_unused
+from tests.runtimes.titan import read, stand_in_for_unused
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -74,19 +72,6 @@ EXAMPLES = {
     "latent, experts": job(deepseek(), settings=usual(ep=2)),
     "latent, experts whole": job(deepseek(), settings=usual(ep=4, etp=1)),
 }
-
-
-def read(case: TrainingJob, folder: Path, name: str = "run") -> Any:
-    """Write the exported files, import the model if there is one, and let torchtitan read."""
-    for suffix, text in export_torchtitan(case, name).files.items():
-        (folder / file_name(name, suffix)).write_text(text)
-    for module in folder.glob("*_model.py"):
-        train_spec._extra_train_specs.pop(module.stem, None)
-        spec = spec_from_file_location(module.stem, module)
-        assert spec is not None
-        assert spec.loader is not None
-        spec.loader.exec_module(module_from_spec(spec))
-    return ConfigManager().parse_args(["--job.config_file", str(folder / f"{name}.toml")])
 
 
 def check_meshes(case: TrainingJob, config: Any) -> None:

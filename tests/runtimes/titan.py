@@ -1,4 +1,5 @@
-"""torchtitan without the packages that read text and draw charts: they do nothing here."""
+"""torchtitan without the packages that read text and draw charts, which do nothing here, and what
+it reads of an exported plan."""
 
 from __future__ import annotations
 
@@ -9,8 +10,14 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.formats.exported import file_name
+from ilp_planner.formats.torchtitan import export_torchtitan
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from ilp_planner.specs.training import TrainingJob
 
 # of `Requires-Dist`
 UNUSED = ("datasets", "einops", "PIL", "tokenizers", "torchdata")
@@ -54,3 +61,19 @@ def stand_in_for_unused() -> None:
     for name, needed in MODULES.items():
         if importlib.util.find_spec(needed) is None:
             sys.modules.setdefault(name, AbsentModule(name))
+
+
+def read(case: TrainingJob, folder: Path, name: str = "run") -> Any:
+    """Write the exported files, import the model if there is one, and let torchtitan read."""
+    from torchtitan.config import ConfigManager
+    from torchtitan.protocols import train_spec
+
+    for suffix, text in export_torchtitan(case, name).files.items():
+        (folder / file_name(name, suffix)).write_text(text)
+    for module in folder.glob("*_model.py"):
+        train_spec._extra_train_specs.pop(module.stem, None)
+        spec = importlib.util.spec_from_file_location(module.stem, module)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return ConfigManager().parse_args(["--job.config_file", str(folder / f"{name}.toml")])

@@ -7,7 +7,7 @@ from typing import Any
 
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.files import to_json
-from ilp_planner.formats.exported import Expected, Exported
+from ilp_planner.formats.exported import Expected, Exported, unlike_torch
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.earlier import is_early
 from ilp_planner.formats.megatron.flags import flags_by_key
@@ -296,7 +296,7 @@ def _notes(job: TrainingJob) -> tuple[str, ...]:
         notes.append("optimizer.sharding: by Megatron-FSDP, which saves fsdp_dtensor checkpoints")
     if job.settings.order == ORDERS[1]:
         notes.append("order: tp-cp-ep-pp-dp, by --use-tp-pp-dp-mapping")
-    notes += unsaid(job.model)
+    notes += [*unlike_torch(job, "Megatron-LM"), *unsaid(job.model)]
     if unread := split_words(job.settings.carried)[1]:
         names = ", ".join(word for word in unread if word.startswith("--"))
         early = "as comments, for they are of an earlier Megatron"

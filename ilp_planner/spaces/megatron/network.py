@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.work import Rates
     from ilp_planner.specs.training import TrainingJob
 
-INSTANCE, ACROSS = "instance", "across"  # parts of the replicas
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
 LINE = (2.0**24, 2.0**30)  # bytes between which a measured collective is taken as linear
 # Bytes that a rank sends, of those of the whole tensor, and steps; n: ranks.
@@ -189,13 +188,9 @@ class Network:
     def route(self, job: TrainingJob, kind: str, pp_rank: int, part: str = "") -> Route:
         """Return how the groups of a kind communicate on a pipeline rank.
 
-        part: of the replicas that divide the optimiser's states, those of one `instance`, or their
-        peers in the other instances (`across`).
+        part: of the replicas that divide the optimiser's states, as in `spanned`.
         """
-        members, others = spanned(job, kind)
-        if part:
-            one, across = _instances(members, job.settings.optimizer.instances)
-            members, others = (one, others + across) if part == INSTANCE else (across, others + one)
+        members, others = spanned(job, kind, part)
         inner = tuple(axis for axis in others if axis.name != "pp")
         first = pp_rank * grid(job)["pp"].stride % self.per_node
         types = self.stage_types(job, pp_rank)
@@ -370,14 +365,6 @@ def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
     axes = grid(job)
     pipeline = axes.pop("pp")
     return pp_rank * pipeline.stride + _offsets(tuple(axes.values()))
-
-
-def _instances(axes: tuple[Axis, ...], count: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Divide the replicas of a group, of which neighbours share an instance of the optimiser."""
-    *inner, last = axes
-    size = max(1, last.size // count)
-    peers = replace(last, size=last.size // size, stride=last.stride * size)
-    return (*inner, replace(last, size=size)), (peers,)
 
 
 def _sizes(axes: tuple[Axis, ...]) -> tuple[tuple[int, int], ...]:

@@ -25,7 +25,7 @@ from ilp_planner.anatomy.decoder import (
     output_module,
     prediction_module,
 )
-from ilp_planner.anatomy.groups import grid
+from ilp_planner.anatomy.groups import ACROSS, INSTANCE, grid
 from ilp_planner.anatomy.messages import tokens_shape
 from ilp_planner.anatomy.quantised import quantised_counts, sent_width
 from ilp_planner.anatomy.states import sharing
@@ -33,7 +33,6 @@ from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.profiles.work import rates_of
 from ilp_planner.spaces.megatron.held import Held, held_by_elements
 from ilp_planner.spaces.megatron.host import divided_step
-from ilp_planner.spaces.megatron.network import ACROSS, INSTANCE
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times, of_slowest
 

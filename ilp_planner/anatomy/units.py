@@ -1,0 +1,73 @@
+"""What of sharded parameters and gradients is whole for a while: the units of FSDP in use."""
+
+from collections.abc import Mapping, Sequence
+
+from ilp_planner.anatomy.counts import Count, larger, where
+from ilp_planner.anatomy.parts import KINDS, MemoryParts
+from ilp_planner.anatomy.quantised import gathered_width
+from ilp_planner.anatomy.states import gathers
+
+AT_ONCE = 2  # layers whose parameters are gathered: the one in use and the next
+LAYERS = ("layer", "expert layer", "prediction layer")
+
+
+def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return whole parameters, where they are sharded.
+
+    FSDP gathers a layer's parameters before it is used, and the next one's meanwhile. What is no
+    layer is no unit of its own, and stays gathered (`megatron_fsdp.py: _post_forward`). torchtitan
+    makes units of it as well (`apply_fsdp`).
+    """
+    weights, _ = gathers(parts.job)
+    if not weights:
+        return 0.0
+    width = parts.job.settings.width
+    if parts.job.settings.optimizer.from_master:
+        return width * _neighbours(parts, counts)
+    if parts.job.settings.quantised:
+        rest = width * _rest(parts, counts, KINDS)
+        return gathered_width(parts.job) * _units(parts, counts) + rest
+    return width * (_units(parts, counts) + _rest(parts, counts, KINDS))
+
+
+def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
+    """Return whole gradients, where they are sharded: while layers go back, and at the end.
+
+    Those of a layer are reduced after it; those of what is no layer at the end
+    (`megatron_fsdp.py: _root_post_backward`), unless it is a unit of its own.
+    """
+    _, gradients = gathers(parts.job)
+    if not gradients:
+        return 0.0, 0.0
+    width = parts.job.settings.optimizer.gradient
+    if parts.job.settings.optimizer.from_master:
+        units = width * _neighbours(parts, counts)
+        return units, units
+    layers = _units(parts, counts) + _rest(parts, counts, ("output",))
+    return width * layers, width * _rest(parts, counts, KINDS)
+
+
+def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return the parameters of the layers in use."""
+    return AT_ONCE * _largest(parts, counts, LAYERS)
+
+
+def _neighbours(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return the parameters of the two units in use where all that is no layer is one, too."""
+    layer = _largest(parts, counts, LAYERS)
+    rest = [kind for kind in KINDS if kind not in LAYERS]
+    return layer + larger(layer, _largest(parts, counts, rest))
+
+
+def _largest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str]) -> Count:
+    """Return the parameters of the largest part that is there, of these kinds."""
+    most: Count = 0.0
+    for kind in kinds:
+        size = float(parts.parts[kind].parameters)
+        most = larger(most, where(counts[kind] > 0, size))
+    return most
+
+
+def _rest(parts: MemoryParts, counts: Mapping[str, Count], kinds: Sequence[str]) -> Count:
+    """Return the parameters of all that is no layer, of these kinds."""
+    return sum(counts[kind] * parts.parts[kind].parameters for kind in kinds if kind not in LAYERS)

@@ -1,0 +1,139 @@
+"""What ranks of small jobs hold and send, measured on gloo, is what `anatomy` says of the job."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ilp_planner.anatomy.memory import rank_memory
+from tests.rank_groups import pp_rank_of
+from tests.runtimes.gloo_cases import ALONE, EXACT, FAST, PIPELINES, TITAN, UNEVEN
+from tests.runtimes.predictions import STATES, check_messages, check_states, few, predicted
+from tests.runtimes.processes import Measured, measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.runtimes.processes import Messages
+
+MISSING = [name for name in ("torch", "tyro", "torchtitan") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
+
+
+@functools.cache
+def _all_found(fast: bool) -> dict[str, list[Measured]]:
+    names = [name for name in TITAN if (name in FAST) == fast]
+    return measured("tests.runtimes.fully_sharded", names)
+
+
+def found_of(name: str) -> list[Measured]:
+    """Return what the ranks of a case measured, together with the others that take as long."""
+    return _all_found(name in FAST)[name]
+
+
+def cases(names: Iterable[str]) -> list[Any]:
+    """Return the names as parameters; what takes longer is slow."""
+    return [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", cases(EXACT))
+def test_states_and_messages_are_to_the_byte(name: str) -> None:
+    job, found = TITAN[name], found_of(name)
+    check_states(job, found)
+    for rank, held in enumerate(found):
+        check_messages(held, predicted(job, rank))
+
+
+# ---- named differences: docs/measured.md says them ----------------------------------------------
+
+
+def norms_alone(held: Measured) -> Messages:
+    """Return four sums of each norm's gradient: one for its norm, three in Adam's step."""
+    norms = [shape[0] for shape in held.shapes if len(shape) == 1]
+    return Counter({("all_reduce", (0, 1), 4 * size): 4 * norms.count(size) for size in norms})
+
+
+@pytest.mark.parametrize("name", cases(ALONE))
+def test_tensor_parallelism_alone(name: str) -> None:
+    """Without FSDP nothing sums the norms' gradients before each use, and the embedding's is
+    whole. Loss on whole logits gathers them, in place of three sums for each token."""
+    job = TITAN[name]
+    tokens = job.micro_batch * job.model.sequence
+    for rank, held in enumerate(found_of(name)):
+        terms = rank_memory(job, 0).terms
+        assert held.parameters == terms["parameters"]
+        assert held.optimizer == terms["optimizer"]
+        others = job.model.vocab * job.model.hidden // 2 * 4
+        assert held.gradients == terms["gradients"] + others
+        wanted = predicted(job, rank)
+        norms = sum(shape[0] for shape in held.shapes if len(shape) == 1)
+        del wanted["all_reduce", (0, 1), norms * 4]
+        if name == "tensor parallel, whole logits":
+            assert wanted.pop(("all_reduce", (0, 1), tokens * 4)) == 3 * job.micro_batches
+            logits = tokens * job.model.vocab * 4
+            wanted["all_gather", (0, 1), logits] = job.micro_batches
+        check_messages(held, wanted + norms_alone(held))
+
+
+@pytest.mark.slow
+def test_uneven_shards_are_padded() -> None:
+    """`fully_shard` divides rows: the first ranks hold the larger part of each tensor, and messages
+    have equal parts for all. The prediction is the mean of what ranks hold."""
+    job = TITAN["uneven"]
+    found, terms = found_of("uneven"), rank_memory(job, 0).terms
+    assert job.model == UNEVEN
+    for name in STATES:
+        held = [getattr(one, name) for one in found]
+        assert sum(held) == terms[name] * job.dp
+        assert max(held) > terms[name]
+    shapes = found[0].shapes
+    most = sum(math.ceil(shape[0] / job.dp) * math.prod(shape[1:]) for shape in shapes)
+    assert found[0].parameters == 4 * most
+    for rank, held in enumerate(found):
+        wanted = predicted(job, rank)
+        numbers = [Counter(kind for kind, *_ in m.elements()) for m in (wanted, held.messages)]
+        assert numbers[1] - numbers[0] == {"all_reduce": 1}  # of the gradient's norm
+        assert not numbers[0] - numbers[1]
+        for kind, width, times in (("all_gather", 2, 2), ("reduce_scatter", 4, 1)):
+            sent = sum(n * s for (k, _, s), n in held.messages.items() if k == kind)
+            said = sum(n * s for (k, _, s), n in wanted.items() if k == kind)
+            assert sent == times * width * job.dp * most
+            assert said == times * width * sum(map(math.prod, shapes))
+
+
+# ---- pipelines ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PIPELINES)
+def test_stages_of_a_pipeline(name: str) -> None:
+    job, found = TITAN[name], found_of(name)
+    for rank, held in enumerate(found):
+        check_messages(held, predicted(job, rank))
+    if name != "virtual stages":
+        check_states(job, found)
+        return
+    # A named difference: whole stages are gathered ahead of their turn, at most three of them.
+    check_states(job, found, ("gradients", "optimizer"))
+    for rank, held in enumerate(found):
+        memory = rank_memory(job, pp_rank_of(job, rank))
+        whole = held.parameters - memory.terms["parameters"]
+        assert 0 < whole <= memory.parameters * job.settings.width
+
+
+@pytest.mark.parametrize("name", cases(EXACT))
+def test_no_message_is_taken_for_one_that_is_left_out(name: str) -> None:
+    """Guard the guard: those of parameters and gradients are larger, and a missing one is seen."""
+    for rank, held in enumerate(found_of(name)):
+        wanted = predicted(TITAN[name], rank)
+        assert min(size for _, _, size in wanted) > few(held)
+        largest = max(wanted, key=lambda message: message[2])
+        with pytest.raises(AssertionError):
+            check_messages(held, wanted + Counter([largest]))
+        with pytest.raises(AssertionError):
+            check_messages(held, wanted - Counter([largest]))
