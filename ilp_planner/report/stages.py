@@ -15,7 +15,7 @@ from ilp_planner.report.host import describe_offload
 from ilp_planner.report.layers import describe_layers
 from ilp_planner.report.tables import memory_used, new_table, span
 from ilp_planner.specs.chain_layers import find_layers
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
 from ilp_planner.units import format_percent, number_ranges
 
 if TYPE_CHECKING:
@@ -212,7 +212,8 @@ def describe_training(plan: AnyPlan) -> str:
     if kernels.quantised:
         found.append(f"products in {kernels.quantised}")
     if settings.cp > 1:
-        found.append(f"cp {settings.cp}")
+        how = settings.cp_comm
+        found.append(f"cp {settings.cp}{f' by {how}' if how != CP_COMMUNICATIONS[0] else ''}")
     if settings.ep > 1 or settings.etp:
         found.append(f"ep {settings.ep}")
     if settings.etp:
@@ -234,6 +235,12 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"rank order {settings.order}")
     if settings.optimizer.sharding != "none":
         found.append(f"{settings.optimizer.sharding} sharded")
+    found.append(f"gradients of {settings.optimizer.gradient} bytes")
+    found.append(f"moments of {settings.optimizer.moments}")
+    if settings.optimizer.overlap_gradients:
+        found.append("data-parallel messages overlapped")
+    if kernels.fused_loss:
+        found.append("fused loss")
     if settings.overlap_tensor:
         found.append("tensor-parallel messages overlapped")
     if settings.overlap_experts:
