@@ -10,17 +10,14 @@ that it reads; limits: `runtime/pipe/engine.py` and `module.py`, `runtime/zero/o
 from typing import Any
 
 from ilp_planner.files import to_json
-from ilp_planner.formats.exported import (
-    Expected,
-    Exported,
+from ilp_planner.formats.exported import Expected, Exported, describe, unlike_torch
+from ilp_planner.runtimes.limits import (
     Unfit,
     check_batch,
     check_heads,
     check_order,
     check_plain_kernels,
     check_stages_hold_something,
-    describe,
-    unlike_torch,
 )
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
 from ilp_planner.specs.training import SHARDINGS, TrainingJob

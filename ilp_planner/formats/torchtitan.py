@@ -14,17 +14,20 @@ import json
 from ilp_planner.formats.exported import (
     Expected,
     Exported,
+    commented,
+    describe,
+    module_name,
+)
+from ilp_planner.formats.torchtitan_models import model_module
+from ilp_planner.runtimes.limits import (
     Unfit,
     check_batch,
     check_heads,
     check_order,
     check_plain_kernels,
     check_stages_hold_something,
-    commented,
-    describe,
-    module_name,
 )
-from ilp_planner.formats.torchtitan_models import model_module, titan_model
+from ilp_planner.runtimes.torchtitan_models import titan_model
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
