@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.deepspeed import VERSION, export_deepspeed
+from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.formats.exported import file_name
+from ilp_planner.runtimes.deepspeed import VERSION
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples

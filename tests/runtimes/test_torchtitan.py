@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.torchtitan import VERSION
+from ilp_planner.runtimes.torchtitan import VERSION
 from ilp_planner.runtimes.torchtitan_models import flavors
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
