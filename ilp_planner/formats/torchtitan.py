@@ -18,7 +18,7 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.torchtitan_models import model_module
 from ilp_planner.runtimes.limits import check_order
-from ilp_planner.runtimes.torchtitan import CONVERTERS, TOOL, alone, check_torchtitan
+from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
 from ilp_planner.runtimes.torchtitan_models import titan_model
 from ilp_planner.specs.training import TrainingJob
 
@@ -85,6 +85,8 @@ def _degrees(job: TrainingJob) -> dict[str, Value]:
         "context_parallel_degree": s.cp,
         "expert_parallel_degree": s.ep,
     }
+    if s.cp > 1:
+        degrees["context_parallel_rotate_method"] = ROTATIONS[s.cp_comm]
     if s.ep > 1:
         degrees["expert_tensor_parallel_degree"] = job.expert_tp
     return degrees

@@ -18,6 +18,8 @@ from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
 TOOL = f"torchtitan {VERSION}"
+# How keys and values pass between context-parallel ranks -> torchtitan's name for it.
+ROTATIONS = {"p2p": "alltoall", "all_gather": "allgather"}
 # Recipe -> torchtitan's name of what swaps products for quantised ones.
 CONVERTERS = {"fp8-current": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
 
@@ -59,6 +61,10 @@ def _check_ranks(job: TrainingJob) -> None:
         raise Unfit("model.sequence", m.sequence).but(
             f"{TOOL} needs a multiple of 2 x tp x cp ({parts})",
             f"sequence = {m.sequence // parts * parts or parts}",
+        )
+    if s.cp > 1 and s.cp_comm not in ROTATIONS:
+        raise Unfit("settings.cp_comm", s.cp_comm).but(
+            f"{TOOL} has {' and '.join(ROTATIONS)}", "cp_comm = p2p"
         )
     if m.experts is None or s.ep == 1:
         if s.ep > 1:
@@ -152,6 +158,11 @@ def _check_sharding(job: TrainingJob) -> None:
     if job.dp % optimizer.instances:
         raise Unfit("settings.optimizer.instances", optimizer.instances).but(
             f"it must divide dp ({job.dp})"
+        )
+    if job.dp * job.settings.cp == optimizer.instances:
+        raise Unfit("settings.optimizer.instances", optimizer.instances).but(
+            f"{TOOL} shards over dp x cp / instances ranks, of which there must be two or more",
+            "instances = 1",
         )
 
 
