@@ -146,10 +146,8 @@ def _check_optimizer(job: TrainingJob) -> None:
 def _check_sharding(job: TrainingJob) -> None:
     """Refuse what neither FSDP nor plain replicas are."""
     optimizer = job.settings.optimizer
-    if alone(job):
-        return
     if optimizer.sharding == "none":
-        if job.world > job.dp:
+        if not alone(job) and job.world > job.dp:
             raise Unfit("settings.optimizer.sharding", "none").but(
                 f"{TOOL} replicates states only where nothing but data parallelism is used",
                 "sharding = gradients",
@@ -159,7 +157,7 @@ def _check_sharding(job: TrainingJob) -> None:
         raise Unfit("settings.optimizer.instances", optimizer.instances).but(
             f"it must divide dp ({job.dp})"
         )
-    if job.dp * job.settings.cp == optimizer.instances:
+    if not alone(job) and job.dp * job.settings.cp == optimizer.instances:
         raise Unfit("settings.optimizer.instances", optimizer.instances).but(
             f"{TOOL} shards over dp x cp / instances ranks, of which there must be two or more",
             "instances = 1",
