@@ -136,4 +136,4 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
         if value != choice.read(plainest):
             yield choice.text.format(value)
     if settings.optimizer.instances != plainest.optimizer.instances:
-        yield f"{settings.optimizer.instances} copies of the shards"
+        yield f"in {settings.optimizer.instances} copies"

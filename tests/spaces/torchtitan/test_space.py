@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
 from ilp_planner.errors import SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.report.stages import describe_training
 from ilp_planner.solve import solve
-from tests.megatron_cases import small_cluster
+from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 
 
@@ -64,7 +65,7 @@ def test_copies_of_shards_are_named_and_divide_replicas() -> None:
     for part in parts:
         optimizer = part.settings.optimizer
         assert part.degrees.dp % optimizer.instances == 0
-        assert (optimizer.instances > 1) == ("copies of the shards" in part.name)
+        assert (optimizer.instances > 1) == (" copies" in part.name)
 
 
 def test_models_that_torchtitan_does_not_have() -> None:
@@ -84,6 +85,16 @@ def test_more_memory_is_never_worse() -> None:
     times = []
     for share in (0.017, 0.02, 1.0):
         limits = {name: size * share for name, size in problem.memory_limits.items()}
-        times.append(solve(dataclasses.replace(problem, memory_limits=limits)).objective)
+        times.append(solve(replace(problem, memory_limits=limits)).objective)
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
+
+
+def test_a_result_says_how_many_copies_there_are() -> None:
+    problem = runtime_problem("torchtitan", cluster=small_cluster(1, 4), memory_limit=3 * GIB)
+    plan = solve(problem).plan
+    assert plan is not None
+    for instances, text in ((1, "gradients sharded"), (2, "gradients sharded in 2 copies")):
+        optimizer = replace(plan.settings.optimizer, sharding="gradients", instances=instances)
+        one = replace(plan, settings=replace(plan.settings, optimizer=optimizer))
+        assert describe_training(one).endswith(text)
