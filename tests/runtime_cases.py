@@ -110,7 +110,8 @@ def torchtitan_settings(base: Settings, d: Degrees) -> Iterator[Settings]:
             yield replace(common, cp_comm=how, optimizer=alone)
             continue
         for sharding, instances in itertools.product(kinds, divisors(d.dp)):
-            optimizer = replace(own, sharding=sharding, instances=instances)
+            sharded = sharding != "optimizer"
+            optimizer = replace(own, sharding=sharding, instances=instances, from_master=sharded)
             yield replace(common, cp_comm=how, optimizer=optimizer)
 
 

@@ -71,10 +71,10 @@ class Torchtitan(CheckedRuntime):
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:
-        """Return what plans have alike."""
+        """Return what plans have alike: products keep what DTensor gathered for them."""
         base = super().settings(model, precision, cluster, recipe)
         optimizer = replace(base.optimizer, sharding="gradients")
-        return replace(base, optimizer=optimizer, cp_comm="all_gather")
+        return replace(base, optimizer=optimizer, cp_comm="all_gather", keeps_gathered=True)
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
@@ -87,14 +87,16 @@ class Torchtitan(CheckedRuntime):
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; where no two ranks have the same parameters, there is
-        no FSDP. It gathers parameters while layers compute, and reduces gradients so as well, but
-        in a pipeline."""
+        no FSDP. It gathers parameters from the master copy while layers compute, and reduces
+        gradients so as well, but in a pipeline."""
         settings = super().with_degrees(choice, plainest, d)
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
         )
+        if optimizer.sharding in ("gradients", "parameters"):
+            optimizer = replace(optimizer, from_master=True)
         if not d.replicated:
-            optimizer = replace(optimizer, sharding="none", instances=1)
+            optimizer = replace(optimizer, sharding="none", instances=1, from_master=False)
         return replace(settings, optimizer=optimizer)
 
 
