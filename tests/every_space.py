@@ -18,6 +18,7 @@ from tests import amp_cases
 from tests.megatron_cases import GIB, small_cluster, small_problem
 from tests.mixed_cases import room_problem
 from tests.problems import build_group_problem
+from tests.runtime_cases import runtime_problem
 from tests.tiny import tight_problem
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ PROBLEMS: dict[str, Callable[[], Problem[Any]]] = {
     "metis, summed": lambda: room_problem(**METIS, memory_rule="metis"),
     "megatron": lambda: small_problem(batch=4, memory_limit=2.6 * GIB),
     "megatron, two types": lambda: small_problem(small_cluster(1, 2, slow=1), batch=4),
+    "torchtitan": lambda: runtime_problem("torchtitan", memory_limit=int(1.8 * GIB)),
+    "deepspeed": lambda: runtime_problem("deepspeed", memory_limit=int(1.8 * GIB)),
     "amp": lambda: amp_problem("default"),
     "amp, free": lambda: amp_problem("free"),
 }

@@ -115,7 +115,7 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
                 choice, cp_comm=choice.cp_comm if cp > 1 else "p2p",
                 cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
             )  # fmt: skip
-            groups = _groups(ranks, tp * cp, dp, pp, size, order)
+            groups = rank_groups(ranks, tp * cp, dp, pp, size, order)
             degrees = (tp, size, cp, ep, etp) if experts else (tp, size, cp, 0, 0)
             alike = same and not differ(costs.profile, degrees, model.layers)  # type: ignore[attr-defined]
             for stops in every_layout(model, pp, virtual, alike=alike):
@@ -184,7 +184,7 @@ def every_cut(length: int, parts: int) -> Iterator[tuple[int, ...]]:
         yield (0, *inner, length)
 
 
-def _groups(
+def rank_groups(
     ranks: list[int], width: int, dp: int, pp: int, size: int, order: str
 ) -> list[tuple[Replica, ...]]:
     """Return the replicas of every pipeline rank."""

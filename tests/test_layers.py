@@ -25,6 +25,7 @@ LAYERS = (
     ("schedule", "simulation", "launch_scripts"),
     ("specs",),
     ("anatomy",),
+    ("runtimes",),
     ("profiles",),
     ("measure", "check"),
     ("plan",),

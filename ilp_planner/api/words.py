@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.cli.wording import PARAMETER
 from ilp_planner.errors import PlannerError, UsageError
+from ilp_planner.spaces.registry import RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # Options whose keyword is not their own name with underscores.
 KEYWORDS = {
-    "--runtime megatron": 'space="megatron"',
+    **{f"--runtime {name}": f'space="{name}"' for name in RUNTIMES},
     "--runtime": "space",
     "--global-batch-size": "global_batch",
     "--micro-batch-size": "micro_batch_sizes",

@@ -13,7 +13,7 @@ from ilp_planner.cli.help import LIMITS, OUTPUT, PEERS, PROBLEM, RUNTIME, SOLVER
 from ilp_planner.inputs.files import DEFAULT_CLUSTER as DEFAULT_CLUSTER
 from ilp_planner.inputs.files import DEFAULT_GLOBAL_BATCH
 from ilp_planner.inputs.files import DEFAULT_MODEL as DEFAULT_MODEL
-from ilp_planner.spaces.registry import ALIASES, SPACES
+from ilp_planner.spaces.registry import ALIASES, RUNTIMES, SPACES
 
 DEFAULT_PROFILE = "analytic"
 MANY = "--micro-batch-size"
@@ -149,20 +149,24 @@ Space = Annotated[
     runtime(
         "--space",
         "Which plans: of operators on equal devices; of whole layers on any groups of devices, "
-        "exactly those that Metis or AMP can choose from, or those that Megatron-LM can run.",
+        "exactly those that Metis or AMP can choose from, or those that a training system runs.",
         default="by model, devices and profile",
     ),
 ]
+if TYPE_CHECKING:
+    RuntimeName = str
+else:
+    RuntimeName = Literal[RUNTIMES]
 Runtime = Annotated[
-    Literal["megatron"] | None,
-    runtime("--runtime", "Only plans that this system can run; the same as --space megatron."),
+    RuntimeName | None,
+    runtime("--runtime", "Only plans that this system can run; the same as --space of its name."),
 ]
 MaxCp = Annotated[
     int | None,
     number(
         RUNTIME,
         "--max-cp",
-        "Context-parallel degree at most, for --runtime megatron; 8, or 1 where attention looks "
+        "Context-parallel degree at most, for a --runtime; 8, or 1 where attention looks "
         "through a window or is not flash attention.",
     ),
 ]
@@ -177,8 +181,8 @@ Precision = Annotated[
     PrecisionName | None,
     runtime(
         "--precision",
-        "Of training, or Transformer Engine's recipe of products in 8 or 4 bits, for --runtime "
-        "megatron; the model's.",
+        "Of training, or Transformer Engine's recipe of products in 8 or 4 bits, for a --runtime; "
+        "the model's.",
     ),
 ]
 MemoryRule = Annotated[

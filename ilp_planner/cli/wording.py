@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ilp_planner.spaces.registry import RUNTIMES
+
 # Parameters whose option is not their own name with dashes.
 RENAMED = {
     "global_batch": "--global-batch-size",
@@ -27,7 +29,7 @@ NAMED = (
     "sharding", "cp_comm", "overlap", "fused_loss", "gradients", "moments",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
-OPTIONS_OF_VALUES = {("space", "megatron"): "--runtime megatron"}
+OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}
 # What files are called as well: only in backquotes is it the parameter.
 ALSO_FILES = ("hostfile",)
 # A parameter, alone or with its value, as Python has it.

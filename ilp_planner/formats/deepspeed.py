@@ -3,30 +3,16 @@
 The JSON has no place for a pipeline: `PipelineModule` is given the layers and splits them itself,
 by number, parameters or type. A second file therefore holds the boundaries, and a small class
 beside it makes `PipelineModule` keep to them. Names: `deepspeed/runtime/config.py` and the modules
-that it reads; limits: `runtime/pipe/engine.py` and `module.py`, `runtime/zero/offload_config.py`,
-`module_inject/auto_ep_folding.py`.
+that it reads. Which jobs it runs says `runtimes/deepspeed.py`.
 """
 
 from typing import Any
 
 from ilp_planner.files import to_json
-from ilp_planner.formats.exported import (
-    Expected,
-    Exported,
-    Unfit,
-    check_batch,
-    check_heads,
-    check_order,
-    check_plain_kernels,
-    check_stages_hold_something,
-    describe,
-    unlike_torch,
-)
-from ilp_planner.specs.pipeline_layout import split_layout, write_layout
-from ilp_planner.specs.training import SHARDINGS, TrainingJob
-
-VERSION = "0.19.8"
-TOOL = f"DeepSpeed {VERSION}"
+from ilp_planner.formats.exported import Expected, Exported, describe, unlike_torch
+from ilp_planner.runtimes.deepspeed import TOOL, check_deepspeed, zero_stage
+from ilp_planner.runtimes.limits import check_order
+from ilp_planner.specs.training import TrainingJob
 
 MODULE = '''"""A pipeline that is cut where the plan says.
 
@@ -76,14 +62,7 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
     ------
     PlanError: what DeepSpeed cannot run, with its limit and the nearest that it can.
     """
-    check_batch(job)
-    check_heads(job, whole_groups=False)
-    check_plain_kernels(job, TOOL)
-    if job.settings.quantised:
-        raise Unfit("settings.kernels.quantised", job.settings.kernels.quantised).but(
-            f"{TOOL} has no products in 8 or 4 bits", 'quantised = ""'
-        )
-    _check_degrees(job)
+    check_deepspeed(job)
     notes = [*check_order(job, TOOL), *unlike_torch(job, TOOL)]
     config = {
         "train_batch_size": job.global_batch,
@@ -117,75 +96,13 @@ def _ordinal(count: int) -> str:
     return "layer" if count == 1 else f"{count} layers"
 
 
-def _check_degrees(job: TrainingJob) -> None:
-    """Refuse what no configuration of DeepSpeed can say."""
-    s = job.settings
-    if s.cp > 1:
-        raise Unfit("settings.cp", s.cp).but(
-            f"{TOOL} has no context parallelism around a ring, only Ulysses, which divides heads",
-            "cp = 1",
-        )
-    if job.virtual > 1:
-        each = [sum(job.stages[k].layers for k in job.stages_of(r)) for r in range(job.pp)]
-        raise Unfit("layout", f"{job.virtual} virtual stages per rank").but(
-            f"{TOOL}'s pipeline has one stage per rank",
-            f"layout = {write_layout(split_layout(each))}",
-        )
-    if job.pp > 1:
-        check_stages_hold_something(job, TOOL)
-        if job.model.prediction_layers:
-            raise Unfit("model.prediction_layers", job.model.prediction_layers).but(
-                f"{TOOL}'s pipeline is one chain of modules", "prediction_layers = 0"
-            )
-    if job.pp == 1 and job.tp > 1 and s.sequence_parallel:
-        raise Unfit("settings.sequence_parallel", "true").but(
-            f"{TOOL}'s automatic tensor parallelism keeps whole sequences",
-            "sequence_parallel = false",
-        )
-    if s.ep > 1 and job.model.experts is None:
-        raise Unfit("settings.ep", s.ep).but("the model has no experts", "ep = 1")
-    if s.ep > 1 and job.pp > 1:
-        raise Unfit("settings.ep", s.ep).but(
-            f"{TOOL} spreads experts only without a pipeline", "ep = 1"
-        )
-    if job.model.experts and job.model.experts.count % s.ep:
-        raise Unfit("settings.ep", s.ep).but(
-            f"it must divide experts.count ({job.model.experts.count})"
-        )
-    if s.ep > 1 and job.expert_tp != 1:
-        raise Unfit("settings.etp", job.expert_tp).but(
-            f"{TOOL} keeps every expert whole", "etp = 1"
-        )
-
-
 def _zero(job: TrainingJob) -> dict[str, Any]:
     """Return the ZeRO stage and what belongs to it."""
-    o = job.settings.optimizer
-    stage = SHARDINGS.index(o.sharding)
-    if job.pp > 1 and stage > 1:
-        raise Unfit("settings.optimizer.sharding", o.sharding).but(
-            f"{TOOL}'s pipeline takes ZeRO stage 0 or 1, not {stage}", "sharding = optimizer"
-        )
-    if o.instances > 1:
-        raise Unfit("settings.optimizer.instances", o.instances).but(
-            f"{TOOL} shards states over all replicas", "instances = 1"
-        )
-    if o.offload and job.tp > 1 and job.settings.ep > 1:
-        raise Unfit("settings.optimizer.offload", o.offload).but(
-            f"{TOOL} does not offload where both tp and ep are above 1", "offload = 0"
-        )
+    o, stage = job.settings.optimizer, zero_stage(job)
     zero: dict[str, Any] = {"stage": stage}
     if stage:
         zero |= {"overlap_comm": o.overlap_gradients, "reduce_scatter": True}
     if o.offload:
-        if not stage:
-            raise Unfit("settings.optimizer.offload", o.offload).but(
-                f"{TOOL} offloads from ZeRO stage 1 on", "sharding = optimizer"
-            )
-        if o.offload < 1 and stage < 3:
-            raise Unfit("settings.optimizer.offload", o.offload).but(
-                f"{TOOL} offloads a share only with ZeRO stage 3", "offload = 1"
-            )
         zero["offload_optimizer"] = {"device": "cpu"}
         if o.offload < 1:
             zero["offload_optimizer"]["ratio"] = o.offload
@@ -229,21 +146,11 @@ def _recompute(job: TrainingJob, notes: list[str]) -> int:
     if r.granularity == "none":
         return 0
     if r.granularity == "selective":
-        flash = job.settings.kernels.attention == "flash"
-        if r.modules != ("core_attn",) or not flash:
-            raise Unfit("settings.recompute.modules", " ".join(r.modules)).but(
-                f"{TOOL} recomputes whole layers", "granularity = full"
-            )
         notes.append(
             "settings.recompute: core_attn; flash attention never keeps the scores, so that "
             "nothing is left to recompute"
         )
         return 0
-    most = max(stage.layers for stage in job.stages)
-    if r.method == "block" and r.layers < most:
-        raise Unfit("settings.recompute.method", f"block of {r.layers}").but(
-            f"{TOOL} recomputes all layers of a stage", "method = uniform, layers = 1"
-        )
     interval = 1 if r.method == "block" else max(1, r.layers)
     if interval > 1 and job.pp > 1:
         notes.append(

@@ -15,9 +15,6 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.exported import (
     Expected,
     Exported,
-    Unfit,
-    check_batch,
-    check_heads,
     commented,
     describe,
     unlike_torch,
@@ -27,6 +24,7 @@ from ilp_planner.formats.megatron.flags import Value as Argument
 from ilp_planner.formats.megatron.model_features import feature_values, routing_values
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.settings import FSDP_OF
+from ilp_planner.runtimes.limits import Unfit, check_batch, check_heads
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 from ilp_planner.specs.training import ORDERS, USUAL_FORMATS, TrainingJob

@@ -234,7 +234,9 @@ def describe_training(plan: AnyPlan) -> str:
     if settings.order != ORDERS[0]:
         found.append(f"rank order {settings.order}")
     if settings.optimizer.sharding != "none":
-        found.append(f"{settings.optimizer.sharding} sharded")
+        copies = settings.optimizer.instances
+        times = f" in {copies} copies" * (copies > 1)
+        found.append(f"{settings.optimizer.sharding} sharded{times}")
     found.append(f"gradients of {settings.optimizer.gradient} bytes")
     found.append(f"moments of {settings.optimizer.moments}")
     if settings.optimizer.overlap_gradients:

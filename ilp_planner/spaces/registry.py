@@ -64,7 +64,20 @@ SPACES: dict[str, SpaceEntry] = {
         ("max_cp", "precision"),
         constrained=True,
     ),
+    "torchtitan": SpaceEntry(
+        "ilp_planner.spaces.torchtitan.space:build",
+        ("native",),
+        ("max_cp", "precision"),
+        constrained=True,
+    ),
+    "deepspeed": SpaceEntry(
+        "ilp_planner.spaces.deepspeed.space:build",
+        ("native",),
+        ("max_cp", "precision"),
+        constrained=True,
+    ),
 }
+RUNTIMES = ("megatron", "torchtitan", "deepspeed")  # spaces of what one training system runs
 ALIASES = {"planner": "groups"}  # what spaces were called before
 # Of a parameter: its values but the default, and the space that has them.
 CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}

@@ -144,3 +144,24 @@ def test_decoders_are_planned_for_megatron(ilp_plan, folder):
                     "--global-batch-size", "16")  # fmt: skip
     assert done.code == 0
     assert "plans           space megatron" in done.out
+
+
+@pytest.mark.parametrize("runtime", ["torchtitan", "deepspeed"])
+def test_other_runtimes_get_plans_that_are_exported_to_them(ilp_plan, folder, runtime):
+    """And proved again from the saved file."""
+    asked = ("llama2-7b", "--gpus", "4xH100", "--global-batch-size", "8", "--runtime", runtime)
+    solved = ilp_plan("solve", *asked, "--output", "plan.json")
+    assert solved.code == 0, solved.err
+    assert f"plans           space {runtime}" in solved.out
+    assert "of Megatron-LM's kernels, buffers and schedules" in solved.out
+    assert read_saved(folder / "plan.json").inputs.space == runtime
+    assert ilp_plan("evaluate", "plan.json", "--check-certificate").code == 0
+    exported = ilp_plan("export", "plan.json", "--to", runtime, "--output", "run")
+    assert exported.code == 0, exported.err
+    assert ilp_plan("solve", *asked, "--space", "megatron").code == 2
+
+
+def test_a_model_that_torchtitan_does_not_have(ilp_plan):
+    done = ilp_plan("solve", "gpt3-1.3b", "--gpus", "8xH100", "--runtime", "torchtitan")
+    assert done.code == 1
+    assert "model 'gpt3-1.3b': model.norm: found layernorm, but torchtitan 0.2.2's" in done.err

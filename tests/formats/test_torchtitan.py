@@ -67,6 +67,12 @@ def test_sharding_is_fsdp(sharding: str, policy: str) -> None:
     assert found["fsdp_reshard_after_forward"] == policy
 
 
+@pytest.mark.parametrize(("how", "method"), [("p2p", "alltoall"), ("all_gather", "allgather")])
+def test_keys_and_values_pass_as_in_the_plan(how: str, method: str) -> None:
+    found = tables(job(settings=usual(cp=2, cp_comm=how)))["parallelism"]
+    assert found["context_parallel_rotate_method"] == method
+
+
 def test_optimizer_states_alone_are_noted() -> None:
     assert any("FSDP" in note for note in export_torchtitan(job(), "run").notes)
     gradients = export_torchtitan(with_optimizer(sharding="gradients"), "run").notes
@@ -196,6 +202,12 @@ REFUSED = {
     "sgd": (with_optimizer(name="sgd"), "name", {"settings": usual()}),
     "fp16": (job(settings=usual(precision="fp16")), "precision", {"settings": usual()}),
     "instances": (with_optimizer(instances=3), "instances", {"settings": usual()}),
+    "shards of one rank": (with_optimizer(instances=2), "instances", {"settings": usual()}),
+    "exchanged heads": (
+        job(settings=usual(cp=2, cp_comm="a2a")),
+        "settings.cp_comm",
+        {"settings": usual(cp=2, cp_comm="all_gather")},
+    ),
     "first layers": (
         job(settings=usual(recompute=Recompute(granularity="full", method="block", layers=1))),
         "settings.recompute.layers",

@@ -15,17 +15,21 @@ import pytest
 from hypothesis import given
 
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.deepspeed import VERSION, export_deepspeed
+from ilp_planner.formats.deepspeed import export_deepspeed
 from ilp_planner.formats.exported import file_name
+from ilp_planner.runtimes.deepspeed import VERSION
 from ilp_planner.specs.pipeline_layout import read_layout
 from ilp_planner.specs.training import OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
+from tests.runtime_cases import problems, solved_job
 from tests.training_jobs import deepseek, gpt, job, jobs, llama
 from tests.training_jobs import settings as usual
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ilp_planner.problem import Problem
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
@@ -92,10 +96,8 @@ def test_version_is_the_stated_one() -> None:
     assert deepspeed.__version__.startswith(VERSION)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_deepspeed_reads_the_plan(name: str) -> None:
-    case = EXAMPLES[name]
-    config = read(case)
+def check_config(case: TrainingJob, config: DeepSpeedConfig) -> None:
+    """What DeepSpeed read is the plan."""
     optimizer = case.settings.optimizer
     assert config.train_batch_size == case.global_batch
     assert config.train_micro_batch_size_per_gpu == case.micro_batch
@@ -108,6 +110,19 @@ def test_deepspeed_reads_the_plan(name: str) -> None:
     assert config.expert_parallel_config.autoep_size == case.settings.ep
     offload = config.zero_config.offload_optimizer
     assert (offload.ratio if offload else 0) == optimizer.offload
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_deepspeed_reads_the_plan(name: str) -> None:
+    check_config(EXAMPLES[name], read(EXAMPLES[name]))
+
+
+@examples(10)
+@given(problems("deepspeed"))
+def test_every_solved_plan_is_read(problem: Problem) -> None:
+    case = solved_job(problem)
+    if case is not None:
+        check_config(case, read(case))
 
 
 @pytest.mark.parametrize("sharding", ["none", "optimizer", "gradients", "parameters"])

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given
 
 from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
-from ilp_planner.formats.torchtitan import VERSION
-from ilp_planner.formats.torchtitan_models import flavors
+from ilp_planner.runtimes.torchtitan import VERSION
+from ilp_planner.runtimes.torchtitan_models import flavors
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
+from tests.runtime_cases import problems, solved_job
 from tests.runtimes.titan import read, stand_in_for_unused
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -26,6 +27,8 @@ from tests.training_jobs import settings as usual
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ilp_planner.problem import Problem
 
 torch = pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
 stand_in_for_unused()  # torchtitan imports its models at once
@@ -113,6 +116,26 @@ def check_batches(case: TrainingJob, config: Any) -> None:
     assert steps * parts == case.micro_batches
 
 
+def check_config(case: TrainingJob, config: Any) -> None:
+    """What torchtitan read is the plan."""
+    check_meshes(case, config)
+    check_batches(case, config)
+    p, optimizer = config.parallelism, case.settings.optimizer
+    assert config.training.seq_len == case.model.sequence
+    full = case.settings.recompute.granularity == "full"
+    assert config.activation_checkpoint.mode == ("full" if full else "none")
+    if optimizer.sharding != "none":
+        assert p.data_parallel_replicate_degree == optimizer.instances
+        policy = "always" if optimizer.sharding == "parameters" else "never"
+        assert p.fsdp_reshard_after_forward == policy
+    if case.settings.cp > 1:
+        how = {"alltoall": "p2p", "allgather": "all_gather"}
+        assert how[p.context_parallel_rotate_method] == case.settings.cp_comm
+    if case.pp > 1:
+        layers = [sum("layers." in name for name in part) for part in p.module_fqns_per_model_part]
+        assert layers == [stage.layers for stage in case.stages]
+
+
 def build(config: Any) -> Any:
     """Return torchtitan's whole model without memory."""
     spec = train_spec.get_train_spec(config.model.name)
@@ -138,17 +161,17 @@ def test_version_is_the_stated_one() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_torchtitan_reads_the_plan(name: str, tmp_path: Path) -> None:
-    case = EXAMPLES[name]
-    config = read(case, tmp_path)
-    check_meshes(case, config)
-    check_batches(case, config)
-    assert config.training.seq_len == case.model.sequence
-    wanted = "full" if name == "recomputed" else "none"
-    assert config.activation_checkpoint.mode == wanted
-    sharding = case.settings.optimizer.sharding
-    if sharding != "none":
-        policy = config.parallelism.fsdp_reshard_after_forward
-        assert policy == ("always" if sharding == "parameters" else "never")
+    check_config(EXAMPLES[name], read(EXAMPLES[name], tmp_path))
+
+
+@examples(10, suppress_health_check=list(HealthCheck))
+@given(problems("torchtitan"))
+def test_every_solved_plan_is_read(
+    tmp_path_factory: pytest.TempPathFactory, problem: Problem
+) -> None:
+    case = solved_job(problem)
+    if case is not None:
+        check_config(case, read(case, tmp_path_factory.mktemp("run")))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

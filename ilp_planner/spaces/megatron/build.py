@@ -18,7 +18,6 @@ from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp
 from ilp_planner.spaces.megatron.measured import measured_times, scale_notes
 from ilp_planner.spaces.megatron.space import MegatronSpace
-from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.recipes import check_recipe, precision_of
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.inputs.request import Request
+    from ilp_planner.spaces.megatron.runtime import Runtime
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
@@ -55,7 +55,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         if kind in asked.files:
             _refuse(f"`{kind}`", asked.files[kind].name)
     model = files.need_model("the model that was profiled: `space=megatron` needs its dimensions")
-    cluster, decoder = files.cluster_file(), decoder_of(model)
+    cluster, decoder = files.cluster_file(), decoder_of(model, runtime)
     check_cluster(cluster)
     limits = memory_limits(cluster, asked)
     for name in MOST:
@@ -78,7 +78,12 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
+    notes += runtime.notes()
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
+    try:
+        runtime.check_model(decoder, settings)
+    except SpecError as error:
+        raise SpecError(f"model {model.name!r}: {error}") from None
     if profile is not None:
         measured = measured_times(profile, decoder, settings, cluster)
         notes += (*profile.notes, *scale_notes(measured))
@@ -87,9 +92,9 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     costs = MegatronCosts(
         model=decoder,
         settings=settings,
-        choices=runtime.choices(settings, ANY),
+        choices=runtime.choices(settings, ANY, cluster.device_count),
         runtime=runtime,
-        max_cp=default_max_cp(settings.kernels, profile),
+        max_cp=min(runtime.most_cp, default_max_cp(settings.kernels, profile)),
         profile=measured,
     )
     problem = Problem(
@@ -143,7 +148,9 @@ def limited(
         costs=dataclasses.replace(
             problem.costs,
             max_cp=most["max_cp"] or max(problem.costs.max_cp, cp),
-            choices=problem.costs.runtime.choices(problem.costs.settings, kept),
+            choices=problem.costs.runtime.choices(
+                problem.costs.settings, kept, cluster.device_count
+            ),
         ),
         micro_batches=micro_batch_counts(problem.global_batch, sizes)[0],
         max_stages=min(most["max_stages"] or cluster.device_count, model.layers + 2),
@@ -185,7 +192,7 @@ def _element_profile(
     return profile.of_types(cluster)
 
 
-def decoder_of(model: ModelSpec) -> Decoder:
+def decoder_of(model: ModelSpec, runtime: Runtime) -> Decoder:
     """Return the model's dimensions.
 
     Raises
@@ -195,16 +202,12 @@ def decoder_of(model: ModelSpec) -> Decoder:
     decoder = as_decoder(model.architecture)
     if decoder is None:
         raise SpecError(
-            f"model {model.name!r}: family must be gpt or decoder for Megatron-LM's GPT, "
-            f"found {model.family!r}"
+            f"model {model.name!r}: family must be gpt or decoder for {runtime.title}, found "
+            f" {model.family!r}"
         )
     if decoder.prediction_layers and decoder.positions == "learned":
         raise SpecError(
             f"model {model.name!r}: positions: found learned with multi-token prediction, expected "
             "rope, for which Megatron-LM has it"
         )
-    try:
-        check_model(decoder)
-    except SpecError as error:
-        raise SpecError(f"model {model.name!r}: {error}; `space=planner` plans it") from None
     return decoder

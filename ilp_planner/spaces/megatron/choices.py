@@ -122,9 +122,18 @@ def values_of(settings: Settings) -> dict[str, str]:
     return {name: choice.read(settings) for name, choice in CHOICES.items()}
 
 
+def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
+    """Return those of `values_of` that decide something: not how context-parallel ranks attend
+    where there is one, nor what ranks share of parameters that no two of them have."""
+    idle = {"cp_comm": settings.cp == 1, "sharding": not replicated}
+    return {name: v for name, v in values_of(settings).items() if not idle.get(name)}
+
+
 def different(settings: Settings, plainest: Settings) -> Iterator[str]:
     """Yield what settings have instead of the plainest ones, as in `parameters sharded`."""
     for choice in CHOICES.values():
         value = choice.read(settings)
         if value != choice.read(plainest):
             yield choice.text.format(value)
+    if settings.optimizer.instances != plainest.optimizer.instances:
+        yield f"in {settings.optimizer.instances} copies"

@@ -10,7 +10,7 @@ from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, PlannerError
 from ilp_planner.inputs.constraints import DEGREES, OF_PLANS, names_of
 from ilp_planner.spaces.megatron.choices import CHOICES
-from ilp_planner.spaces.megatron.parts import possible_parts
+from ilp_planner.spaces.megatron.parts import megatron_parts, possible_parts
 from ilp_planner.spaces.megatron.variants import virtual_stages
 from ilp_planner.specs.training import ORDERS
 
@@ -43,7 +43,7 @@ def check_possible(said: dict[str, str], made: Made) -> None:
         return
     whole = made(said)
     if not whole.constraints.texts or not _possible(made, ()):
-        next(possible_parts(whole, whole.costs))  # raises what is wrong with the job itself
+        megatron_parts(whole, whole.costs)  # raises what is wrong with the job itself
     names = _conflict(tuple(said), lambda some: _possible(made, some))
     both = {1: "it", 2: "both"}.get(len(names), "all of them")
     shown = ", ".join(f"`{name}={said[name]}`" for name in names)

@@ -148,13 +148,16 @@ def megatron_space(
     max_cp: int = 1,
     max_stages: int | None = None,
     constraints: Constraints = ANY,
+    title: str = "Megatron-LM",
+    orders: Collection[str] = ORDERS,
 ) -> tuple[MegatronDegrees, ...]:
     """Return every choice of degrees that keeps the rules.
 
     Parameters
     ----------
     micro_batches: numbers of micro-batches per iteration that are allowed.
-    constraints: what degrees and orders of ranks must be besides.
+    constraints: what degrees and orders of ranks must be besides. title: of the runtime. orders:
+        of ranks that it has.
 
     Raises
     ------
@@ -190,22 +193,28 @@ def megatron_space(
                         if global_batch // (dp * size) in allowed
                         for ep, etp in expert_degrees(model, tp, tp * cp * dp)
                         if constraints.allows("ep", ep)
-                        for order in rank_orders(constraints, pp, dp)
+                        for order in rank_orders(constraints, pp, dp, orders)
                         if not order or pp == 1 or same_pipelines(tp, cp, ep, etp)
                         for nodes in node_orders(cluster, pp)
                     ]
     if not found:
         raise InfeasibleError(
-            f"cluster {cluster.name!r}: Megatron-LM has no (tp, cp, dp, pp) for all {devices} "
+            f"cluster {cluster.name!r}: {title} has no (tp, cp, dp, pp) for all {devices} "
             f"devices: {'; '.join(why) or 'no micro-batch is left'}"
         )
     return tuple(found)
 
 
-def rank_orders(constraints: Constraints, pp: int, dp: int) -> tuple[int, ...]:
-    """Return the numbers of the orders of ranks that are allowed: the first of them where all put
+def rank_orders(
+    constraints: Constraints, pp: int, dp: int, orders: Collection[str] = ORDERS
+) -> tuple[int, ...]:
+    """Return the numbers of those orders of ranks that are allowed: the first of them where all put
     every rank in the same place."""
-    allowed = [n for n, name in enumerate(ORDERS) if constraints.allows("rank_order", name)]
+    allowed = [
+        n
+        for n, name in enumerate(ORDERS)
+        if name in orders and constraints.allows("rank_order", name)
+    ]
     return tuple(allowed if pp > 1 and dp > 1 else allowed[:1])
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ilp_planner.spaces.megatron.choices import values_of
+from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
@@ -47,11 +47,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             "dp": degrees.dp,
             "virtual_stages": plan.virtual,
             "rank_order": settings.order,
-            **{
-                name: value
-                for name, value in values_of(settings).items()
-                if name != "cp_comm" or settings.cp > 1
-            },
+            **decided(settings, replicated=degrees.replicated),
         }
     )
     if not problem.constraints.recomputes(settings.recompute):

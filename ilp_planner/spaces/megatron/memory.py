@@ -88,18 +88,18 @@ def fits(parts: MemoryParts, limits: Sequence[float]) -> Fits:
 
 
 def most_layers(
-    parts: MemoryParts, limits: Sequence[float], blocks: Sequence[int] = ()
+    parts: MemoryParts, limits: Sequence[float], sizes: Sequence[int] = ()
 ) -> NDArray[np.int64]:
     """Return the layers that each rank can hold at most, [1, ranks]; far below 0 for none.
 
     Parameters
     ----------
-    blocks: where the parts are of a job that computes the first layers of every virtual stage
-        again: numbers of these layers to try instead, a row each.
+    sizes: where the parts are of a job that computes the first layers of every virtual stage
+        again, or chunks of layers: numbers of these layers to try instead, a row each.
     """
     job = parts.job
-    if blocks:
-        parts = replace(parts, size=np.array(blocks)[:, None, None])  # type: ignore[arg-type]
+    if sizes:
+        parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
     ranges = chain_ranges(job.model.expert_layers)
     row, good = _good(parts, ranges, limits)
     layers = ranges.dense + ranges.expert

@@ -22,7 +22,7 @@ from ilp_planner.anatomy.states import state_widths
 from ilp_planner.errors import InfeasibleError
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.spaces.megatron.choices import different
+from ilp_planner.spaces.megatron.choices import decided, different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
@@ -293,9 +293,15 @@ def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> lis
     """
     found = list(possible_parts(problem, costs))
     if not found:
+        asked = problem.constraints.describe()
+        refused = (
+            text
+            for degrees in possible_degrees(problem, costs)
+            for text in costs.runtime.refusals(MegatronPart(problem, costs, degrees).job)
+        )
+        why = (asked and f" with {asked}") or f": {next(refused, 'no schedule is left')}"
         raise InfeasibleError(
-            f"cluster {problem.cluster.name!r}: Megatron-LM has no plan with "
-            f"{problem.constraints.describe()}"
+            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan{why}"
         )
     return found
 
@@ -313,7 +319,10 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
         tried: set[Settings] = set()
         for number in range(len(costs.choices)):
             part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if part.settings in tried or not costs.runtime.takes(part.job):
+            own = decided(part.settings, replicated=degrees.replicated)
+            if part.settings in tried or any(asked.broken(own)):
+                continue
+            if any(costs.runtime.refusals(part.job)):
                 continue
             tried.add(part.settings)
             if always or part.variants():
@@ -339,4 +348,6 @@ def possible_degrees(
         max_cp=costs.max_cp,
         max_stages=problem.max_stages,
         constraints=problem.constraints,
+        title=costs.runtime.title,
+        orders=costs.runtime.orders,
     )

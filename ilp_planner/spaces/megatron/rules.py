@@ -12,7 +12,7 @@ from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 
 def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
-    """Check everything that plans of this space keep."""
+    """Check everything that Megatron-LM's plans keep."""
+    return check_plan(problem, plan, check_context, check_recompute)
+
+
+def check_plan(
+    problem: Problem[MegatronCosts],
+    plan: GroupPlan,
+    *own: Callable[[TrainingJob], Iterator[Violation]],
+) -> Iterator[Violation]:
+    """Check what the plans of every runtime keep, and what a runtime checks of their jobs."""
     costs = problem.costs
     try:
         job = costs.job(plan, problem.cluster)
@@ -32,12 +41,8 @@ def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator
         yield Violation("rank order", "plan", "other devices", "whole nodes one after the other")
         return
     yield from check_tensor(problem, job)
-    for text in context_rules(job):
-        yield Violation("degrees", "plan", f"cp {job.settings.cp} by {job.settings.cp_comm}", text)
-    yield from check_experts(job)
-    yield from check_recompute(job)
-    yield from check_offload(job)
-    yield from check_interleaving(job)
+    for check in (*JOB_RULES, *own):
+        yield from check(job)
 
 
 def check_tensor(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[Violation]:
@@ -53,9 +58,19 @@ def check_tensor(problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[
         yield Violation("degrees", "plan", f"tp {job.tp}, cp {cp}", text)
     if cp > problem.costs.max_cp:
         yield Violation("degrees", "plan", f"cp {cp}", f"at most {problem.costs.max_cp}")
+
+
+def check_sequence_parallel(job: TrainingJob) -> Iterator[Violation]:
+    """Experts have tensor parallelism with divided sequences alone."""
     if job.tp > 1 and job.model.experts and not job.settings.sequence_parallel:
         limit = "sequence parallelism, for experts with tensor parallelism"
         yield Violation("sequence parallelism", "plan", "none", limit)
+
+
+def check_context(job: TrainingJob) -> Iterator[Violation]:
+    """Attention is computed so over context-parallel ranks."""
+    for text in context_rules(job):
+        yield Violation("degrees", "plan", f"cp {job.settings.cp} by {job.settings.cp_comm}", text)
 
 
 def context_rules(job: TrainingJob) -> Iterator[str]:
@@ -146,3 +161,7 @@ def check_interleaving(job: TrainingJob) -> Iterator[Violation]:
     elif 0 < batches % turn < job.pp:
         have = f"{batches % turn} micro-batches left over from turns of {turn}"
         yield Violation("virtual stages", "plan", have, f"none, or at least pp {job.pp}")
+
+
+# What is asked of a job alone, whatever runs it.
+JOB_RULES = (check_sequence_parallel, check_experts, check_offload, check_interleaving)

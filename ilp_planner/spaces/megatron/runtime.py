@@ -6,12 +6,15 @@ A space has one runtime. Others share the engine of this folder and answer other
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from ilp_planner.errors import SpecError
 from ilp_planner.spaces.megatron.choices import choices
+from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
 from ilp_planner.spaces.megatron.rules import check_megatron, context_rules
+from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
 
 if TYPE_CHECKING:
@@ -32,19 +35,40 @@ class Runtime:
     """Megatron-LM.
 
     name: of the space. title: for people. tried: values of whole jobs that are tried without being
-    asked for, by the names of `CHOICES`, the plainest first. blocks: the first layers of each stage
-    can be computed again alone.
+    asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
+    of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
+    ranks may have several virtual stages. most_cp: context-parallel degree that is tried without
+    being asked for more.
     """
 
     name = "megatron"
     title = "Megatron-LM"
     blocks = True
-    tried: Mapping[str, tuple[str, ...]] = {
+    interleaves = True
+    most_cp = MOST_CP
+    orders: tuple[str, ...] = ORDERS
+    tried: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "sharding": ("optimizer", "parameters"),
         "cp_comm": ("p2p", "a2a"),
         "overlap": ("data",),
         "fused_loss": ("native",),
     }
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user has to know of every result."""
+        return ()
+
+    def check_model(self, model: Decoder, settings: Settings) -> None:
+        """Refuse a model that the runtime cannot train so.
+
+        Raises
+        ------
+        SpecError: the first key that it cannot say, what was found and what it can.
+        """
+        try:
+            check_model(model)
+        except SpecError as error:
+            raise SpecError(f"{error}; `space=planner` plans it") from None
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
@@ -52,8 +76,8 @@ class Runtime:
         """Return what plans have alike, but for the choices."""
         return base_settings(model, precision, cluster, recipe)
 
-    def choices(self, base: Settings, asked: Constraints) -> tuple[Settings, ...]:
-        """Return the settings of whole jobs that are tried, the plainest first."""
+    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+        """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
         return choices(base, self.tried, asked)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
@@ -79,9 +103,9 @@ class Runtime:
         """Return what is tried besides blocks of layers."""
         return whole_recomputations(model, kernels, asked)
 
-    def takes(self, job: TrainingJob) -> bool:
-        """Tell whether the settings of a job go with its degrees; its layout is any."""
-        return not any(context_rules(job))
+    def refusals(self, job: TrainingJob) -> Iterator[str]:
+        """Yield why the settings of a job do not go with its degrees; its layout is any."""
+        return context_rules(job)
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
         """Yield what the runtime cannot run of a plan."""

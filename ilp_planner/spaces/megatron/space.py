@@ -53,13 +53,14 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         again = [Variant(1, each).again for each in whole]
         if self.runtime.blocks and problem.constraints.allows("recompute", "block"):
             again.append("block of any number of layers")
+        spread = ", spread evenly over its virtual stages, or, where layers differ, as many in each"
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
             f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "
             f"{_either(_of(problem, 'cp_comm'))}, nodes ordered by type; recomputation "
             f"{_either(again)}; a rank's layers, the "
-            "embedding and the output layer with their neighbours, spread evenly over its virtual "
-            "stages, or, where layers differ, as many in each but the first and the last"
+            "embedding and the output layer with their neighbours"
+            f"{f'{spread} but the first and the last' if self.runtime.interleaves else ''}"
         )
 
     def exclusions(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Iterator[str]:
@@ -69,7 +70,7 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return left_out(problem, plan)
 
     def check_whole(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Iterator[Violation]:
-        """The plan is one training job that Megatron-LM can run."""
+        """The plan is one training job that the runtime can run."""
         broken = tuple(super().check_whole(problem, plan))
         yield from broken or self.runtime.check(problem, plan)
 

@@ -113,7 +113,7 @@ def hopeless(part: MegatronPart, family: Sequence[Variant]) -> list[Variant]:
     step = max(1, MOST_FIGURES // (part.degrees.pp * 40 * layers))
     for begin in range(0, len(family), step):
         some = family[begin : begin + step]
-        blocks = [v.recompute.layers for v in some] if first.recompute.method == "block" else []
-        held = most_layers(parts, part.limits, blocks).sum(axis=1)
+        sizes = [v.recompute.layers for v in some] if first.recompute.layers else []
+        held = most_layers(parts, part.limits, sizes).sum(axis=1)
         found += [v for v, few in zip(some, (held < layers).tolist(), strict=True) if few]
     return found

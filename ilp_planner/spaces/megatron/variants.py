@@ -49,7 +49,7 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     """
     pp, layers = part.degrees.pp, part.costs.model.layers
     allows = part.problem.constraints.allows
-    if pp == 1 or part.micro_batches % pp:
+    if pp == 1 or part.micro_batches % pp or not part.costs.runtime.interleaves:
         return (1,) if allows("virtual_stages", 1) else ()
     # the last virtual stage may have the output alone; where stages are chosen one by one, the
     # first one the embedding as well

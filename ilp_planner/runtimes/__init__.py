@@ -1,0 +1,1 @@
+"""Training systems: which jobs each can run, and why not the others."""

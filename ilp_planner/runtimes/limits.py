@@ -1,0 +1,132 @@
+"""Why a training system cannot run a job: the error, and the checks that several share."""
+
+from typing import NamedTuple
+
+from ilp_planner.errors import PlanError
+from ilp_planner.specs.pipeline_layout import LayoutStage
+from ilp_planner.specs.training import ORDERS, Offload, TrainingJob
+from ilp_planner.specs.usual import unusual
+
+
+class Unfit(NamedTuple):
+    """What a job has that a tool cannot run. field: of `TrainingJob`."""
+
+    field: str
+    what: object
+
+    def but(self, limit: str, nearest: str = "") -> PlanError:
+        """Return the error. limit: the tool's, as a clause. nearest: what it can run instead."""
+        end = f"; nearest it can run: {nearest}" if nearest else ""
+        return PlanError(f"{self.field}: found {self.what}, but {limit}{end}")
+
+
+def check_batch(job: TrainingJob) -> None:
+    """Refuse a global batch that the replicas cannot share.
+
+    Raises
+    ------
+    PlanError: with the next multiple.
+    """
+    step = job.micro_batch * job.dp
+    if job.global_batch % step:
+        above = -(-job.global_batch // step) * step
+        raise Unfit("global_batch", job.global_batch).but(
+            f"it must be a multiple of micro_batch x dp ({job.micro_batch} x {job.dp})",
+            f"global_batch = {above}",
+        )
+
+
+def check_heads(job: TrainingJob, *, whole_groups: bool) -> None:
+    """Refuse heads that the tensor-parallel ranks cannot share.
+
+    Parameters
+    ----------
+    whole_groups: every rank needs whole keys and values as well.
+
+    Raises
+    ------
+    PlanError: with the largest degree that can be shared.
+    """
+    model = job.model
+    groups = model.heads if model.latent or not whole_groups else model.kv_heads
+    what = "heads" if groups == model.heads else "kv_heads"
+    if groups % job.tp:
+        fits = max(t for t in range(1, job.tp) if not groups % t)
+        raise Unfit("tp", job.tp).but(f"it must divide {what} ({groups})", f"tp = {fits}")
+
+
+def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
+    """Refuse an order of ranks that a tool does not have, unless it is all the same here.
+
+    Returns
+    -------
+    A note where GPUs of one node only change places.
+
+    Raises
+    ------
+    PlanError: data-parallel ranks are nearer in the plan than pipeline ranks, or the reverse.
+    """
+    usual = ORDERS[0]
+    if job.settings.order == usual or 1 in (job.pp, job.dp):
+        return ()
+    if job.world <= job.devices_per_node:
+        return (f"settings.order: {job.settings.order}; {tool} has {usual}, alike in one node",)
+    raise Unfit("settings.order", job.settings.order).but(
+        f"{tool} has one order of ranks",
+        f"order = {usual}; plans of one stage, which `max_stages=1` asks for, run in either",
+    )
+
+
+def check_plain_kernels(job: TrainingJob, tool: str) -> None:
+    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, how virtual
+    stages take turns, and activations in the host's memory.
+
+    Raises
+    ------
+    PlanError: names the setting.
+    """
+    s = job.settings
+    for name, on, what, plain in (
+        ("overlap_tensor", s.overlap_tensor, "tensor-parallel messages beside products", "false"),
+        ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
+        ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
+        ("turn", str(s.turn or ""), "turns of virtual stages", "0"),
+        (
+            "overlap_sends",
+            "" if s.overlap_sends else "false",
+            "stages that wait for messages",
+            "true",
+        ),
+    ):
+        if on:
+            found = on if isinstance(on, str) else "true"
+            raise Unfit(f"settings.{name}", found).but(
+                f"{tool} has no setting for {what}", f"{name.rpartition('.')[2]} = {plain}"
+            )
+    if s.offload != Offload():
+        field = "layers" if s.offload.layers else "modules"
+        plain = "0" if s.offload.layers else "[]"
+        raise Unfit(f"settings.offload.{field}", getattr(s.offload, field)).but(
+            f"{tool} has no setting for activations in the host's memory", f"{field} = {plain}"
+        )
+
+
+def check_usual_model(job: TrainingJob, tool: str) -> None:
+    """Refuse what the models of a tool do not have.
+
+    Raises
+    ------
+    PlanError: names the field of the model.
+    """
+    for name, found, usual in unusual(job.model):
+        plain = usual if isinstance(usual, str) else str(usual).lower()
+        raise Unfit(f"model.{name}", found).but(f"{tool}'s models have {plain}")
+
+
+def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
+    """Refuse a stage without parameters where the tool's optimizer needs some on every rank."""
+    for number, stage in enumerate(job.stages):
+        if stage == LayoutStage():
+            raise Unfit(f"layout, stage {number}", "no layer").but(
+                f"{tool} needs one on every stage"
+            )

@@ -1,0 +1,110 @@
+"""Runtimes besides Megatron-LM, which say of a training job whether they run it (`runtimes`).
+
+They share Megatron's search: its times of kernels and messages, its memory and its schedules. What
+a job cannot be on them, whatever its layout, is in no part.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import PlanError, SpecError
+from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.megatron.choices import CHOICES, choices
+from ilp_planner.spaces.megatron.job import base_settings, layout_of
+from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
+from ilp_planner.spaces.megatron.rules import JOB_RULES, check_plan
+from ilp_planner.spaces.megatron.runtime import Runtime
+from ilp_planner.specs.training import ORDERS, TrainingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Kernels, Recompute, Settings
+
+
+class CheckedRuntime(Runtime):
+    """A training system with a check of jobs and one order of ranks; nothing pads the vocabulary
+    but the ranks that divide it."""
+
+    blocks = False
+    orders = ORDERS[:1]
+
+    @abstractmethod
+    def check_job(self, job: TrainingJob) -> None:
+        """Refuse a job that cannot be run: a PlanError with the limit."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user has to know of every result."""
+        return (
+            "times and memory are of Megatron-LM's kernels, buffers and schedules: "
+            f"{self.title}'s own are not modelled",
+        )
+
+    def settings(
+        self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
+    ) -> Settings:
+        """Return what plans have alike, but for the choices."""
+        base = base_settings(model, precision, cluster, recipe)
+        return replace(base, vocab_multiple=1)
+
+    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+        """Return the settings of whole jobs that are tried: what is no choice here is as in the
+        base, whatever was asked for."""
+        return choices(base, self.tried, asked.but({*CHOICES} - {*self.tried}))
+
+    def chunks(self, layers: int) -> tuple[int, ...]:
+        """Return the numbers of layers that may be computed again from one kept input."""
+        return (1,)
+
+    def recomputations(
+        self, model: Decoder, kernels: Kernels, asked: Constraints
+    ) -> tuple[Recompute, ...]:
+        """Return what is tried: nothing, or all layers."""
+        full = (replace(FULL, layers=size) for size in self.chunks(model.layers))
+        return tuple(one for one in (NOTHING, *full) if asked.recomputes(one))
+
+    def check_model(self, model: Decoder, settings: Settings) -> None:
+        """Refuse a model, or settings, that not even two replicas can have.
+
+        Raises
+        ------
+        SpecError: the key, what was found and what the runtime can run.
+        """
+        job = TrainingJob(model=model, micro_batch=1, global_batch=2, dp=2, settings=settings)
+        for text in self.refusals(job):
+            raise SpecError(text)
+
+    def refusals(self, job: TrainingJob) -> Iterator[str]:
+        """Yield why the settings of a job do not go with its degrees; its layout is any."""
+        length = job.model.layers + 2
+        stages = len(job.stages)
+        ends = [length * stage // stages for stage in range(stages + 1)]
+        even = replace(job, layout=layout_of(ends, job.model))
+        for check in JOB_RULES:
+            for broken in check(even):
+                yield f"{broken.rule}: found {broken.have}, expected {broken.limit}"
+        try:
+            self.check_job(even)
+        except PlanError as error:
+            yield str(error)
+
+    def violations(self, job: TrainingJob) -> Iterator[Violation]:
+        """Yield what the runtime refuses."""
+        try:
+            self.check_job(job)
+        except PlanError as error:
+            found, _, limit = str(error).partition(", but ")
+            yield Violation(self.title, "plan", found, limit)
+
+    def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
+        """Yield what the runtime cannot run of a plan."""
+        return check_plan(problem, plan, self.violations)

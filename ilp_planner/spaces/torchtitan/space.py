@@ -1,0 +1,116 @@
+"""torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
+
+Operator by operator recomputation ("selective" activation checkpointing with a policy) is not in
+the memory model, so that either nothing or every layer is computed again. Of the pipeline's
+schedules it is 1F1B and Interleaved1F1B, which have Megatron's order of operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ilp_planner.runtimes.limits import Unfit
+from ilp_planner.runtimes.torchtitan import alone, check_torchtitan
+from ilp_planner.spaces.megatron.build import build_for
+from ilp_planner.spaces.megatron.checked import CheckedRuntime
+from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.degrees import divisors
+
+if TYPE_CHECKING:
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Settings, TrainingJob
+
+
+class Torchtitan(CheckedRuntime):
+    """torchtitan 0.2.2. Without a pipeline its FSDP reduces gradients after every micro-batch, and
+    keeps gathered parameters until the backward pass (`gradients` sharded) or not (`parameters`).
+    In a pipeline both are whole until the last micro-batch (`optimizer` sharded): torch has FSDP
+    wait so long (`torch/distributed/pipelining/stage.py: perform_reduce_grad`)."""
+
+    name = "torchtitan"
+    title = "torchtitan"
+    tried: ClassVar = {
+        "sharding": ("gradients", "parameters", "optimizer"),
+        "cp_comm": ("all_gather", "p2p"),
+    }
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a user has to know of every result."""
+        return (
+            *super().notes(),
+            "copies of sharded states (HSDP) sum their gradients once an iteration; without a "
+            "pipeline torchtitan has them do so after every micro-batch",
+        )
+
+    def check_job(self, job: TrainingJob) -> None:
+        """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its
+        limit."""
+        check_torchtitan(job)
+        sharding = job.settings.optimizer.sharding
+        if alone(job) or sharding == "none":
+            return
+        pipeline = job.pp > 1
+        if pipeline and sharding != "optimizer":
+            raise Unfit("settings.optimizer.sharding", sharding).but(
+                "in a pipeline FSDP keeps parameters and gradients whole until the last "
+                "micro-batch",
+                "sharding = optimizer",
+            )
+        if not pipeline and sharding == "optimizer":
+            raise Unfit("settings.optimizer.sharding", sharding).but(
+                "FSDP divides gradients after every micro-batch", "sharding = gradients"
+            )
+
+    def settings(
+        self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
+    ) -> Settings:
+        """Return what plans have alike: products keep what DTensor gathered for them."""
+        base = super().settings(model, precision, cluster, recipe)
+        optimizer = replace(base.optimizer, sharding="gradients")
+        return replace(base, optimizer=optimizer, cp_comm="all_gather", keeps_gathered=True)
+
+    def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
+        """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
+        every = super().choices(base, asked, ranks)
+        return tuple(
+            replace(one, optimizer=replace(one.optimizer, instances=count))
+            for count in divisors(ranks)
+            for one in every
+        )
+
+    def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
+        """Return a choice with its degrees; where no two ranks have the same parameters, there is
+        no FSDP. It gathers parameters from the master copy while layers compute, and reduces
+        gradients so as well, but in a pipeline."""
+        settings = super().with_degrees(choice, plainest, d)
+        optimizer = replace(
+            settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
+        )
+        if optimizer.sharding in ("gradients", "parameters"):
+            optimizer = replace(optimizer, from_master=True)
+        if not d.replicated:
+            optimizer = replace(optimizer, sharding="none", instances=1, from_master=False)
+        return replace(settings, optimizer=optimizer)
+
+
+TORCHTITAN = Torchtitan()
+
+
+@dataclass(frozen=True, repr=False)
+class TorchtitanSpace(MegatronSpace):
+    """A part for every choice of degrees and of FSDP."""
+
+    name = TORCHTITAN.name
+    runtime = TORCHTITAN
+
+
+def build(files: InputFiles) -> Problem[MegatronCosts]:
+    """Read all inputs and build the problem of torchtitan's space."""
+    return build_for(files, TorchtitanSpace())

@@ -1,0 +1,78 @@
+"""DeepSpeed's space: which stage of ZeRO goes with what, and what checkpoints span."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.solve import solve
+from ilp_planner.specs.training import Recompute
+from tests.megatron_cases import GIB, small_cluster
+from tests.runtime_cases import every_plan, runtime_problem
+
+
+def test_a_pipeline_shards_optimizer_states_at_most() -> None:
+    problem = runtime_problem("deepspeed", cluster=small_cluster(1, 4))
+    found = {
+        (part.degrees.pp > 1, part.settings.optimizer.sharding)
+        for part in problem.space.parts(problem)
+    }
+    assert found == {
+        *((True, kind) for kind in ("none", "optimizer")),
+        *((False, kind) for kind in ("none", "optimizer", "gradients", "parameters")),
+    }
+
+
+def test_only_layers_of_pipelines_divide_sequences() -> None:
+    problem = runtime_problem("deepspeed", cluster=small_cluster(1, 4))
+    for part in problem.space.parts(problem):
+        d = part.degrees
+        assert part.settings.sequence_parallel == (d.tp > 1 and d.pp > 1)
+        assert d.cp == 1
+
+
+def test_experts_are_spread_without_a_pipeline_alone() -> None:
+    problem = runtime_problem("deepspeed", "experts", cluster=small_cluster(1, 4))
+    degrees = [part.degrees for part in problem.space.parts(problem)]
+    assert {d.ep for d in degrees if d.pp == 1} == {1, 2, 4}
+    assert {d.ep for d in degrees if d.pp > 1} == {1}
+
+
+def test_checkpoints_span_divisors_of_the_layers() -> None:
+    asked = constraints_of({"recompute": "full", "pp": 1})
+    problem = runtime_problem("deepspeed", constraints=asked)
+    part = problem.space.parts(problem)[0]
+    assert {variant.recompute.layers for variant in part.variants()} == {1, 3}
+    # Others are legal, and no proof is about them.
+    two = Recompute(granularity="full", method="uniform", layers=2)
+    plan = solve(problem).plan
+    other = replace(plan, settings=replace(plan.settings, recompute=two))
+    assert evaluate(problem, other).legal
+    assert "schedule" in str(problem.space.outside(problem, other))
+
+
+def test_longer_checkpoints_fit_where_shorter_ones_do_not() -> None:
+    """They keep the inputs of fewer layers, which decides where there are many."""
+    result = solve(
+        runtime_problem(
+            "deepspeed",
+            cluster=small_cluster(1, 1),
+            changes={"layers": 48, "hidden": 256, "ffn": 768, "vocab": 501, "sequence": 512},
+            global_batch=64,
+            micro_batch_sizes=(16,),
+            memory_limit=int(1.62 * GIB),
+        )
+    )
+    assert result.plan is not None
+    assert result.plan.settings.recompute.layers == 2
+
+
+def test_the_judge_takes_any_checkpoint() -> None:
+    problem = runtime_problem("deepspeed", cluster=small_cluster(2, 1))
+    seen = {
+        (plan.ranks, plan.settings.recompute.layers)
+        for plan in every_plan(problem)
+        if plan.settings and evaluate(problem, plan).legal
+    }
+    assert {(1, 1), (1, 3), (2, 1), (2, 3)} <= seen

@@ -1,0 +1,166 @@
+"""Planning for runtimes with a check of jobs: every plan of small cases tried, and random ones."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.certificate import check_certificate
+from ilp_planner.errors import InfeasibleError, PlanError, SpecError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.result import Status
+from ilp_planner.runtimes.deepspeed import check_deepspeed
+from ilp_planner.runtimes.torchtitan import check_torchtitan
+from ilp_planner.solve import solve
+from ilp_planner.spaces.deepspeed.space import DEEPSPEED
+from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.training import (
+    CP_COMMUNICATIONS,
+    ORDERS,
+    SHARDINGS,
+    Kernels,
+    OptimizerSettings,
+    Recompute,
+)
+from tests.examples import examples
+from tests.megatron_cases import GIB, small_cluster
+from tests.runtime_cases import SHORT, every_plan, problems, runtime_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.problem import Problem
+
+DENSE = Decoder(**SHORT)
+FP8 = Kernels(quantised="fp8-current")
+CHECKS = {"torchtitan": check_torchtitan, "deepspeed": check_deepspeed}
+runtimes = pytest.mark.parametrize("space", CHECKS)
+
+
+def assert_optimal(problem: Problem) -> None:
+    """The optimum is that of all legal plans, which are all inside, or the same with nodes in
+    another order."""
+    found, best = solve(problem), math.inf
+    for number, plan in enumerate(every_plan(problem)):
+        evaluation = evaluate(problem, plan)
+        if evaluation.legal:
+            best = min(best, evaluation.iteration_time)
+            outside = number % 7 == 0 and problem.space.outside(problem, plan)
+            assert not outside or "order of nodes" in outside
+    if math.isinf(best):
+        assert found.status is Status.INFEASIBLE
+        return
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(best, rel=1e-9)
+    assert found.plan is not None
+    assert problem.space.outside(problem, found.plan) is None
+    assert check_certificate(problem, found.certificate).holds
+
+
+@runtimes
+@pytest.mark.parametrize(
+    ("model", "room"), [("dense", 1.35), ("grouped", 1.8), ("experts", 1.35), ("latent", 1.35)]
+)
+def test_the_optimum_is_that_of_all_plans(space: str, model: str, room: float) -> None:
+    cluster = small_cluster(2, 1)
+    assert_optimal(runtime_problem(space, model, cluster=cluster, memory_limit=int(room * GIB)))
+
+
+@pytest.mark.slow
+@runtimes
+def test_the_optimum_on_two_types_and_with_copies_of_shards(space: str) -> None:
+    assert_optimal(runtime_problem(space, cluster=small_cluster(1, 1, slow=1)))
+    assert_optimal(runtime_problem(space, memory_limit=int(1.35 * GIB)))
+
+
+@pytest.mark.slow
+@runtimes
+@examples(8)
+@given(data=st.data())
+def test_the_optimum_of_random_cases(space: str, data: st.DataObject) -> None:
+    assert_optimal(data.draw(problems(space)))
+
+
+def strange_plans(problem: Problem, count: int, seed: int = 0) -> Iterator[GroupPlan]:
+    """Yield plans with settings that nobody asked for."""
+    draw = random.Random(seed)
+    plans = list(every_plan(problem))
+    for plan in draw.sample(plans, count):
+        settings = plan.settings
+        assert settings is not None
+        changes = {
+            "optimizer": OptimizerSettings(
+                sharding=draw.choice(SHARDINGS),
+                instances=draw.choice((1, 1, 2)),
+                gradient=draw.choice((4, 4, 2)),
+                overlap_gradients=draw.random() < 0.5,
+                overlap_parameters=draw.random() < 0.5,
+            ),
+            "recompute": draw.choice(
+                (
+                    Recompute(granularity="selective"),
+                    Recompute(granularity="full", method="block", layers=1),
+                    Recompute(granularity="full", method="uniform", layers=2),
+                )
+            ),
+            "order": draw.choice(ORDERS),
+            "cp_comm": draw.choice(CP_COMMUNICATIONS),
+            "sequence_parallel": draw.random() < 0.5,
+            "turn": draw.choice((0, 2)),
+        }
+        names = draw.sample(sorted(changes), draw.randint(1, 2))
+        yield replace(
+            plan,
+            settings=replace(settings, **{name: changes[name] for name in names}),
+        )
+
+
+@runtimes
+@pytest.mark.parametrize("model", ["grouped", "latent"])
+def test_what_the_runtime_refuses_is_illegal_and_nothing_else_beats_the_bound(
+    space: str, model: str
+) -> None:
+    problem = runtime_problem(space, model, cluster=small_cluster(1, 4))
+    bound, seen = solve(problem).bound, set()
+    for plan in strange_plans(problem, 150):
+        evaluation = evaluate(problem, plan)
+        try:
+            CHECKS[space](problem.costs.job(plan, problem.cluster))  # type: ignore[attr-defined]
+            refused = False
+        except PlanError:
+            refused = True
+        inside = evaluation.legal and problem.space.outside(problem, plan) is None
+        assert not (refused and evaluation.legal)
+        assert not inside or evaluation.iteration_time >= bound * (1 - 1e-12)
+        seen.add((refused, evaluation.legal))
+    assert {(True, False), (False, True)} <= seen
+
+
+def test_what_no_degrees_repair_is_refused_at_once() -> None:
+    with pytest.raises(SpecError, match=r"model 'small': settings\.precision: found fp16, but"):
+        runtime_problem("torchtitan", precision="fp16")
+    quantised = replace(DEEPSPEED.settings(DENSE, "bf16", small_cluster(), ""), kernels=FP8)
+    with pytest.raises(SpecError, match=r"settings\.kernels\.quantised: found fp8-current, but"):
+        DEEPSPEED.check_model(DENSE, quantised)
+
+
+@runtimes
+def test_what_no_degree_allows_is_told(space: str) -> None:
+    asked = {"torchtitan": {"tp": 4, "ep": 1}, "deepspeed": {"cp": 2}}[space]
+    with pytest.raises(InfeasibleError, match="no plan of small"):
+        runtime_problem(
+            space, "grouped", cluster=small_cluster(1, 4), constraints=constraints_of(asked)
+        )
+
+
+@runtimes
+def test_every_result_says_whose_kernels_are_timed(space: str) -> None:
+    assert any("Megatron-LM's kernels" in note for note in runtime_problem(space).notes)
