@@ -77,9 +77,6 @@ PIPELINES = {
     ),
 }
 TITAN = {**EXACT, **ALONE, **PIPELINES, "uneven": titan("parameters", dp=4, model=UNEVEN)}
-# What the fast tests measure.
-FAST = ("reshard", "keep, two micro-batches", "tensor parallel, reshard")
-
 # ---- Megatron-Core and DeepSpeed -----------------------------------------------------------------
 
 # Megatron's buffers are padded to 128 parameters, which all of these are divisible by.

@@ -16,15 +16,18 @@ import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from multiprocessing.process import BaseProcess
 
     from ilp_planner.specs.training import TrainingJob
 
-SECONDS = 120
+ROOT = Path(__file__).parents[2]
+SECONDS = 300
 Messages = Counter[tuple[str, tuple[int, ...], int]]  # collective, ranks, bytes: how often
 
 
@@ -60,7 +63,13 @@ def measured(module: str, names: Iterable[str]) -> dict[str, list[Measured]]:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
         environment |= {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
         run = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
         assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-6000:]
         found: dict[str, list[Measured]] = {name: [] for name in names}
@@ -87,7 +96,6 @@ def main(
         own = folder / name
         own.mkdir()
         ready[name] = read(cases[name], own)
-    failed = 0
     for world, group in groupby(ready, key=lambda name: cases[name].world):
         chosen = [(name, cases[name], ready[name]) for name in group]
         ranks = [
@@ -96,10 +104,19 @@ def main(
         ]
         for process in ranks:
             process.start()
-        for process in ranks:
-            process.join(SECONDS)
-            failed += process.exitcode != 0
-    sys.exit(failed)
+        _wait(ranks)
+
+
+def _wait(ranks: Sequence[BaseProcess]) -> None:
+    """Wait for all ranks; where one fails, end the others, which would wait for it."""
+    left = list(ranks)
+    while left:
+        wait([process.sentinel for process in left])
+        left = [process for process in left if process.is_alive()]
+        if any(process.exitcode for process in ranks):
+            for process in left:
+                process.terminate()
+            sys.exit(1)
 
 
 def _rank(

@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ilp_planner.anatomy.memory import rank_memory
 from tests.rank_groups import pp_rank_of
-from tests.runtimes.gloo_cases import ALONE, EXACT, FAST, PIPELINES, TITAN, UNEVEN
+from tests.runtimes.gloo_cases import ALONE, EXACT, PIPELINES, TITAN, UNEVEN, WHOLE_LOGITS
 from tests.runtimes.predictions import STATES, check_messages, check_states, few, predicted
 from tests.runtimes.processes import Measured, measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tests.runtimes.processes import Messages
 
 MISSING = [name for name in ("torch", "tyro", "torchtitan") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
 
 
-@functools.cache
-def _all_found(fast: bool) -> dict[str, list[Measured]]:
-    names = [name for name in TITAN if (name in FAST) == fast]
-    return measured("tests.runtimes.fully_sharded", names)
+WORKER = "tests.runtimes.fully_sharded"
+FAST = ["reshard", "keep, two micro-batches", "tensor parallel, reshard"]
+LONGER = [name for name in EXACT if name not in FAST]
 
 
-def found_of(name: str) -> list[Measured]:
-    """Return what the ranks of a case measured, together with the others that take as long."""
-    return _all_found(name in FAST)[name]
+# Cases of a test are measured together: the processes take longer to start than a case does.
+@pytest.mark.parametrize("names", [FAST, pytest.param(LONGER, marks=pytest.mark.slow)])
+def test_states_and_messages_are_to_the_byte(names: list[str]) -> None:
+    for name, found in measured(WORKER, names).items():
+        check_states(EXACT[name], found)
+        for rank, held in enumerate(found):
+            wanted = predicted(EXACT[name], rank)
+            check_messages(held, wanted)
+            check_that_messages_are_seen(held, wanted)
 
 
-def cases(names: Iterable[str]) -> list[Any]:
-    """Return the names as parameters; what takes longer is slow."""
-    return [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in names]
-
-
-@pytest.mark.parametrize("name", cases(EXACT))
-def test_states_and_messages_are_to_the_byte(name: str) -> None:
-    job, found = TITAN[name], found_of(name)
-    check_states(job, found)
-    for rank, held in enumerate(found):
-        check_messages(held, predicted(job, rank))
+def check_that_messages_are_seen(held: Measured, wanted: Messages) -> None:
+    """Guard the guard: messages are larger than those that are left out, and none is missed."""
+    assert min(size for _, _, size in wanted) > few(held)
+    largest = max(wanted, key=lambda message: message[2])
+    for other in (wanted + Counter([largest]), wanted - Counter([largest])):
+        with pytest.raises(AssertionError):
+            check_messages(held, other)
 
 
 # ---- named differences: docs/measured.md says them ----------------------------------------------
@@ -58,26 +56,25 @@ def norms_alone(held: Measured) -> Messages:
     return Counter({("all_reduce", (0, 1), 4 * size): 4 * norms.count(size) for size in norms})
 
 
-@pytest.mark.parametrize("name", cases(ALONE))
-def test_tensor_parallelism_alone(name: str) -> None:
+@pytest.mark.slow
+def test_tensor_parallelism_alone() -> None:
     """Without FSDP nothing sums the norms' gradients before each use, and the embedding's is
     whole. Loss on whole logits gathers them, in place of three sums for each token."""
-    job = TITAN[name]
-    tokens = job.micro_batch * job.model.sequence
-    for rank, held in enumerate(found_of(name)):
-        terms = rank_memory(job, 0).terms
-        assert held.parameters == terms["parameters"]
-        assert held.optimizer == terms["optimizer"]
+    for name, found in measured(WORKER, ALONE).items():
+        job = ALONE[name]
+        check_states(job, found, ("parameters", "optimizer"))
+        tokens = job.micro_batch * job.model.sequence
         others = job.model.vocab * job.model.hidden // 2 * 4
-        assert held.gradients == terms["gradients"] + others
-        wanted = predicted(job, rank)
-        norms = sum(shape[0] for shape in held.shapes if len(shape) == 1)
-        del wanted["all_reduce", (0, 1), norms * 4]
-        if name == "tensor parallel, whole logits":
-            assert wanted.pop(("all_reduce", (0, 1), tokens * 4)) == 3 * job.micro_batches
-            logits = tokens * job.model.vocab * 4
-            wanted["all_gather", (0, 1), logits] = job.micro_batches
-        check_messages(held, wanted + norms_alone(held))
+        for rank, held in enumerate(found):
+            assert held.gradients == rank_memory(job, 0).terms["gradients"] + others
+            wanted = predicted(job, rank)
+            norms = sum(shape[0] for shape in held.shapes if len(shape) == 1)
+            del wanted["all_reduce", (0, 1), norms * 4]
+            if job in WHOLE_LOGITS:
+                assert wanted.pop(("all_reduce", (0, 1), tokens * 4)) == 3 * job.micro_batches
+                logits = tokens * job.model.vocab * 4
+                wanted["all_gather", (0, 1), logits] = job.micro_batches
+            check_messages(held, wanted + norms_alone(held))
 
 
 @pytest.mark.slow
@@ -85,7 +82,7 @@ def test_uneven_shards_are_padded() -> None:
     """`fully_shard` divides rows: the first ranks hold the larger part of each tensor, and messages
     have equal parts for all. The prediction is the mean of what ranks hold."""
     job = TITAN["uneven"]
-    found, terms = found_of("uneven"), rank_memory(job, 0).terms
+    found, terms = measured(WORKER, ["uneven"])["uneven"], rank_memory(job, 0).terms
     assert job.model == UNEVEN
     for name in STATES:
         held = [getattr(one, name) for one in found]
@@ -110,30 +107,17 @@ def test_uneven_shards_are_padded() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PIPELINES)
-def test_stages_of_a_pipeline(name: str) -> None:
-    job, found = TITAN[name], found_of(name)
-    for rank, held in enumerate(found):
-        check_messages(held, predicted(job, rank))
-    if name != "virtual stages":
-        check_states(job, found)
-        return
-    # A named difference: whole stages are gathered ahead of their turn, at most three of them.
-    check_states(job, found, ("gradients", "optimizer"))
-    for rank, held in enumerate(found):
-        memory = rank_memory(job, pp_rank_of(job, rank))
-        whole = held.parameters - memory.terms["parameters"]
-        assert 0 < whole <= memory.parameters * job.settings.width
-
-
-@pytest.mark.parametrize("name", cases(EXACT))
-def test_no_message_is_taken_for_one_that_is_left_out(name: str) -> None:
-    """Guard the guard: those of parameters and gradients are larger, and a missing one is seen."""
-    for rank, held in enumerate(found_of(name)):
-        wanted = predicted(TITAN[name], rank)
-        assert min(size for _, _, size in wanted) > few(held)
-        largest = max(wanted, key=lambda message: message[2])
-        with pytest.raises(AssertionError):
-            check_messages(held, wanted + Counter([largest]))
-        with pytest.raises(AssertionError):
-            check_messages(held, wanted - Counter([largest]))
+def test_stages_of_a_pipeline() -> None:
+    for name, found in measured(WORKER, PIPELINES).items():
+        job = PIPELINES[name]
+        for rank, held in enumerate(found):
+            check_messages(held, predicted(job, rank))
+        if name != "virtual stages":
+            check_states(job, found)
+            continue
+        # A named difference: whole stages are gathered ahead of their turn, at most three of them.
+        check_states(job, found, ("gradients", "optimizer"))
+        for rank, held in enumerate(found):
+            memory = rank_memory(job, pp_rank_of(job, rank))
+            whole = held.parameters - memory.terms["parameters"]
+            assert 0 < whole <= memory.parameters * job.settings.width

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.runtimes.gloo_cases import MEGATRON, ZERO
 from tests.runtimes.predictions import check_messages, check_states, predicted
-from tests.runtimes.processes import Measured, measured
+from tests.runtimes.processes import measured
+
+if TYPE_CHECKING:
+    from ilp_planner.specs.training import TrainingJob
+    from tests.runtimes.processes import Measured, Messages
 
 pytestmark = pytest.mark.slow
 
@@ -21,53 +25,34 @@ def needs(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"needs {' and '.join(missing)}")
 
 
-@functools.cache
-def with_megatron() -> dict[str, list[Measured]]:
-    return measured("tests.runtimes.distributed_optimizer", MEGATRON)
-
-
-@functools.cache
-def with_deepspeed() -> dict[str, list[Measured]]:
-    return measured("tests.runtimes.zero_stages", ZERO)
-
-
 @needs("torch", "megatron")
-@pytest.mark.parametrize("name", MEGATRON)
-def test_megatron(name: str) -> None:
+def test_megatron() -> None:
     """Buffers of Megatron are padded to 128 parameters, which those of the cases are multiples
     of."""
-    job, found = MEGATRON[name], with_megatron()[name]
-    check_states(job, found)
-    for rank, held in enumerate(found):
-        check_messages(held, predicted(job, rank))
+    for name, found in measured("tests.runtimes.distributed_optimizer", MEGATRON).items():
+        check_states(MEGATRON[name], found)
+        for rank, held in enumerate(found):
+            check_messages(held, predicted(MEGATRON[name], rank))
 
 
 @needs("torch", "tyro", "torchtitan", "deepspeed")
-@pytest.mark.parametrize("name", ZERO)
-def test_deepspeed_holds_its_states(name: str) -> None:
-    check_states(ZERO[name], with_deepspeed()[name])
-
-
-@needs("torch", "tyro", "torchtitan", "deepspeed")
-@pytest.mark.parametrize("name", ZERO)
-def test_deepspeed_sends_otherwise(name: str) -> None:
+def test_deepspeed() -> None:
     """Named differences: gradients are all-reduced where the prediction reduces and scatters them
     (ZeRO 1 and 2), and every tensor is gathered alone (ZeRO 3)."""
-    job = ZERO[name]
+    for name, found in measured("tests.runtimes.zero_stages", ZERO).items():
+        check_states(ZERO[name], found)
+        for rank, held in enumerate(found):
+            check_messages(held, as_deepspeed_sends(ZERO[name], held, predicted(ZERO[name], rank)))
+
+
+def as_deepspeed_sends(job: TrainingJob, held: Measured, wanted: Messages) -> Messages:
     whole = tuple(range(job.dp))
-    for rank, held in enumerate(with_deepspeed()[name]):
-        wanted = predicted(job, rank)
-        (scattered,) = [message for message in wanted if message[0] == "reduce_scatter"]
-        (gathered,) = [message for message in wanted if message[0] == "all_gather"]
-        if job.settings.optimizer.sharding == "parameters":
-            times = wanted.pop(gathered)
-            wanted += Counter(
-                {
-                    ("all_gather", whole, 2 * size): times * count
-                    for size, count in Counter(map(math.prod, held.shapes)).items()
-                }
-            )
-            assert gathered[2] == 2 * sum(map(math.prod, held.shapes))
-        else:
-            wanted["all_reduce", whole, scattered[2]] = wanted.pop(scattered)
-        check_messages(held, wanted)
+    (scattered,) = [message for message in wanted if message[0] == "reduce_scatter"]
+    (gathered,) = [message for message in wanted if message[0] == "all_gather"]
+    if job.settings.optimizer.sharding != "parameters":
+        times = wanted.pop(scattered)
+        return wanted + Counter({("all_reduce", whole, scattered[2]): times})
+    assert gathered[2] == 2 * sum(map(math.prod, held.shapes))
+    times = wanted.pop(gathered)
+    sizes = Counter(map(math.prod, held.shapes))
+    return wanted + Counter({("all_gather", whole, 2 * n): times * k for n, k in sizes.items()})
