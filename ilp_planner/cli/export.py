@@ -1,14 +1,15 @@
 """`ilp-plan export`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.completion import targets
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
-from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS
+from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, runtime_of
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_plan import SavedPlan
 
@@ -16,9 +17,13 @@ from ilp_planner.formats.saved_plan import SavedPlan
 def export(
     plan_file: o.PlanFile,
     to: Annotated[
-        Literal[TARGETS],  # type: ignore[valid-type]
+        str,
         typer.Option(
-            "--to", help="A training system, or the integer program that the plan solves."
+            "--to",
+            metavar=f"[{'|'.join(TARGETS)}]",
+            help="A training system, as torchtitan, its newest release, or torchtitan@0.2.2; or "
+            "the integer program that the plan solves.",
+            autocompletion=targets,
         ),
     ],
     output: Annotated[
@@ -32,11 +37,12 @@ def export(
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
-    if to not in EXPORTS:
+    system = runtime_of(to, "--to").system
+    if system not in EXPORTS:
         check_writable(output, [plan_file])
     saved = read_saved(plan_file)
     try:
-        write = export_program if to in PROGRAMS else export_run
+        write = export_program if system in PROGRAMS else export_run
         said = write(saved, plan_file, to, output, accept_changed=accept_changed)
     except PlanError as error:
         text = str(error).removeprefix(f"{plan_file}: ")

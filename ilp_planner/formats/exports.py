@@ -1,5 +1,6 @@
 """The training systems that plans are written for; one is imported when it is asked for."""
 
+import difflib
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,16 @@ from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
 
-# Name -> module:function, which takes a job, the name of the run and what is known of it.
+# System -> its releases, the newest first -> module:function, which takes a job, the name of the run
+# and what is known of it. What runs on Megatron-LM says its own release.
 EXPORTS = {
-    "megatron": "ilp_planner.formats.megatron.launch:export_megatron",
-    "torchtitan": "ilp_planner.formats.torchtitan:export_torchtitan",
-    "deepspeed": "ilp_planner.formats.deepspeed:export_deepspeed",
-    "nemo": "ilp_planner.formats.nemo:export_nemo",
+    "megatron": {"": "ilp_planner.formats.megatron.launch:export_megatron"},
+    "torchtitan": {
+        "0.3.0": "ilp_planner.formats.torchtitan_python:export_torchtitan_python",
+        "0.2.2": "ilp_planner.formats.torchtitan:export_torchtitan",
+    },
+    "deepspeed": {"0.19.8": "ilp_planner.formats.deepspeed:export_deepspeed"},
+    "nemo": {"0.3.1": "ilp_planner.formats.nemo:export_nemo"},
 }
 PROGRAMS = ("lp", "mps")  # which `program.write_program` writes
 TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
@@ -40,16 +45,75 @@ class Written(NamedTuple):
     notes: tuple[str, ...]
 
 
+class Runtime(NamedTuple):
+    """A training system in one release; empty: it has none of its own."""
+
+    system: str
+    release: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.system}@{self.release}" if self.release else self.system
+
+
+def runtime_of(to: str, option: str = "export") -> Runtime:
+    """Return the training system that `torchtitan`, `torchtitan@0.3` or `torchtitan@0.3.0` names.
+
+    Without a release it is the newest one; a release may be named by its first numbers.
+
+    Parameters
+    ----------
+    to: one of `TARGETS`, those of `EXPORTS` perhaps with a release.
+    option: what the user gave it to, for the message.
+
+    Raises
+    ------
+    UsageError: there is no such target or no such release; with those that there are.
+    """
+    system, at, asked = to.partition("@")
+    if system not in TARGETS:
+        near = difflib.get_close_matches(system, TARGETS, n=1)
+        guess = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{option}: found {to!r}, expected one of {', '.join(TARGETS)}{guess}")
+    releases = EXPORTS.get(system, {"": ""})
+    found = [release for release in releases if not at or f"{release}.".startswith(f"{asked}.")]
+    if not found or (at and not asked.strip(".")):
+        known = [str(Runtime(system, release)) for release in releases]
+        newest = f", or {system}, the newest of them" if len(known) > 1 else ""
+        raise UsageError(f"{option}: found {to!r}, expected {' or '.join(known)}{newest}")
+    return Runtime(system, found[0])
+
+
 def export_job(to: str, job: TrainingJob, name: str, expected: Expected) -> Exported:
     """Return the files of a run in the words of a training system.
 
     Raises
     ------
-    PlanError: what the system cannot run, with its limit and the nearest that it can.
+    UsageError: there is no such system. PlanError: what the system cannot run, with its limit and
+    the nearest that it can, or another release that runs the job as it is.
     """
-    module, _, function = EXPORTS[to].partition(":")
+    runtime = runtime_of(to)
+    try:
+        return _export(runtime, job, name, expected)
+    except PlanError as refusal:
+        for release in EXPORTS[runtime.system]:
+            other = Runtime(runtime.system, release)
+            if other != runtime and _runs(other, job, name, expected):
+                raise type(refusal)(f"{refusal}; `{other}` runs it as it is") from None
+        raise
+
+
+def _export(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> Exported:
+    module, _, function = EXPORTS[runtime.system][runtime.release].partition(":")
     export = getattr(importlib.import_module(module), function)
     return cast("Exported", export(job, name, expected))
+
+
+def _runs(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> bool:
+    try:
+        _export(runtime, job, name, expected)
+    except PlanError:
+        return False
+    return True
 
 
 def write_runtime(
@@ -89,7 +153,8 @@ def write_runtime(
         check_writable(file)
     for file, text in files.items():
         write_text(file, text)
-    notes = (*exported.notes, *unread_settings(target.model, to), *not_carried(job, to))
+    system = runtime_of(to).system
+    notes = (*exported.notes, *unread_settings(target.model, system), *not_carried(job, system))
     return Written(tuple(files), job.pp, notes)
 
 
