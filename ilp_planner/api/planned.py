@@ -48,7 +48,8 @@ class Planned(Printed, ABC):
 
         Raises
         ------
-        UsageError: no such system or release. PlanError: there is no plan, or the system cannot run it.
+        UsageError: no such system or release. PlanError: there is no plan, or the system cannot
+        run it.
         """
         from ilp_planner.evaluate import evaluate
         from ilp_planner.files import check_writable

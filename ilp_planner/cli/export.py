@@ -67,7 +67,8 @@ def export_run(
             "inputs.model: found none, expected the model file of the plan, which says the "
             "dimensions that a training system needs"
         )
-    if to not in EXPORTS:
+    runtime = runtime_of(to)
+    if runtime.system not in EXPORTS:
         save_aceso(output, saved.plan, model)
         return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
     time = saved.verdict.iteration_time if saved.verdict else None
@@ -75,7 +76,7 @@ def export_run(
     for note in written.notes:
         typer.echo(f"ilp-plan: note: {note}", err=True)
     names = ", ".join(map(str, written.files))
-    return f"{names}: {written.ranks} pipeline ranks of {model.name} for {to}"
+    return f"{names}: {written.ranks} pipeline ranks of {model.name} for {runtime}"
 
 
 def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ilp_planner.errors import UsageError
+from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import Expected, Exported, file_name
 from ilp_planner.plan import AnyPlan
@@ -14,8 +14,8 @@ from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
 
-# System -> its releases, the newest first -> module:function, which takes a job, the name of the run
-# and what is known of it. What runs on Megatron-LM says its own release.
+# System -> its releases, the newest first -> module:function, which takes a job, the name of the
+# run and what is known of it. Megatron-LM is not asked for by a release.
 EXPORTS = {
     "megatron": {"": "ilp_planner.formats.megatron.launch:export_megatron"},
     "torchtitan": {
@@ -174,6 +174,11 @@ def unread_settings(model: ModelSpec, to: str) -> Iterator[str]:
 def _stem(output: Path, exported: Exported) -> tuple[str, str]:
     """Return the name that the files share, and the end of the one that was asked for, if any."""
     for suffix in exported.files:
+        if suffix == output.suffix == ".py" and output.name != file_name(output.stem, suffix):
+            raise UsageError(
+                f"output: found {output.name}, expected a name that Python imports, as "
+                f"{file_name(output.stem, suffix)}"
+            )
         if output.name.endswith(suffix) and output.name != suffix:
             return output.name.removesuffix(suffix), suffix
     if not output.suffix:

@@ -20,6 +20,7 @@ from ilp_planner.formats.torchtitan_python_limits import (
     check_runnable,
     differences,
     recomputes_all,
+    replicas,
     takes_graphs,
 )
 from ilp_planner.formats.torchtitan_python_models import (
@@ -45,8 +46,8 @@ def export_torchtitan_python(job: TrainingJob, name: str, _: Expected | None = N
     ------
     PlanError: what torchtitan cannot run, with its limit and the nearest that it can.
     """
-    check_runnable(job)
     check_model(job)
+    check_runnable(job)
     notes = tuple(differences(job))
     head = commented(
         [
@@ -138,10 +139,9 @@ def _training(job: TrainingJob) -> Literals:
 def _parallelism(job: TrainingJob) -> Literals:
     """Return degrees, sharding of states, schedule, and which module is where."""
     s, optimizer = job.settings, job.settings.optimizer
-    replicas = job.dp if optimizer.sharding == "none" else optimizer.instances
     found: dict[str, object] = {
-        "data_parallel_replicate_degree": replicas,
-        "data_parallel_shard_degree": job.dp // replicas,
+        "data_parallel_replicate_degree": replicas(job),
+        "data_parallel_shard_degree": job.dp // replicas(job),
         "fsdp_reshard_after_forward": "always" if optimizer.sharding == "parameters" else "never",
         "tensor_parallel_degree": job.tp,
         "enable_sequence_parallel": s.sequence_parallel,

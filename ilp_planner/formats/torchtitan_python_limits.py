@@ -50,6 +50,12 @@ def check_runnable(job: TrainingJob) -> None:
     _check_quantised(job)
 
 
+def replicas(job: TrainingJob) -> int:
+    """Return how often all states are held: `dp_replicate`, among which nothing is sharded."""
+    optimizer = job.settings.optimizer
+    return job.dp if optimizer.sharding == "none" else optimizer.instances
+
+
 def takes_graphs(job: TrainingJob) -> bool:
     """Tell whether CUDA graphs replay all passes of a step, as torchtitan's do."""
     return job.settings.kernels.graphs == "full_iteration"
@@ -152,7 +158,7 @@ def _check_experts(job: TrainingJob) -> None:
         raise Unfit("settings.etp", job.expert_tp).but(f"{TOOL} {why}", f"etp = {wanted}")
     if experts.count % s.ep:
         raise Unfit("settings.ep", s.ep).but(f"it must divide experts.count ({experts.count})")
-    ranks = job.tp * s.cp * job.dp // s.optimizer.instances
+    ranks = job.tp * s.cp * job.dp // replicas(job)
     if ranks % s.ep:
         raise Unfit("settings.ep", s.ep).but(
             f"{TOOL} takes the experts' ranks from tp x cp x sharded dp ({ranks})"

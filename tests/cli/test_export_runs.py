@@ -68,7 +68,7 @@ def export(ilp_plan: Command, to: str, output: str) -> Done:
 
 def test_torchtitan(ilp_plan: Command, job: TrainingJob) -> None:
     save(job, Path("plan.json"))
-    done = export(ilp_plan, "torchtitan", "run.toml")
+    done = export(ilp_plan, "torchtitan@0.2.2", "run.toml")
     assert done.code == 0, done.err
     assert "note: settings.optimizer.sharding" in done.err
     tables = tomllib.loads(Path("run.toml").read_text())
@@ -76,6 +76,56 @@ def test_torchtitan(ilp_plan: Command, job: TrainingJob) -> None:
     parts = tables["parallelism"]["module_fqns_per_model_part"]
     assert [sum(name.startswith("layers.") for name in part) for part in parts] == LAYERS
     assert not Path("run_model.py").exists()
+
+
+def test_torchtitan_is_its_newest_release(ilp_plan: Command, job: TrainingJob) -> None:
+    save(job, Path("plan.json"))
+    texts = []
+    for to in ("torchtitan", "torchtitan@0.3", "torchtitan@0.3.0"):
+        done = export(ilp_plan, to, "run.py")
+        assert done.code == 0, done.err
+        assert "2 pipeline ranks of llama3-8b for torchtitan@0.3.0" in done.err
+        texts.append(Path("run.py").read_text())
+    assert len(set(texts)) == 1
+    assert "tensor_parallel_degree=2" in texts[0]
+    assert export(ilp_plan, "torchtitan", "my-run").code == 0
+    assert Path("my_run.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "output", "found", "fixed"),
+    [
+        ("torchtitan@0.4", "run.py", "torchtitan@0.4", "torchtitan@0.3.0"),
+        ("torchtitan@0.2.20", "run.toml", "torchtitan@0.2.20", "torchtitan@0.2.2"),
+        ("torchtitan@", "run.py", "torchtitan@", "torchtitan@0.3.0"),
+        ("torchtitn", "run.py", "torchtitn", "torchtitan"),
+        ("megatron@0.16", "run.sh", "megatron@0.16", "megatron"),
+        ("torchtitan", "my-run.py", "my-run.py", "my_run.py"),
+    ],
+)
+def test_what_there_is_not_is_refused_with_what_there_is(
+    ilp_plan: Command, job: TrainingJob, to: str, output: str, found: str, fixed: str
+) -> None:
+    save(job, Path("plan.json"))
+    done = export(ilp_plan, to, output)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert f"found {found}" in done.err.replace("'", "")
+    assert fixed in done.err.partition("expected")[2]
+    fix = (fixed, output) if found == to else (to, fixed)
+    assert export(ilp_plan, *fix).code == 0
+
+
+def test_the_release_that_runs_a_plan_is_named(ilp_plan: Command, job: TrainingJob) -> None:
+    """Whole sequences on tensor-parallel ranks are new in 0.3.0; so many more things are."""
+    settings = replace(job.settings, sequence_parallel=False)
+    save(replace(job, settings=settings), Path("plan.json"))
+    done = export(ilp_plan, "torchtitan@0.2.2", "run.toml")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("ilp-plan: plan.json: settings.sequence_parallel: found false")
+    assert "`torchtitan@0.3.0` runs it as it is" in done.err
+    assert export(ilp_plan, "torchtitan@0.3.0", "run.py").code == 0
 
 
 def test_deepspeed_writes_its_boundaries_beside(ilp_plan: Command, job: TrainingJob) -> None:
@@ -113,7 +163,7 @@ def test_another_model_of_torchtitan_can_be_imported(ilp_plan: Command, job: Tra
     data = json.loads(Path("plan.json").read_text())
     data["inputs"]["model"]["name"] = "my-model.toml"
     Path("plan.json").write_text(json.dumps(data))
-    done = export(ilp_plan, "torchtitan", "my-run.toml")
+    done = export(ilp_plan, "torchtitan@0.2.2", "my-run.toml")
     assert done.code == 0, done.err
     name = tomllib.loads(Path("my-run.toml").read_text())["experimental"]["custom_import"]
     assert Path(f"{name}.py").exists()
