@@ -233,6 +233,15 @@ REFUSED = {
         {"settings": usual(ep=2)},
     ),
     "no experts": (job(settings=usual(ep=2)), "settings.ep", {"settings": usual()}),
+    "experts of replicas": (
+        job(
+            llama(experts=Experts(count=4, top_k=1, ffn=64)),
+            **{**ALONE, "tp": 1, "dp": 4},
+            settings=usual(ep=2, optimizer=OptimizerSettings()),
+        ),
+        "settings.ep: found 2, but torchtitan 0.2.2 takes .* sharded dp .1.",
+        {"settings": usual(ep=2)},
+    ),
     "expert tensor degree": (
         job(deepseek(), tp=4, settings=usual(ep=2, etp=2)),
         "settings.etp",
