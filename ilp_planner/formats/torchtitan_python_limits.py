@@ -95,8 +95,8 @@ def differences(job: TrainingJob) -> Iterator[str]:
         )
     if s.optimizer.overlap_offload:
         yield (
-            "settings.optimizer.overlap_offload: true; torchtitan has no setting for it, and steps "
-            "on the host when all gradients are there"
+            "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
+            "steps itself"
         )
     if s.quantised:
         yield "settings.kernels.quantised: needs torchao"
