@@ -36,7 +36,9 @@ class Planned(Printed, ABC):
         """Judge the plan again, and derive every bound of its certificate again."""
         return check_plan(self.problem, self._kept())
 
-    def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
+    def export(
+        self, runtime: str, file: str | os.PathLike[str], *, nearest: bool = False
+    ) -> tuple[Path, ...]:
         """Write the plan for a training system; return the files that were written.
 
         Parameters
@@ -45,6 +47,7 @@ class Planned(Printed, ABC):
             `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the integer program of what the proof
             leaves open.
         file: what else a training system needs goes beside it.
+        nearest: where the system cannot run the plan, write the nearest one that it runs.
 
         Raises
         ------
@@ -71,7 +74,7 @@ class Planned(Printed, ABC):
             if system in EXPORTS:
                 time = evaluate(problem, kept.plan).iteration_time
                 target = Target(problem.spec, problem.cluster, time)
-                return write_runtime(kept.plan, target, runtime, output).files
+                return write_runtime(kept.plan, target, runtime, output, nearest=nearest).files
             save_aceso(output, kept.plan, problem.spec)
             return (output,)
 

@@ -34,6 +34,14 @@ def export(
             help="Where to write it; what else a training system needs goes beside it.",
         ),
     ],
+    nearest: Annotated[
+        bool,
+        typer.Option(
+            "--nearest",
+            help="Where the training system cannot run the plan, write the nearest one that it "
+            "runs, and say what differs.",
+        ),
+    ] = False,
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
@@ -42,8 +50,11 @@ def export(
         check_writable(output, [plan_file])
     saved = read_saved(plan_file)
     try:
-        write = export_program if system in PROGRAMS else export_run
-        said = write(saved, plan_file, to, output, accept_changed=accept_changed)
+        if system in PROGRAMS:
+            said = export_program(saved, plan_file, to, output, accept_changed=accept_changed)
+        else:
+            asked = {"accept_changed": accept_changed, "nearest": nearest}
+            said = export_run(saved, plan_file, to, output, **asked)
     except PlanError as error:
         text = str(error).removeprefix(f"{plan_file}: ")
         raise PlanError(f"{plan_file}: {text}") from None
@@ -53,7 +64,13 @@ def export(
 
 
 def export_run(
-    saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
+    saved: SavedPlan,
+    plan_file: Path,
+    to: str,
+    output: Path,
+    *,
+    accept_changed: bool,
+    nearest: bool,
 ) -> str:
     """Write the files that run a plan; return what was written."""
     from ilp_planner.formats.aceso import save_aceso
@@ -72,7 +89,8 @@ def export_run(
         save_aceso(output, saved.plan, model)
         return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
     time = saved.verdict.iteration_time if saved.verdict else None
-    written = write_runtime(saved.plan, Target(model, cluster, time), to, output, plan_file)
+    target = Target(model, cluster, time)
+    written = write_runtime(saved.plan, target, to, output, plan_file, nearest=nearest)
     for note in written.notes:
         typer.echo(f"ilp-plan: note: {note}", err=True)
     names = ", ".join(map(str, written.files))

@@ -24,6 +24,7 @@ NAMED = (
     "schedule", "seconds", "gap", "tie", "solver", "starts", "workers", "seed", "num_layers", "tp",
     "text_only", "device", "backend", "resume", "output", "accept_changed", "fit", "pp", "cp", "ep",
     "dp", "virtual_stages", "rank_order", "recompute", "max_devices", "without", "headroom",
+    "nearest",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", "megatron"): "--runtime megatron"}

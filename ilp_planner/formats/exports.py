@@ -3,12 +3,14 @@
 import difflib
 import importlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import Expected, Exported, file_name
+from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
@@ -83,41 +85,35 @@ def runtime_of(to: str, option: str = "export") -> Runtime:
     return Runtime(system, found[0])
 
 
-def export_job(to: str, job: TrainingJob, name: str, expected: Expected) -> Exported:
+def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> Exported:
     """Return the files of a run in the words of a training system.
 
     Raises
     ------
-    UsageError: there is no such system. PlanError: what the system cannot run, with its limit and
-    the nearest that it can, or another release that runs the job as it is.
+    PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
-    runtime = runtime_of(to)
-    try:
-        return _export(runtime, job, name, expected)
-    except PlanError as refusal:
-        for release in EXPORTS[runtime.system]:
-            other = Runtime(runtime.system, release)
-            if other != runtime and _runs(other, job, name, expected):
-                raise type(refusal)(f"{refusal}; `{other}` runs it as it is") from None
-        raise
-
-
-def _export(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> Exported:
     module, _, function = EXPORTS[runtime.system][runtime.release].partition(":")
     export = getattr(importlib.import_module(module), function)
     return cast("Exported", export(job, name, expected))
 
 
-def _runs(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> bool:
+def refusal_of(runtime: Runtime, job: TrainingJob) -> str:
+    """Return why a training system cannot run a job; nothing where it can."""
     try:
-        _export(runtime, job, name, expected)
-    except PlanError:
-        return False
-    return True
+        export_job(runtime, job, "run", Expected())
+    except PlanError as refusal:
+        return str(refusal)
+    return ""
 
 
 def write_runtime(
-    plan: AnyPlan, target: Target, to: str, output: Path, plan_file: Path | None = None
+    plan: AnyPlan,
+    target: Target,
+    to: str,
+    output: Path,
+    plan_file: Path | None = None,
+    *,
+    nearest: bool = False,
 ) -> Written:
     """Write the files that run a plan.
 
@@ -125,24 +121,26 @@ def write_runtime(
     ----------
     output: the name that the files share, with the end of one of them or without.
     plan_file: what must not be overwritten.
+    nearest: where the system cannot run the plan, write the nearest one that it runs.
 
     Raises
     ------
-    PlanError: the system cannot run the plan; with the plan's field and the system's limit.
+    PlanError: the system cannot run the plan; with the plan's field, the system's limit, and the
+    nearest plan that it runs.
     """
-    from ilp_planner.anatomy.memory import rank_memory
-    from ilp_planner.formats.megatron.plan import hosts_of, job_of_plan
+    from ilp_planner.formats.megatron.plan import job_of_plan
 
+    runtime, remarks = runtime_of(to), []
     job = job_of_plan(plan, target.model, target.cluster)
-    expected = Expected(
-        iteration=target.time,
-        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
-        hosts=hosts_of(plan, job, target.cluster),
-    )
-    exported = export_job(to, job, output.stem, expected)
+    if refusal := refusal_of(runtime, job):
+        near = _near_run(runtime, job, target, refusal, nearest=nearest)
+        remarks.append(f"not the plan, but the nearest that {runtime} runs: {near}")
+        plan, job, target = near.plan, near.job, target._replace(time=near.seconds)
+    expected = _expected(plan, job, target)
+    exported = export_job(runtime, job, output.stem, expected)
     name, asked = _stem(output, exported)
     if name != output.stem:  # files that name each other need their own name
-        exported = export_job(to, job, name, expected)
+        exported = export_job(runtime, job, name, expected)
     files = {
         output if suffix == asked else output.with_name(file_name(name, suffix)): text
         for suffix, text in exported.files.items()
@@ -153,9 +151,42 @@ def write_runtime(
         check_writable(file)
     for file, text in files.items():
         write_text(file, text)
-    system = runtime_of(to).system
+    system = runtime.system
     notes = (*exported.notes, *unread_settings(target.model, system), *not_carried(job, system))
-    return Written(tuple(files), job.pp, notes)
+    return Written(tuple(files), job.pp, (*remarks, *notes))
+
+
+def _expected(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
+    """Return what is known of a run before it starts."""
+    from ilp_planner.anatomy.memory import rank_memory
+    from ilp_planner.formats.megatron.plan import hosts_of
+
+    return Expected(
+        iteration=target.time,
+        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
+        hosts=hosts_of(plan, job, target.cluster),
+    )
+
+
+def _near_run(
+    runtime: Runtime, job: TrainingJob, target: Target, refusal: str, *, nearest: bool
+) -> NearRun:
+    """Return the nearest plan that a system runs, where it is asked for.
+
+    Raises
+    ------
+    PlanError: the refusal, with the release that runs the plan, or the nearest plan and its time.
+    """
+    for release in EXPORTS[runtime.system]:
+        other = Runtime(runtime.system, release)
+        if not nearest and not refusal_of(other, job):
+            raise PlanError(f"{refusal}; `{other}` runs it as it is")
+    near = nearest_run(job, target.model, target.cluster, partial(refusal_of, runtime))
+    if near is None:
+        raise PlanError(refusal)
+    if not nearest:
+        raise PlanError(f"{refusal}; nearest plan that it runs: {near}; `nearest` writes it")
+    return near
 
 
 def not_carried(job: TrainingJob, to: str) -> Iterator[str]:
