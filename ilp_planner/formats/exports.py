@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
@@ -15,6 +15,10 @@ from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.units import format_seconds
+
+if TYPE_CHECKING:
+    from ilp_planner.formats.megatron.plan import NoJobError
 
 # System -> its releases, the newest first -> module:function, which takes a job, the name of the
 # run and what is known of it. Megatron-LM is not asked for by a release.
@@ -128,13 +132,19 @@ def write_runtime(
     PlanError: the system cannot run the plan; with the plan's field, the system's limit, and the
     nearest plan that it runs.
     """
-    from ilp_planner.formats.megatron.plan import job_of_plan
+    from ilp_planner.formats.megatron.plan import NoJobError, describe_job, job_of_plan
 
-    runtime, remarks = runtime_of(to), []
-    job = job_of_plan(plan, target.model, target.cluster)
-    if refusal := refusal_of(runtime, job):
-        near = _near_run(runtime, job, target, refusal, nearest=nearest)
-        remarks.append(f"not the plan, but the nearest that {runtime} runs: {near}")
+    runtime, remarks, near = runtime_of(to), [], None
+    try:
+        job = job_of_plan(plan, target.model, target.cluster)
+        if refusal := refusal_of(runtime, job):
+            near = _near_run(runtime, job, target, refusal, nearest=nearest)
+            remarks = [f"not the plan, but the nearest that {runtime} runs: {near}"]
+    except NoJobError as refused:
+        near = _near_job(runtime, refused, target, nearest=nearest)
+        shown = f"{describe_job(near.job)}, {_seconds(near, target)}"
+        remarks = [f"not the plan, but the nearest that {runtime} runs: {shown}"]
+    if near:
         plan, job, target = near.plan, near.job, target._replace(time=near.seconds)
     expected = _expected(plan, job, target)
     exported = export_job(runtime, job, output.stem, expected)
@@ -187,6 +197,36 @@ def _near_run(
     if not nearest:
         raise PlanError(f"{refusal}; nearest plan that it runs: {near}; `nearest` writes it")
     return near
+
+
+def _near_job(runtime: Runtime, refused: "NoJobError", target: Target, *, nearest: bool) -> NearRun:
+    """Return the nearest plan that a system runs to one that no training job says, where it is
+    asked for.
+
+    Raises
+    ------
+    PlanError: the refusal, with that plan and its time, or with why there is none.
+    """
+    from ilp_planner.formats.megatron.plan import describe_job, job_of_plan
+
+    if refused.near is None:
+        raise refused
+    job = job_of_plan(refused.near.plan, target.model, target.cluster)
+    near = nearest_run(job, target.model, target.cluster, partial(refusal_of, runtime))
+    if near is None:
+        raise PlanError(f"{refused}; of the nearest {refusal_of(runtime, job)}")
+    if not nearest:
+        shown = f"{describe_job(near.job)}, {_seconds(near, target)}"
+        raise PlanError(f"{refused}; `nearest` writes what {runtime} runs: {shown}")
+    return near
+
+
+def _seconds(near: NearRun, target: Target) -> str:
+    """Return the time of a plan beside that of one with costs of its own."""
+    text = f"{format_seconds(near.seconds)} per iteration"
+    if target.time is None:
+        return text
+    return f"{text}, against {format_seconds(target.time)} of the plan itself by its own costs"
 
 
 def not_carried(job: TrainingJob, to: str) -> Iterator[str]:

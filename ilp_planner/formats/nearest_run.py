@@ -62,7 +62,8 @@ def compared(seconds: float, before: float) -> str:
     change = seconds / before - 1
     if abs(change) < 5e-4:
         return f"as fast as {format_seconds(before)}"
-    return f"{format_percent(abs(change))} {'slower' if change > 0 else 'faster'} than {format_seconds(before)}"
+    kind = "slower" if change > 0 else "faster"
+    return f"{format_percent(abs(change))} {kind} than {format_seconds(before)}"
 
 
 def nearest_run(
