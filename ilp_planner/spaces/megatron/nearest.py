@@ -85,13 +85,19 @@ def nearest_plan(
         request = Request(files={}, space="megatron", global_batch=global_batch)
         objects = {"model": model, "cluster": cluster}
         problem = build(InputFiles(request, objects=objects))
-        return next(nearest_plans(problem, wish), None)
+        return next(nearest_plans(problem, wish, MOST_TRIES), None)
     except PlannerError:
         return None
 
 
-def nearest_plans(problem: Problem[MegatronCosts], wish: Wish) -> Iterator[Nearest]:
+def nearest_plans(
+    problem: Problem[MegatronCosts], wish: Wish, tries: int | None = None
+) -> Iterator[Nearest]:
     """Yield legal plans of a problem, one of each choice of degrees, the nearest first.
+
+    Parameters
+    ----------
+    tries: how many choices are tried; None: all.
 
     Raises
     ------
@@ -99,7 +105,7 @@ def nearest_plans(problem: Problem[MegatronCosts], wish: Wish) -> Iterator[Neare
     """
     parts = megatron_parts(problem, problem.costs)
     parts.sort(key=lambda part: _distance(part, wish))
-    for part in parts[:MOST_TRIES]:
+    for part in parts[:tries]:
         if not part.fits_at_all:
             continue
         for recompute in dict.fromkeys((wish.recompute, SELECTIVE, FULL)):
