@@ -286,6 +286,28 @@ def test_products_are_quantised_where_the_plan_says(looked: Looked) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("uneven pipeline", "virtual stages", "whole sequences", "context parallel"),
+        *("hybrid sharding", "replicas of stages", "biases", "normed heads", "latent, dense"),
+        "some layers with experts",
+    ],
+)
+def test_a_rank_holds_its_share(name: str, tmp_path: Path) -> None:
+    """What torchtitan's tensor parallelism and FSDP leave on the first rank is the plan's part."""
+    case = EXAMPLES[name]
+    case = dataclasses.replace(case, settings=dataclasses.replace(case.settings, vocab_multiple=1))
+    (tmp_path / "run.py").write_text(export_torchtitan_python(case, "run").files[".py"])
+    asked = {"folder": str(tmp_path), "module": "run", "world": case.world}
+    found = look_at([asked], "parallelized")[0]
+    planned = sum(module.parameters for module in rank_modules(case, 0))
+    replicated = case.settings.optimizer.sharding == "none"
+    shards = 1 if replicated else case.dp * case.settings.cp // case.settings.optimizer.instances
+    assert found == {"held": planned // shards}
+
+
+@pytest.mark.slow
 def test_a_key_that_torchtitan_does_not_have_is_seen(tmp_path: Path) -> None:
     """Guard the guard: torchtitan's classes refuse unknown keys."""
     text = export_torchtitan_python(job(), "run").files[".py"]

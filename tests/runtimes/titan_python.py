@@ -24,15 +24,16 @@ ROPE = (
 )
 
 
-def look_at(modules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def look_at(modules: list[dict[str, Any]], what: str = "facts") -> list[dict[str, Any]]:
     """Return what torchtitan makes of exported modules, or its error.
 
     Parameters
     ----------
     modules: of each the `folder`, the name of the `module`, and the `world` that it is for.
+    what: the function of this file that is asked.
     """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__],
+        [sys.executable, "-W", "ignore", __file__, what],
         input=json.dumps(modules),
         capture_output=True,
         text=True,
@@ -59,18 +60,24 @@ def as_rank(rank: int, world: int) -> Iterator[None]:
         torch.distributed.destroy_process_group()
 
 
-def facts(folder: str, module: str, world: int) -> dict[str, Any]:
-    """Return the configuration that torchtitan reads, and what it builds of it."""
-    import torch
+def read(folder: str, module: str, *options: str) -> Any:
+    """Return the configuration that torchtitan reads."""
     from torchtitan.config import ConfigManager
-    from torchtitan.distributed.parallel_dims import ParallelDims
 
     sys.path.insert(0, folder)
     sys.modules.pop(module, None)
     try:
-        config = ConfigManager().parse_args(["--module", module, "--config", "planned"])
+        return ConfigManager().parse_args(["--module", module, "--config", "planned", *options])
     finally:
         sys.path.remove(folder)
+
+
+def facts(folder: str, module: str, world: int) -> dict[str, Any]:
+    """Return the configuration that torchtitan reads, and what it builds of it."""
+    import torch
+    from torchtitan.distributed.parallel_dims import ParallelDims
+
+    config = read(folder, module)
     dims = ParallelDims.from_config(config.parallelism, world)
     with as_rank(0, world):
         dims.build_mesh()
@@ -98,6 +105,49 @@ def facts(folder: str, module: str, world: int) -> dict[str, Any]:
         "quantised": list(QUANTISED),
         "stages": stages(config, built),
     }
+
+
+def parallelized(folder: str, module: str, world: int) -> dict[str, Any]:
+    """Return the parameters that the first rank holds when torchtitan has split, parallelized and
+    sharded the model. Once in a process: torch keeps meshes.
+
+    DTensors stand in for spmd_types, which asks for a PyTorch after 2.13.
+    """
+    import torch
+    from torchtitan.distributed import parallel_dims, utils
+
+    parallel_dims.device_type = "cpu"
+    backend = "full_dtensor"
+    config = read(folder, module, "--parallelism.spmd_backend", backend)
+    utils.set_spmd_backend(backend)
+    dims = parallel_dims.ParallelDims.from_config(config.parallelism, world)
+    spec = config.model_spec
+    said = {
+        "parallel_dims": dims,
+        "training": config.training,
+        "parallelism": config.parallelism,
+        "compile_config": config.compile,
+        "ac_config": config.activation_checkpoint,
+        "dump_folder": folder,
+    }
+    with as_rank(0, world):
+        dims.build_mesh()
+        spec.model.update_from_config(config=config)
+        with torch.device("meta"):
+            model = spec.model.build()
+        if dims.pp_enabled:
+            parts = spec.pipelining_fn(
+                model,
+                device=torch.device("cpu"),
+                model_config=spec.model,
+                parallelize_fn=spec.parallelize_fn,
+                loss_fn=torch.nn.functional.mse_loss,
+                **said,
+            )[1]
+        else:
+            parts = [spec.parallelize_fn(model, **said)]
+        held = sum(p.to_local().numel() for part in parts for p in part.parameters())
+    return {"held": held}
 
 
 def routers(model: Any) -> list[dict[str, Any] | None]:
@@ -187,7 +237,7 @@ def main() -> None:
     for module in json.load(sys.stdin):
         QUANTISED.clear()
         try:
-            answers.append(facts(**module))
+            answers.append(globals()[sys.argv[1]](**module))
         except (Exception, SystemExit) as error:
             answers.append({"error": f"{type(error).__name__}: {error}"})
     print(json.dumps(answers))
