@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.check import Check, check_plan
 from ilp_planner.api.words import Printed, python_words
-from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.errors import PlanError
 
 if TYPE_CHECKING:
     import os
@@ -36,41 +36,45 @@ class Planned(Printed, ABC):
         """Judge the plan again, and derive every bound of its certificate again."""
         return check_plan(self.problem, self._kept())
 
-    def export(self, runtime: str, file: str | os.PathLike[str]) -> tuple[Path, ...]:
+    def export(
+        self, runtime: str, file: str | os.PathLike[str], *, nearest: bool = False
+    ) -> tuple[Path, ...]:
         """Write the plan for a training system; return the files that were written.
 
         Parameters
         ----------
-        runtime: `megatron`, `torchtitan`, `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the
-            integer program of what the proof leaves open.
+        runtime: `megatron`, `torchtitan` (its newest release, `torchtitan@0.2.2` another one),
+            `deepspeed`, `nemo`, `aceso`; `lp` or `mps` for the integer program of what the proof
+            leaves open.
         file: what else a training system needs goes beside it.
+        nearest: where the system cannot run the plan, write the nearest one that it runs.
 
         Raises
         ------
-        UsageError: no such system. PlanError: there is no plan, or the system cannot run it.
+        UsageError: no such system or release. PlanError: there is no plan, or the system cannot
+        run it.
         """
         from ilp_planner.evaluate import evaluate
         from ilp_planner.files import check_writable
         from ilp_planner.formats.aceso import save_aceso
-        from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, Target, write_runtime
+        from ilp_planner.formats.exports import EXPORTS, PROGRAMS, Target, runtime_of, write_runtime
 
         problem, kept, output = self.problem, self._kept(), Path(file)
-        if runtime not in TARGETS:
-            raise UsageError(f"export: found {runtime!r}, expected one of {', '.join(TARGETS)}")
+        system = runtime_of(runtime).system
         with python_words():
-            if runtime not in EXPORTS:
+            if system not in EXPORTS:
                 check_writable(output)
-            if runtime in PROGRAMS:
+            if system in PROGRAMS:
                 from ilp_planner.program import write_program
 
                 write_program(problem, kept.plan, kept.certificate, runtime, output)
                 return (output,)
             if problem.spec is None:
                 raise PlanError(f"export: found a plan without a model, which {runtime} needs")
-            if runtime in EXPORTS:
+            if system in EXPORTS:
                 time = evaluate(problem, kept.plan).iteration_time
                 target = Target(problem.spec, problem.cluster, time)
-                return write_runtime(kept.plan, target, runtime, output).files
+                return write_runtime(kept.plan, target, runtime, output, nearest=nearest).files
             save_aceso(output, kept.plan, problem.spec)
             return (output,)
 

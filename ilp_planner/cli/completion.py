@@ -44,6 +44,15 @@ def plans(incomplete: str) -> list[str]:
     return _paths(incomplete, ".json")
 
 
+def targets(incomplete: str) -> list[str]:
+    """Return what a plan can be written for: `torchtitan@` becomes its releases."""
+    from ilp_planner.formats.exports import EXPORTS, TARGETS, Runtime
+
+    system, at, _ = incomplete.partition("@")
+    known = [str(Runtime(system, release)) for release in EXPORTS.get(system, {})]
+    return [name for name in (known if at else TARGETS) if name.startswith(incomplete)]
+
+
 def _specs(kind: Kind, incomplete: str) -> list[str]:
     known = [path.stem for path in library_files(kind)]
     return [name for name in known if name.startswith(incomplete)] + _paths(incomplete, ".toml")

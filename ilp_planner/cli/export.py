@@ -1,14 +1,15 @@
 """`ilp-plan export`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ilp_planner.cli import options as o
+from ilp_planner.cli.completion import targets
 from ilp_planner.errors import PlanError
 from ilp_planner.files import check_writable
-from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS
+from ilp_planner.formats.exports import EXPORTS, PROGRAMS, TARGETS, runtime_of
 from ilp_planner.formats.saved_json import read_saved
 from ilp_planner.formats.saved_plan import SavedPlan
 
@@ -16,9 +17,13 @@ from ilp_planner.formats.saved_plan import SavedPlan
 def export(
     plan_file: o.PlanFile,
     to: Annotated[
-        Literal[TARGETS],  # type: ignore[valid-type]
+        str,
         typer.Option(
-            "--to", help="A training system, or the integer program that the plan solves."
+            "--to",
+            metavar=f"[{'|'.join(TARGETS)}]",
+            help="A training system, as torchtitan, its newest release, or torchtitan@0.2.2; or "
+            "the integer program that the plan solves.",
+            autocompletion=targets,
         ),
     ],
     output: Annotated[
@@ -29,15 +34,27 @@ def export(
             help="Where to write it; what else a training system needs goes beside it.",
         ),
     ],
+    nearest: Annotated[
+        bool,
+        typer.Option(
+            "--nearest",
+            help="Where the training system cannot run the plan, write the nearest one that it "
+            "runs, and say what differs.",
+        ),
+    ] = False,
     accept_changed: o.AcceptChanged = False,
 ) -> None:
     """Write a saved plan for a training system, or as an integer program."""
-    if to not in EXPORTS:
+    system = runtime_of(to, "--to").system
+    if system not in EXPORTS:
         check_writable(output, [plan_file])
     saved = read_saved(plan_file)
     try:
-        write = export_program if to in PROGRAMS else export_run
-        said = write(saved, plan_file, to, output, accept_changed=accept_changed)
+        if system in PROGRAMS:
+            said = export_program(saved, plan_file, to, output, accept_changed=accept_changed)
+        else:
+            asked = {"accept_changed": accept_changed, "nearest": nearest}
+            said = export_run(saved, plan_file, to, output, **asked)
     except PlanError as error:
         text = str(error).removeprefix(f"{plan_file}: ")
         raise PlanError(f"{plan_file}: {text}") from None
@@ -47,7 +64,13 @@ def export(
 
 
 def export_run(
-    saved: SavedPlan, plan_file: Path, to: str, output: Path, *, accept_changed: bool
+    saved: SavedPlan,
+    plan_file: Path,
+    to: str,
+    output: Path,
+    *,
+    accept_changed: bool,
+    nearest: bool,
 ) -> str:
     """Write the files that run a plan; return what was written."""
     from ilp_planner.formats.aceso import save_aceso
@@ -61,15 +84,17 @@ def export_run(
             "inputs.model: found none, expected the model file of the plan, which says the "
             "dimensions that a training system needs"
         )
-    if to not in EXPORTS:
+    runtime = runtime_of(to)
+    if runtime.system not in EXPORTS:
         save_aceso(output, saved.plan, model)
         return f"{output}: {len(saved.plan.stages)} stages of {model.name} for {to}"
     time = saved.verdict.iteration_time if saved.verdict else None
-    written = write_runtime(saved.plan, Target(model, cluster, time), to, output, plan_file)
+    target = Target(model, cluster, time)
+    written = write_runtime(saved.plan, target, to, output, plan_file, nearest=nearest)
     for note in written.notes:
         typer.echo(f"ilp-plan: note: {note}", err=True)
     names = ", ".join(map(str, written.files))
-    return f"{names}: {written.ranks} pipeline ranks of {model.name} for {to}"
+    return f"{names}: {written.ranks} pipeline ranks of {model.name} for {runtime}"
 
 
 def say_what_differs(saved: SavedPlan, plan_file: Path, *, accept_changed: bool) -> None:

@@ -63,6 +63,7 @@ EXAMPLES = {
     ),
     "export": (
         ("ilp-plan export plan.json --to megatron --output run.sh", ""),
+        ("ilp-plan export plan.json --to torchtitan@0.2.2 --output run.toml", "another release"),
         ("ilp-plan export plan.json --to lp --output plan.lp", "for another solver"),
     ),
     "import": (

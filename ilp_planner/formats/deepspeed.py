@@ -76,6 +76,11 @@ def export_deepspeed(job: TrainingJob, name: str, _: Expected | None = None) -> 
     if interval:
         distribute = job.settings.recompute.distribute
         config["activation_checkpointing"] = {"partition_activations": distribute}
+    if job.settings.optimizer.overlap_offload:
+        notes.append(
+            "settings.optimizer.overlap_offload: true; not written: DeepSpeed orders copies and "
+            "steps itself"
+        )
     notes.append("the optimizer and its learning rate are given to deepspeed.initialize")
     notes.append(
         "the plan's seconds and bytes are for Megatron's kernels and buffers; DeepSpeed's differ"

@@ -1,24 +1,35 @@
 """The training systems that plans are written for; one is imported when it is asked for."""
 
+import difflib
 import importlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ilp_planner.errors import UsageError
+from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import check_writable, write_text
 from ilp_planner.formats.exported import Expected, Exported, file_name
+from ilp_planner.formats.nearest_run import NearRun, nearest_run
 from ilp_planner.plan import AnyPlan
 from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import TrainingJob
+from ilp_planner.units import format_seconds
 
-# Name -> module:function, which takes a job, the name of the run and what is known of it.
+if TYPE_CHECKING:
+    from ilp_planner.formats.megatron.plan import NoJobError
+
+# System -> its releases, the newest first -> module:function, which takes a job, the name of the
+# run and what is known of it. Megatron-LM is not asked for by a release.
 EXPORTS = {
-    "megatron": "ilp_planner.formats.megatron.launch:export_megatron",
-    "torchtitan": "ilp_planner.formats.torchtitan:export_torchtitan",
-    "deepspeed": "ilp_planner.formats.deepspeed:export_deepspeed",
-    "nemo": "ilp_planner.formats.nemo:export_nemo",
+    "megatron": {"": "ilp_planner.formats.megatron.launch:export_megatron"},
+    "torchtitan": {
+        "0.3.0": "ilp_planner.formats.torchtitan_python:export_torchtitan_python",
+        "0.2.2": "ilp_planner.formats.torchtitan:export_torchtitan",
+    },
+    "deepspeed": {"0.19.8": "ilp_planner.formats.deepspeed:export_deepspeed"},
+    "nemo": {"0.3.1": "ilp_planner.formats.nemo:export_nemo"},
 }
 PROGRAMS = ("lp", "mps")  # which `program.write_program` writes
 TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
@@ -40,20 +51,73 @@ class Written(NamedTuple):
     notes: tuple[str, ...]
 
 
-def export_job(to: str, job: TrainingJob, name: str, expected: Expected) -> Exported:
+class Runtime(NamedTuple):
+    """A training system in one release; empty: it has none of its own."""
+
+    system: str
+    release: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.system}@{self.release}" if self.release else self.system
+
+
+def runtime_of(to: str, option: str = "export") -> Runtime:
+    """Return the training system that `torchtitan`, `torchtitan@0.3` or `torchtitan@0.3.0` names.
+
+    Without a release it is the newest one; a release may be named by its first numbers.
+
+    Parameters
+    ----------
+    to: one of `TARGETS`, those of `EXPORTS` perhaps with a release.
+    option: what the user gave it to, for the message.
+
+    Raises
+    ------
+    UsageError: there is no such target or no such release; with those that there are.
+    """
+    system, at, asked = to.partition("@")
+    if system not in TARGETS:
+        near = difflib.get_close_matches(system, TARGETS, n=1)
+        guess = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"{option}: found {to!r}, expected one of {', '.join(TARGETS)}{guess}")
+    releases = EXPORTS.get(system, {"": ""})
+    found = [release for release in releases if not at or f"{release}.".startswith(f"{asked}.")]
+    if not found or (at and not asked.strip(".")):
+        known = [str(Runtime(system, release)) for release in releases]
+        newest = f", or {system}, the newest of them" if len(known) > 1 else ""
+        raise UsageError(f"{option}: found {to!r}, expected {' or '.join(known)}{newest}")
+    return Runtime(system, found[0])
+
+
+def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected) -> Exported:
     """Return the files of a run in the words of a training system.
 
     Raises
     ------
     PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
-    module, _, function = EXPORTS[to].partition(":")
+    module, _, function = EXPORTS[runtime.system][runtime.release].partition(":")
     export = getattr(importlib.import_module(module), function)
     return cast("Exported", export(job, name, expected))
 
 
+def refusal_of(runtime: Runtime, job: TrainingJob) -> str:
+    """Return why a training system cannot run a job; nothing where it can."""
+    try:
+        export_job(runtime, job, "run", Expected())
+    except PlanError as refusal:
+        return str(refusal)
+    return ""
+
+
 def write_runtime(
-    plan: AnyPlan, target: Target, to: str, output: Path, plan_file: Path | None = None
+    plan: AnyPlan,
+    target: Target,
+    to: str,
+    output: Path,
+    plan_file: Path | None = None,
+    *,
+    nearest: bool = False,
 ) -> Written:
     """Write the files that run a plan.
 
@@ -61,24 +125,32 @@ def write_runtime(
     ----------
     output: the name that the files share, with the end of one of them or without.
     plan_file: what must not be overwritten.
+    nearest: where the system cannot run the plan, write the nearest one that it runs.
 
     Raises
     ------
-    PlanError: the system cannot run the plan; with the plan's field and the system's limit.
+    PlanError: the system cannot run the plan; with the plan's field, the system's limit, and the
+    nearest plan that it runs.
     """
-    from ilp_planner.anatomy.memory import rank_memory
-    from ilp_planner.formats.megatron.plan import hosts_of, job_of_plan
+    from ilp_planner.formats.megatron.plan import NoJobError, describe_job, job_of_plan
 
-    job = job_of_plan(plan, target.model, target.cluster)
-    expected = Expected(
-        iteration=target.time,
-        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
-        hosts=hosts_of(plan, job, target.cluster),
-    )
-    exported = export_job(to, job, output.stem, expected)
+    runtime, remarks, near = runtime_of(to), [], None
+    try:
+        job = job_of_plan(plan, target.model, target.cluster)
+        if refusal := refusal_of(runtime, job):
+            near = _near_run(runtime, job, target, refusal, nearest=nearest)
+            remarks = [f"not the plan, but the nearest that {runtime} runs: {near}"]
+    except NoJobError as refused:
+        near = _near_job(runtime, refused, target, nearest=nearest)
+        shown = f"{describe_job(near.job)}, {_seconds(near, target)}"
+        remarks = [f"not the plan, but the nearest that {runtime} runs: {shown}"]
+    if near:
+        plan, job, target = near.plan, near.job, target._replace(time=near.seconds)
+    expected = _expected(plan, job, target)
+    exported = export_job(runtime, job, output.stem, expected)
     name, asked = _stem(output, exported)
     if name != output.stem:  # files that name each other need their own name
-        exported = export_job(to, job, name, expected)
+        exported = export_job(runtime, job, name, expected)
     files = {
         output if suffix == asked else output.with_name(file_name(name, suffix)): text
         for suffix, text in exported.files.items()
@@ -89,8 +161,72 @@ def write_runtime(
         check_writable(file)
     for file, text in files.items():
         write_text(file, text)
-    notes = (*exported.notes, *unread_settings(target.model, to), *not_carried(job, to))
-    return Written(tuple(files), job.pp, notes)
+    system = runtime.system
+    notes = (*exported.notes, *unread_settings(target.model, system), *not_carried(job, system))
+    return Written(tuple(files), job.pp, (*remarks, *notes))
+
+
+def _expected(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
+    """Return what is known of a run before it starts."""
+    from ilp_planner.anatomy.memory import rank_memory
+    from ilp_planner.formats.megatron.plan import hosts_of
+
+    return Expected(
+        iteration=target.time,
+        memory=tuple(rank_memory(job, rank).peak for rank in range(job.pp)),
+        hosts=hosts_of(plan, job, target.cluster),
+    )
+
+
+def _near_run(
+    runtime: Runtime, job: TrainingJob, target: Target, refusal: str, *, nearest: bool
+) -> NearRun:
+    """Return the nearest plan that a system runs, where it is asked for.
+
+    Raises
+    ------
+    PlanError: the refusal, with the release that runs the plan, or the nearest plan and its time.
+    """
+    for release in EXPORTS[runtime.system]:
+        other = Runtime(runtime.system, release)
+        if not nearest and not refusal_of(other, job):
+            raise PlanError(f"{refusal}; `{other}` runs it as it is")
+    near = nearest_run(job, target.model, target.cluster, partial(refusal_of, runtime))
+    if near is None:
+        raise PlanError(refusal)
+    if not nearest:
+        raise PlanError(f"{refusal}; nearest plan that it runs: {near}; `nearest` writes it")
+    return near
+
+
+def _near_job(runtime: Runtime, refused: "NoJobError", target: Target, *, nearest: bool) -> NearRun:
+    """Return the nearest plan that a system runs to one that no training job says, where it is
+    asked for.
+
+    Raises
+    ------
+    PlanError: the refusal, with that plan and its time, or with why there is none.
+    """
+    from ilp_planner.formats.megatron.plan import describe_job, job_of_plan
+
+    if refused.near is None:
+        raise refused
+    job = job_of_plan(refused.near.plan, target.model, target.cluster)
+    near = nearest_run(job, target.model, target.cluster, partial(refusal_of, runtime))
+    if near is None:
+        raise PlanError(f"{refused}; of the nearest {refusal_of(runtime, job)}")
+    if not nearest:
+        shown = f"{describe_job(near.job)}, {_seconds(near, target)}"
+        raise PlanError(f"{refused}; `nearest` writes what {runtime} runs: {shown}")
+    return near
+
+
+def _seconds(near: NearRun, target: Target) -> str:
+    """Return the time of a plan beside that of one with costs of its own."""
+    text = f"{format_seconds(near.seconds)} per iteration"
+    if target.time is None:
+        return text
+    return f"{text}, against {format_seconds(target.time)} of the plan itself by its own costs"
 
 
 def not_carried(job: TrainingJob, to: str) -> Iterator[str]:
@@ -109,6 +245,11 @@ def unread_settings(model: ModelSpec, to: str) -> Iterator[str]:
 def _stem(output: Path, exported: Exported) -> tuple[str, str]:
     """Return the name that the files share, and the end of the one that was asked for, if any."""
     for suffix in exported.files:
+        if suffix == output.suffix == ".py" and output.name != file_name(output.stem, suffix):
+            raise UsageError(
+                f"output: found {output.name}, expected a name that Python imports, as "
+                f"{file_name(output.stem, suffix)}"
+            )
         if output.name.endswith(suffix) and output.name != suffix:
             return output.name.removesuffix(suffix), suffix
     if not output.suffix:

@@ -185,6 +185,11 @@ def _note_differences(job: TrainingJob, notes: list[str]) -> None:
         notes.append(
             "settings.optimizer.offload: torchtitan moves parameters and gradients to the host too"
         )
+    if s.optimizer.overlap_offload:
+        notes.append(
+            "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
+            "steps itself"
+        )
     notes.append(
         "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
     )

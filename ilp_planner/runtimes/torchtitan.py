@@ -80,7 +80,8 @@ def _check_ranks(job: TrainingJob) -> None:
         raise Unfit("settings.etp", job.expert_tp).but(
             f"{TOOL} takes 1 or tp ({job.tp})", f"etp = {job.tp}"
         )
-    ranks = job.tp * s.cp * job.dp // job.settings.optimizer.instances
+    replicas = job.dp if s.optimizer.sharding == "none" else s.optimizer.instances
+    ranks = job.tp * s.cp * job.dp // replicas
     if ranks % (s.ep * job.expert_tp):
         raise Unfit("settings.ep", s.ep).but(
             f"{TOOL} takes the experts' ranks from tp x cp x sharded dp ({ranks})"

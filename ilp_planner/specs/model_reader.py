@@ -64,11 +64,11 @@ def read_model(source: Path | str | Document, *, text_only: bool = False) -> Mod
 
 
 def is_config(document: Document) -> bool:
-    """Tell whether a text is a configuration of Hugging Face: JSON, and of no other kind."""
+    """Tell whether a text is a configuration of Hugging Face: JSON by its beginning or by the name
+    of its file, and of no other kind."""
     kind = kind_of_text(document.text)
-    return kind is FileKind.HUGGING_FACE or (
-        kind is None and document.text.lstrip().startswith("{")
-    )
+    seems_json = document.text.lstrip().startswith("{") or document.name.endswith(".json")
+    return kind is FileKind.HUGGING_FACE or (kind is None and seems_json)
 
 
 def _read_architecture(root: Table, family: str) -> Architecture:

@@ -275,13 +275,13 @@ def test_an_order_of_ranks_that_other_runtimes_lack(ilp_plan: Command) -> None:
     line = f"{LINE} --pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping --global-batch-size 32"
     named = ("--cluster", "a100-4x8", "--output", "plan.json")
     assert ilp_plan("import", "megatron", line, *named).code == 0
-    done = ilp_plan("export", "plan.json", "--to", "torchtitan", "--output", "job.toml")
+    done = ilp_plan("export", "plan.json", "--to", "torchtitan", "--output", "job.py")
     assert done.code == 1
     repair = re.search(r"settings.order: .*; plans of one stage, which (--\S+ \d+) asks", done.err)
     assert repair, done.err
     asked = ("plan-model.toml", "a100-4x8", "--runtime", "megatron", "--global-batch-size", "32")
     assert ilp_plan("solve", *asked, *repair[1].split(), "--output", "one.json").code == 0
-    assert ilp_plan("export", "one.json", "--to", "torchtitan", "--output", "job.toml").code == 0
+    assert ilp_plan("export", "one.json", "--to", "torchtitan", "--output", "job.py").code == 0
 
 
 def test_the_exported_program_of_a_solved_plan_has_its_time_as_optimum(

@@ -78,6 +78,8 @@ def test_offload_is_the_optimizers() -> None:
     assert half["offload_optimizer"] == {"device": "cpu", "ratio": 0.5}
     whole = config(with_optimizer("optimizer", offload=1.0))["zero_optimization"]
     assert whole["offload_optimizer"] == {"device": "cpu"}
+    notes = export_deepspeed(with_optimizer("optimizer", offload=1.0, overlap_offload=True), "run")
+    assert any("overlap_offload: true; not written" in note for note in notes.notes)
 
 
 def test_recomputation_is_an_interval() -> None:

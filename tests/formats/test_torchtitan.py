@@ -114,6 +114,13 @@ def test_another_model_comes_as_a_module() -> None:
     assert values["n_kv_heads"] == 8
 
 
+def test_copies_beside_steps_are_noted() -> None:
+    overlapped = export_torchtitan(with_optimizer(offload=1.0, overlap_offload=True), "run").notes
+    assert any("overlap_offload: true; not written" in note for note in overlapped)
+    plain = export_torchtitan(with_optimizer(offload=1.0), "run").notes
+    assert not any("overlap_offload" in note for note in plain)
+
+
 def test_another_order_is_no_matter_in_one_node_or_without_replicas() -> None:
     other = usual(order="tp-cp-ep-pp-dp")
     same = export_torchtitan(job(dp=1, tp=1, settings=replace(other, precision="fp32")), "run")
@@ -245,6 +252,15 @@ REFUSED = {
         {"settings": usual(ep=2)},
     ),
     "no experts": (job(settings=usual(ep=2)), "settings.ep", {"settings": usual()}),
+    "experts of replicas": (
+        job(
+            llama(experts=Experts(count=4, top_k=1, ffn=64)),
+            **{**ALONE, "tp": 1, "dp": 4},
+            settings=usual(ep=2, optimizer=OptimizerSettings()),
+        ),
+        "settings.ep: found 2, but torchtitan 0.2.2 takes .* sharded dp .1.",
+        {"settings": usual(ep=2)},
+    ),
     "expert tensor degree": (
         job(deepseek(), tp=4, settings=usual(ep=2, etp=2)),
         "settings.etp",

@@ -25,6 +25,7 @@ UNUSED = ("datasets", "einops", "PIL", "tokenizers", "torchdata")
 MODULES = {
     "torch.utils.tensorboard": "tensorboard",
     "torchtitan.models.moe.kernels": "triton",
+    "torchtitan.distributed.minimal_async_ep.kernels": "triton",
 }
 
 

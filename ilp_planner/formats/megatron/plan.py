@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.plan import AnyPlan
-    from ilp_planner.spaces.megatron.nearest import Wish
+    from ilp_planner.spaces.megatron.nearest import Nearest, Wish
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.model import ModelSpec
@@ -56,6 +56,12 @@ class _Limit(Exception):  # noqa: N818 - it becomes a PlanError, with the neares
         super().__init__(f"{field}: found {found}, but Megatron-LM {limit}")
 
 
+class NoJobError(PlanError):
+    """A plan that no training job of Megatron-LM says. near: the nearest plan that one does."""
+
+    near: Nearest | None = None
+
+
 def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> TrainingJob:
     """Return the training job that a plan describes.
 
@@ -64,7 +70,8 @@ def job_of_plan(plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec) -> Traini
 
     Raises
     ------
-    PlanError: Megatron-LM cannot run it; with the field, the limit and the nearest plan.
+    NoJobError: Megatron-LM cannot run it; with the field, the limit and the nearest plan.
+    PlanError: it is no plan of a decoder, or none at all.
     """
     decoder = as_decoder(model.architecture)
     if decoder is None:
@@ -356,12 +363,14 @@ def _refuse(limit: _Limit, plan: AnyPlan, model: ModelSpec, cluster: ClusterSpec
     )
     near = nearest_plan(model, cluster, plan.global_batch, _wish(plan, model))
     if near is None:
-        raise PlanError(f"{limit}; {command}") from None
+        raise NoJobError(f"{limit}; {command}") from None
     job = job_of_groups(near.plan, _decoder(model), cluster)
-    raise PlanError(
+    error = NoJobError(
         f"{limit}; nearest it can run: {describe_job(job)}, {format_seconds(near.seconds)} per "
         f"iteration; {command}"
-    ) from None
+    )
+    error.near = near
+    raise error from None
 
 
 def _decoder(model: ModelSpec) -> Decoder:

@@ -2,13 +2,14 @@
 
 import os
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ilp_planner.errors import SpecError
 from ilp_planner.file_kinds import FileKind, refuse_other_kind
-from ilp_planner.files import read_json
+from ilp_planner.files import Document, read_json
 from ilp_planner.formats.megatron.arguments import MegatronArguments, read_arguments
 from ilp_planner.formats.megatron.flags import flag_of, flags
 from ilp_planner.formats.megatron.launcher import ANALYSIS_TOOL, OTHER_MODELS, TORCH
@@ -19,6 +20,8 @@ from ilp_planner.launch_scripts.flow import Command, Reading
 QUOTED = re.compile(r"(['\"])([^'\"\n]*\s[^'\"\n]*)\1")  # texts with blanks
 SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "micro_batch_size")
+STARTERS = {"torchrun", "deepspeed", "accelerate", "srun", "mpirun", "sbatch", "python", "python3"}
+SHOWN = 80  # characters of a command in a message
 LARGEST = 1_000_000  # bytes of a file that a script reads in
 
 
@@ -56,6 +59,7 @@ def read_script(
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SpecError(f"{path}: must be a UTF-8 text, found other bytes") from None
+    refuse_other_kind(Document(str(path), text), FileKind.LAUNCH, SpecError)
     set_before = {**_sbatch_variables(text), **(os.environ if environment is None else environment)}
     given = {name: value for name, value in (supplied or {}).items() if not _is_flag(name)}
     reading = evaluate_script(
@@ -234,10 +238,28 @@ def _find_launches(reading: Reading, path: Path) -> list[Command]:
             found.append(command)
     if found:
         return found
+    started = [command for command in reading.commands if _starts_a_program(command, reading)]
     raise SpecError(
-        f"{path}: found no launch of pretrain_gpt.py, expected one by torchrun, srun, mpirun or "
-        "python that can be read without running the script"
+        f"{path}: found no launch of pretrain_gpt.py"
+        f"{_instead(started or reading.commands, reading)}, expected one by torchrun, srun, mpirun "
+        "or python that can be read without running the script; `--megatron-args` takes the "
+        "arguments of one that is started elsewhere"
     )
+
+
+def _starts_a_program(command: Command, reading: Reading) -> bool:
+    """Tell whether a command seems to be what a script is for: it runs a program of Python."""
+    shown = [PurePosixPath(reading.unknowns.shown(word)) for word in command.words]
+    names = {word.name for word in shown}
+    return bool(names & STARTERS) or any(word.suffix == ".py" for word in shown)
+
+
+def _instead(commands: Sequence[Command], reading: Reading) -> str:
+    """Return what a script starts instead of a training run, the last of it."""
+    if not commands:
+        return " and no other program"
+    text = " ".join(reading.unknowns.shown(word) for word in commands[-1].words)
+    return f" but `{textwrap.shorten(text, SHOWN, placeholder=' ...')}` in line {commands[-1].line}"
 
 
 def _sbatch_variables(text: str) -> dict[str, str]:

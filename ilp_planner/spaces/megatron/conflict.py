@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 from ilp_planner.deadline import Deadline
@@ -15,7 +15,7 @@ from ilp_planner.spaces.megatron.variants import virtual_stages
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Made = Callable[[Collection[str]], Problem[MegatronCosts]]
 
 SECONDS = 5.0  # of looking for what would do
+CHANGES = (1, 2, 3)  # of what was said at once, in a repair
 SMALL = (1, 2)  # sizes of conflicts that are looked for before any irreducible one is taken
 
 
@@ -78,24 +79,42 @@ def _conflict(
     return left
 
 
-def _repair(names: Iterable[str], said: dict[str, str], made: Made) -> str:
-    """Return which one change would make a plan possible, with all else that was said: the value
-    that is nearest to one asked for; empty where it is not found."""
+def _repair(names: Sequence[str], said: dict[str, str], made: Made) -> str:
+    """Return which change would make a plan possible, with all else that was said: as few values
+    as possible, one of the conflict among them, each nearest to what was asked for; empty where
+    none is found in time."""
     deadline = Deadline(SECONDS)
-    for name in names:
-        if not deadline.goon():
-            break
-        left = [other for other in said if other != name]
-        if not _possible(made, left):
-            continue
-        if name not in OF_PLANS:
-            return f"; without `{name}` there are some"
-        others = made(left)
-        found = {v for part in possible_parts(others, others.costs) for v in _values(part, name)}
-        asked = made(said).constraints
-        nearest = min(found, key=lambda value: (_distance(asked.texts[name], value), value))
-        return f"; `{name}={nearest}` would do"
+    for size in CHANGES:
+        for first in names:
+            for more in combinations([name for name in said if name != first], size - 1):
+                if not deadline.goon():
+                    return ""
+                if found := _change((first, *more), said, made):
+                    return found
     return ""
+
+
+def _change(changed: tuple[str, ...], said: dict[str, str], made: Made) -> str:
+    """Return the values of some of what was said with which the others are possible."""
+    left = [name for name in said if name not in changed]
+    if not _possible(made, left):
+        return ""
+    if not set(changed) <= set(OF_PLANS):
+        return f"; without {' and '.join(f'`{name}`' for name in changed)} there are some"
+    others, asked = made(left), made(said).constraints.texts
+    found = {
+        values
+        for part in possible_parts(others, others.costs)
+        for values in product(*(_values(part, name) for name in changed))
+    }
+
+    def farness(values: tuple[int | str, ...]) -> tuple[float, tuple[int | str, ...]]:
+        pairs = zip(changed, values, strict=True)
+        return sum(_distance(asked[name], value) for name, value in pairs), values
+
+    nearest = min(found, key=farness)
+    shown = [f"`{name}={value}`" for name, value in zip(changed, nearest, strict=True)]
+    return f"; {' with '.join(shown)} would do"
 
 
 def _values(part: MegatronPart, name: str) -> Iterator[int | str]:

@@ -23,7 +23,7 @@ from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING, SELECTIVE
 from ilp_planner.spaces.megatron.variants import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
@@ -86,18 +86,34 @@ def nearest_plan(
         request = Request(files={}, space="megatron", global_batch=global_batch)
         objects = {"model": model, "cluster": cluster}
         problem = build(InputFiles(request, objects=objects))
-        parts = megatron_parts(problem, problem.costs)
+        return next(nearest_plans(problem, wish, MOST_TRIES), None)
     except PlannerError:
         return None
+
+
+def nearest_plans(
+    problem: Problem[MegatronCosts], wish: Wish, tries: int | None = None
+) -> Iterator[Nearest]:
+    """Yield legal plans of a problem, one of each choice of degrees, the nearest first.
+
+    Parameters
+    ----------
+    tries: how many choices are tried; None: all.
+
+    Raises
+    ------
+    PlannerError: there is none at all.
+    """
+    parts = megatron_parts(problem, problem.costs)
     parts.sort(key=lambda part: _distance(part, wish))
-    for part in parts[:MOST_TRIES]:
+    for part in parts[:tries]:
         if not part.fits_at_all:
             continue
         for recompute in dict.fromkeys((wish.recompute, SELECTIVE, FULL)):
             found = _cut(problem, part, Variant(1, recompute), wish)
             if found is not None:
-                return found
-    return None
+                yield found
+                break
 
 
 def _distance(part: MegatronPart, wish: Wish) -> tuple[float, ...]:

@@ -193,7 +193,15 @@ def test_a_job_of_slurm(tmp_path: Path) -> None:
             r"line 2: \$A is --swiglu or nothing \(among the arguments\), as `\[ -f x \]` of "
             "line 2 decides, expected one: --set A=VALUE",
         ),
-        ("echo hello", "found no launch of pretrain_gpt.py"),
+        ("echo hello", "found no launch of pretrain_gpt.py and no other program, expected one by"),
+        (
+            "cd /opt\npython serve.py --port 80\n./clean.sh",
+            "found no launch of pretrain_gpt.py but `python serve.py --port 80` in line 2, exp.*; "
+            "`--megatron-args` takes the arguments",
+        ),
+        (f"torchrun -m {'x' * 90}", r"but `torchrun -m \.\.\.` in line 1"),
+        ("./other.sh", r"but `\./other\.sh` in line 1"),
+        ('{"model_type": "llama"}', "found a Hugging Face configuration"),
         ("python pretrain_t5.py --num-layers 2", "trains T5"),
         (f"torchrun pretrain_gpt.py {MODEL} --bogus", r"run\.sh: line 1: --bogus"),
         ('echo "', r'line 1: " is not closed'),

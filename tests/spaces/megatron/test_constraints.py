@@ -18,6 +18,7 @@ from ilp_planner.inputs.constraints import DEGREES, constraints_of
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import values_of
+from ilp_planner.spaces.megatron.conflict import CHANGES
 from ilp_planner.specs.training import ORDERS, RECOMPUTATIONS
 from tests.examples import examples
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
@@ -152,6 +153,11 @@ def test_heuristics_keep_them(solver):
             {},
             "`tp=1`, `pp=2`, `cp=1`, `dp=1`: no plan of small on 4 devices has all of them; `tp=2`",
         ),
+        (
+            {"tp": 2, "pp": 4, "dp": 4},
+            {},
+            "`tp=2`, `pp=4`: no plan of small on 4 devices has both; `tp=1` with `pp=1` would do",
+        ),
         ({"ep": 2}, {}, "`ep=2`: no plan of small on 4 devices has it; `ep=1` would do"),
         ({"pp": 1, "virtual_stages": 2}, {}, "`pp=1`, `virtual_stages=2`: no plan"),
         ({"tp": 2}, {"max_tp": 1}, "`tp=2`, `max_tp=1`: no plan"),
@@ -186,8 +192,10 @@ def test_a_conflict_is_one_and_a_repair_repairs(said, experts):
     conflict = {name: said[name] for name in names}
     assert possible(conflict)
     assert not any(possible({k: v for k, v in conflict.items() if k != n}) for n in names)
-    if repair := re.search(r"; `(\w+)=([^`]+)` would do$", rest):
-        assert not possible({**said, repair[1]: repair[2]})
+    repair = dict(re.findall(r"`(\w+)=([^`]+)`", rest))
+    assert repair or len(said) > max(CHANGES)
+    assert not possible({**said, **repair})
+    assert len(set(repair) & set(names)) >= min(1, len(repair))
 
 
 @examples(12)

@@ -277,6 +277,22 @@ def test_what_is_no_configuration(text, expected):
     assert len(str(error.value)) < 300
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "line 1, column 1: not valid JSON"),
+        ("[1, 2", "not valid JSON"),
+        ("[1, 2]", "file: found a list of 2, expected an object"),
+        ("hello", "not valid JSON"),
+    ],
+)
+def test_a_file_of_json_is_never_called_toml(text, expected):
+    with pytest.raises(SpecError) as error:
+        read_model(Document("model.json", text))
+    assert str(error.value).startswith("model.json: ")
+    assert expected in str(error.value)
+
+
 def test_numbers_that_json_does_not_have_are_taken():
     """As Python writes them into files of Mamba."""
     text = json.dumps(LLAMA | {"time_step_limit": [0.0, float("inf")]})

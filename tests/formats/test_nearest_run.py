@@ -1,0 +1,192 @@
+"""The nearest plan that a training system runs: accepted, legal, near, and its time is its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.exports import EXPORTS, Runtime, refusal_of, runtime_of
+from ilp_planner.formats.megatron.plan import plan_of_job
+from ilp_planner.formats.nearest_run import compared, differences, nearest_run, neighbours
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.spaces.megatron.build import build
+from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import (
+    ORDERS,
+    SHARDINGS,
+    OptimizerSettings,
+    Recompute,
+    Settings,
+    TrainingJob,
+)
+from tests.examples import examples
+from tests.megatron_cases import small_cluster
+from tests.training_jobs import llama
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+    from ilp_planner.specs.decoder import Decoder
+
+CLUSTER = small_cluster(2, 4)
+RUNTIMES = [Runtime(name, release) for name, releases in EXPORTS.items() for release in releases]
+TITAN = runtime_of("torchtitan")
+
+
+def spec(model: Decoder) -> ModelSpec:
+    return ModelSpec(name="small", precision="bf16", architecture=model)
+
+
+def problem_of(job: TrainingJob) -> Problem:
+    request = Request(files={}, space="megatron", global_batch=job.global_batch)
+    return build(InputFiles(request, objects={"model": spec(job.model), "cluster": CLUSTER}))
+
+
+def job(**changes: object) -> TrainingJob:
+    """Return a job of the eight devices."""
+    values = {
+        "model": llama(),
+        "micro_batch": 1,
+        "global_batch": 16,
+        "tp": 2,
+        "pp": 2,
+        "dp": 2,
+        "layout": split_layout([3, 5]),
+        "settings": settings(),
+        "devices_per_node": 4,
+    }
+    return TrainingJob(**{**values, **changes})
+
+
+def settings(**changes: object) -> Settings:
+    usual = {"sequence_parallel": True, "optimizer": OptimizerSettings(sharding="optimizer")}
+    return Settings(**{**usual, **changes})
+
+
+RECOMPUTED = (
+    Recompute(),
+    Recompute(granularity="selective"),
+    Recompute(granularity="selective", modules=("mlp",)),
+    Recompute(granularity="full", method="uniform", layers=1),
+    Recompute(granularity="full", method="block", layers=1),
+)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> TrainingJob:
+    """Draw jobs of the eight devices with settings that some systems lack."""
+    virtual = draw(st.sampled_from([1, 2]))
+    layers = [2, 1, 3, 2] if virtual == 2 else [3, 5]
+    return job(
+        layout=split_layout(layers),
+        settings=settings(
+            order=draw(st.sampled_from(ORDERS)),
+            sequence_parallel=draw(st.booleans()),
+            turn=draw(st.sampled_from([0, 3])) if virtual == 2 else 0,
+            overlap_tensor=draw(st.booleans()),
+            recompute=draw(st.sampled_from(RECOMPUTED)),
+            optimizer=OptimizerSettings(
+                sharding=draw(st.sampled_from(SHARDINGS)), offload=draw(st.sampled_from([0.0, 0.5]))
+            ),
+        ),
+    )
+
+
+def reached(start: TrainingJob, changes: int) -> set[TrainingJob]:
+    """Return all jobs with at most so many other settings."""
+    found = {start}
+    for _ in range(changes):
+        found |= {near for one in found for near in neighbours(one)}
+    return found
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=str)
+@examples(8)
+@given(case=jobs())
+def test_what_is_offered_is_run_and_legal_and_near(runtime: Runtime, case: TrainingJob) -> None:
+    """The exporter accepts it, the judge gives its time, and nothing nearer is accepted."""
+    refusal = partial(refusal_of, runtime)
+    near = nearest_run(case, spec(case.model), CLUSTER, refusal)
+    assert near is not None
+    assert not refusal(near.job)
+    assert near.job.global_batch == case.global_batch
+    assert near.job.world == CLUSTER.device_count
+    problem = problem_of(case)
+    evaluation = evaluate(problem, near.plan)
+    assert evaluation.legal
+    assert evaluation.iteration_time == near.seconds
+    assert near.plan == plan_of_job(near.job, CLUSTER, model=problem.model)
+    assert near.differs == tuple(differences(case, near.job))
+    assert bool(near.differs) == bool(refusal(case))
+    if near.differs and near.job not in reached(case, 1):
+        assert all(refusal(one) for one in neighbours(case))
+
+
+def test_one_setting_is_changed_where_that_is_enough() -> None:
+    case = job(settings=settings(order=ORDERS[1], recompute=RECOMPUTED[4]))
+    near = nearest_run(case, spec(case.model), CLUSTER, partial(refusal_of, TITAN))
+    assert near is not None
+    assert near.job.settings.order == ORDERS[0]
+    assert near.job.settings.recompute in (RECOMPUTED[0], RECOMPUTED[1], RECOMPUTED[3])
+    assert (near.job.tp, near.job.pp, near.job.pipeline) == (case.tp, case.pp, case.pipeline)
+    assert near.before is not None
+    said = [text.partition(" instead of ")[0] for text in near.differs]
+    assert f"settings.order {ORDERS[0]}" in said
+
+
+def test_other_degrees_where_settings_are_not_enough() -> None:
+    """Tied embeddings have no pipeline in torchtitan."""
+    case = job(model=llama(tied=True))
+    near = nearest_run(case, spec(case.model), CLUSTER, partial(refusal_of, TITAN))
+    assert near is not None
+    assert (near.job.tp, near.job.pp) == (2, 1)
+    assert "pp 1 instead of 2" in near.differs
+
+
+def test_none_where_the_system_lacks_the_model() -> None:
+    case = job(model=llama(bias=True))
+    assert nearest_run(case, spec(case.model), CLUSTER, partial(refusal_of, TITAN)) is None
+
+
+def test_what_is_computed_stays_the_same() -> None:
+    """No neighbour differs in precision, widths, products or batches."""
+    case = job(layout=split_layout([2, 1, 3, 2]), settings=settings(turn=3, overlap_tensor=True))
+    for near in reached(case, 2):
+        assert near.global_batch == case.global_batch
+        assert near.micro_batch == case.micro_batch
+        assert near.model == case.model
+        assert near.world == case.world
+        for name in ("precision", "vocab_multiple", "quantised"):
+            assert getattr(near.settings, name) == getattr(case.settings, name)
+        for name in ("name", "gradient", "master", "moments"):
+            assert getattr(near.settings.optimizer, name) == getattr(case.settings.optimizer, name)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (2.5, "25.00 % slower than 2 s"),
+        (1.5, "25.00 % faster than 2 s"),
+        (2.0, "as fast as 2 s"),
+    ],
+)
+def test_times_are_compared(seconds: float, text: str) -> None:
+    assert compared(seconds, 2.0) == text
+
+
+def test_differences_are_in_the_words_of_the_job() -> None:
+    one = job()
+    other = replace(one, pp=1, dp=4, layout=None, settings=settings(recompute=RECOMPUTED[4]))
+    assert list(differences(one, other)) == [
+        "pp 1 instead of 2",
+        "dp 4 instead of 2",
+        "layout Et*8L instead of Et*3|t*5L",
+        "settings.recompute full block 1 instead of none",
+    ]
