@@ -21,6 +21,7 @@ from tests.benchmarks import (
     memory,
     mixed,
     prediction,
+    recipes,
     runtime,
     search,
     slicing_table,
@@ -51,6 +52,7 @@ SUITES = (
     "engine",
     "kernels",
     "steps",
+    "recipes",
     *RUNTIME,
     *MEASURED,
 )
@@ -91,6 +93,8 @@ def main() -> None:
         elif suite == "steps":
             steps.measure()
             write_readme(ROOT / "README.md", "steps", steps_table(steps.known()))
+        elif suite == "recipes":
+            recipes.measure(options.only, options.seconds)
         elif suite in RUNTIME:
             runtime.measure(suite, options.only, options.seconds)
         elif suite in MEASURED:

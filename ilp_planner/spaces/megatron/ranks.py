@@ -276,11 +276,15 @@ class RankCosts:
         output = [output_module(job)]
         if job.model.prediction_layers:
             output += [prediction_module(job)] * job.model.prediction_layers
+        kinds = {
+            experts: quantised_counts([layer_module(job, experts)])
+            for experts in set(job.model.expert_layers)
+        }
         layers = (
-            [] if exact else [layer_module(job, experts)]
+            (0, 0) if exact else kinds[experts]
             for experts, exact in zip(job.model.expert_layers, self.stays_exact, strict=True)
         )
-        counts = [quantised_counts(each) for each in ([embedding_module(job)], *layers, output)]
+        counts = [quantised_counts([embedding_module(job)]), *layers, quantised_counts(output)]
         return np.array([(total - routed, routed) for total, routed in counts], np.float64)
 
     def rings(self, kind: int) -> list[Ring]:

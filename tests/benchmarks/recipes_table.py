@@ -1,0 +1,118 @@
+"""The tables of docs/recipes.md, from the kept results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.spaces.megatron.iteration import STEP, SYNC, TIED
+from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, MESSAGES, WAITING
+from tests.benchmarks.mixed_table import line
+from tests.benchmarks.recipe_cases import RECIPES
+from tests.benchmarks.table import percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tests.benchmarks.recipe_cases import Recipe
+
+Row = dict[str, Any]
+
+# Head of a column -> the terms that are added up in it.
+COLUMNS = {
+    "computing": (COMPUTE,),
+    "messages in layers": (MESSAGES,),
+    "computing again": (AGAIN,),
+    "fill, sends, waiting": (WAITING,),
+    "gradients and step": (SYNC, TIED, STEP),
+}
+
+
+def recipes_table(rows: Sequence[Row]) -> dict[str, str]:
+    """Return tables as Markdown by the name of their place on the page: judged and published
+    seconds of the recipes, the planner's plans with their settings, where the seconds differ, and
+    the planner's plans with memory left free and as they come."""
+    known = {recipe.name: recipe for recipe in RECIPES}
+    pairs = [(known[row["recipe"]], row) for row in rows]
+    return {
+        "judged": _table(_judged(pairs)),
+        "planned": _table(_planned(pairs, "same", about=True)),
+        "terms": _table(_terms(pairs)),
+        "roomy": _table(_planned(pairs, "roomy")),
+        "usual": _table(_planned(pairs, "usual")),
+    }
+
+
+def _table(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def _judged(pairs: Sequence[tuple[Recipe, Row]]) -> list[str]:
+    heads = (
+        "recipe", "GPUs", "samples", "NVIDIA's plan", "judged (s)", "published (s)", "error",
+        "fullest GPU (GiB)", "free (GiB)",
+    )  # fmt: skip
+    lines = [line(heads), "|---|---:|---:|---|" + "---:|" * 5]
+    for recipe, row in pairs:
+        theirs, measured = row["theirs"], row["published_s"]
+        seconds, memory = theirs["seconds"], theirs["memory_gib"]
+        cells = [recipe.name, str(recipe.gpus), str(recipe.batch), recipe.degrees]
+        cells += [f"{seconds:.2f}"]
+        cells += ["-", "-"] if measured is None else _against(seconds, measured)
+        cells += [f"{memory:.1f}", f"{theirs['limit_gib'] - memory:.1f}"]
+        lines.append(line(cells))
+    return lines
+
+
+def _against(seconds: float, measured: float) -> list[str]:
+    return [f"{measured:.2f}", f"{seconds / measured - 1:+.1%}"]
+
+
+def _planned(
+    pairs: Sequence[tuple[Recipe, Row]], which: str, *, about: bool = False
+) -> Iterator[str]:
+    """Yield the planner's plans of a kind; about: and whether the bound is about NVIDIA's."""
+    heads = ["recipe", "planner's plan", "s", "of NVIDIA's", "bound (s)", "gap", "free (GiB)"]
+    heads.append("searched (s)")
+    yield line([*heads, *["the bound is about NVIDIA's plan"] * about])
+    yield "|---|---|" + "---:|" * 6 + "---|" * about
+    for recipe, row in pairs:
+        theirs = row["theirs"]
+        why = ", ".join(theirs["violations"]) or theirs["outside"]
+        said = "yes" if why is None else f"no: {why.partition(':')[0]}"
+        yield line([recipe.name, *_plan(row, which), *[said] * about])
+
+
+def _plan(row: Row, which: str) -> list[str]:
+    """Return a plan of the planner's, its seconds, their share of NVIDIA's, bound, gap, what is
+    free of the fullest GPU, and the seconds of the search."""
+    found, theirs = row[which], row["theirs"]
+    if "plan" not in found:
+        return ["none", "-", "-", f"{found['bound']:.2f}", "-", "-", f"{found['wall_s']:.0f}"]
+    return [
+        found["plan"].replace("|", "\\|"),
+        f"{found['seconds']:.2f}",
+        f"{found['seconds'] / theirs['seconds']:.1%}",
+        f"{found['bound']:.2f}",
+        percent(found["gap"]),
+        f"{found['limit_gib'] - found['memory_gib']:.1f}",
+        f"{found['wall_s']:.0f}",
+    ]
+
+
+def _terms(pairs: Sequence[tuple[Recipe, Row]]) -> list[str]:
+    lines = [line(("recipe, seconds of NVIDIA's - of the planner's", *COLUMNS, "sum"))]
+    lines.append("|---|" + "---:|" * (len(COLUMNS) + 1))
+    for recipe, row in pairs:
+        if "plan" not in row["same"]:
+            continue
+        cells = [recipe.name]
+        for names in COLUMNS.values():
+            a, b = (_sum(row[plan]["terms"], names) for plan in ("theirs", "same"))
+            cells.append(f"{a:.2f} - {b:.2f}")
+        saved = row["theirs"]["seconds"] - row["same"]["seconds"]
+        lines.append(line([*cells, f"{saved:+.2f}"]))
+    return lines
+
+
+def _sum(terms: dict[str, float], names: Sequence[str]) -> float:
+    return sum(terms.get(name, 0.0) for name in names)

@@ -1,0 +1,66 @@
+"""NVIDIA's recipes become jobs as they are written, and no proof contradicts them."""
+
+import pytest
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.plan import plan_of_job
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.specs.training import QUANTISED
+from tests.benchmarks import published, recipes
+from tests.benchmarks.recipe_cases import RECIPES, Recipe, job_of, same_problem
+from tests.benchmarks.recipe_one import judged
+from tests.benchmarks.recipes_table import COLUMNS, recipes_table
+
+KNOWN = recipes.known()["rows"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_recipe_is_a_legal_job_on_all_its_gpus(recipe: Recipe) -> None:
+    among = same_problem(recipe)
+    job = job_of(recipe, among)
+    assert job.world == among.cluster.device_count == recipe.gpus
+    assert job.virtual == recipe.virtual
+    assert job.global_batch == job.micro_batches * job.dp == recipe.batch
+    assert job.settings.optimizer.gradient == 2
+    assert job.settings.kernels.quantised == (
+        recipe.precision if recipe.precision in QUANTISED else ""
+    )
+
+
+@pytest.mark.skipif(not published.DATA.is_dir(), reason="no runs in ../shared/data/measured")
+@pytest.mark.parametrize("recipe", [r for r in RECIPES if r.published], ids=lambda r: r.name)
+def test_the_published_row_has_the_degrees_of_the_recipe(recipe: Recipe) -> None:
+    run = next(run for run in published.runs() if run.name == recipe.published)
+    job = job_of(recipe, same_problem(recipe))
+    for name in ("tp", "pp", "dp", "virtual", "micro_batch", "global_batch"):
+        assert getattr(job, name) == getattr(run.job, name)
+    assert (job.settings.cp, job.settings.ep) == (run.job.settings.cp, run.job.settings.ep)
+    assert job.settings.kernels.quantised == run.job.settings.kernels.quantised
+    ours, theirs = job.model, run.job.model
+    for name in ("layers", "hidden", "heads", "vocab", "sequence", "prediction_layers"):
+        assert getattr(ours, name) == getattr(theirs, name)
+
+
+def test_terms_add_up_to_what_the_judge_says() -> None:
+    recipe = next(recipe for recipe in RECIPES if recipe.pp > 1 and recipe.ep > 1)
+    among = same_problem(recipe)
+    plan = plan_of_job(job_of(recipe, among), among.cluster, model=among.model)
+    found = judged(among, plan)
+    assert found["seconds"] == evaluate(among, plan).iteration_time
+    assert sum(found["terms"].values()) == pytest.approx(found["seconds"])
+    assert set(found["terms"]) == {name for names in COLUMNS.values() for name in names}
+
+
+@pytest.mark.parametrize("row", KNOWN, ids=lambda row: row["recipe"])
+def test_no_bound_is_above_a_recipe_that_it_is_about(row: recipes.Row) -> None:
+    theirs, same = row["theirs"], row["same"]
+    if theirs["outside"] is None:
+        assert same["bound"] <= theirs["seconds"] * (1 + ROUNDING)
+    assert same["bound"] <= same.get("seconds", float("inf")) * (1 + ROUNDING)
+
+
+def test_the_page_has_the_tables_of_the_kept_results() -> None:
+    assert [row["recipe"] for row in KNOWN] == [recipe.name for recipe in RECIPES]
+    page = recipes.PAGE.read_text()
+    for name, table in recipes_table(KNOWN).items():
+        assert f"<!-- {name}: begin -->\n{table}\n<!-- {name}: end -->" in page
