@@ -273,10 +273,15 @@ def test_a_signal_waits_until_a_kernel_is_compiled(
     """What numba was doing is done: the kernel works, and the interrupt is not lost."""
     kernel = load(module).twice_and_one
     seen = []
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
     inside = kernel.targetctx.refresh
 
     def interrupted() -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
         inside()
         seen.append(1)
 
@@ -285,4 +290,5 @@ def test_a_signal_waits_until_a_kernel_is_compiled(
         kernel(2)
     assert seen
     monkeypatch.undo()
+    signal.signal(signal.SIGTERM, before)
     assert kernel(2) == 5

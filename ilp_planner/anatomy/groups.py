@@ -7,9 +7,11 @@ Both grids have the same pipeline groups.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
+from types import MappingProxyType
 
 from ilp_planner.specs.training import TrainingJob
 
@@ -68,21 +70,25 @@ class RankGroup:
             yield self.first + sum(offsets)
 
 
-def grid(job: TrainingJob, *, experts: bool = False) -> dict[str, Axis]:
+def grid(job: TrainingJob, *, experts: bool = False) -> Mapping[str, Axis]:
     """Return the axes of the dense grid or of the experts', fastest first."""
-    last_two = job.settings.order.split("-")[-2:]
+    settings = job.settings
     if experts:
-        sizes = {"etp": job.expert_tp, "ep": job.settings.ep, "edp": job.expert_dp, "pp": job.pp}
-        outer = {"dp": "edp", "pp": "pp"}
-        names = ["etp", "ep", *(outer[name] for name in last_two)]
-    else:
-        sizes = {"tp": job.tp, "cp": job.settings.cp, "dp": job.dp, "pp": job.pp}
-        names = ["tp", "cp", *last_two]
+        sizes = (job.expert_tp, settings.ep, job.expert_dp, job.pp)
+        return _axes(settings.order, ("etp", "ep", "edp", "pp"), sizes)
+    sizes = (job.tp, settings.cp, job.dp, job.pp)
+    return _axes(settings.order, ("tp", "cp", "dp", "pp"), sizes)
+
+
+@lru_cache(maxsize=2**14)
+def _axes(order: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> Mapping[str, Axis]:
+    """Return axes in an order of ranks, which says whether replicas or stages are outermost."""
+    inner, outer = [0, 1], [2, 3] if order.endswith("dp-pp") else [3, 2]
     axes, stride = {}, 1
-    for name in names:
-        axes[name] = Axis(name=name, size=sizes[name], stride=stride)
-        stride *= sizes[name]
-    return axes
+    for place in inner + outer:
+        axes[names[place]] = Axis(name=names[place], size=sizes[place], stride=stride)
+        stride *= sizes[place]
+    return MappingProxyType(axes)
 
 
 def spanned(
@@ -144,7 +150,7 @@ def groups(job: TrainingJob, kind: str, part: str = "") -> Iterator[RankGroup]:
 
 def stage_ranks(job: TrainingJob, pp_rank: int) -> RankGroup:
     """Return all ranks of a pipeline stage."""
-    axes = grid(job)
+    axes = dict(grid(job))
     pipeline = axes.pop("pp")
     return RankGroup(pp_rank * pipeline.stride, tuple(axes.values()))
 

@@ -56,9 +56,11 @@ class OpenGraph:
 
 
 class Part(Protocol):
-    """One part of a plan space. name: what certificates call it."""
+    """One part of a plan space."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What certificates call it."""
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a legal plan of the space is of this part."""

@@ -6,7 +6,7 @@ Times are in `megatron/ranks`; memory is `anatomy.memory`'s, which `analyze` rep
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.costs.base import PlanCost, StageCost
@@ -46,6 +46,9 @@ class MegatronCosts:
     max_cp: int = 1
     profile: MeasuredTimes | None = field(default=None, compare=False)
     runtime: Runtime = field(default=MEGATRON, compare=False)
+    _known: list[tuple[ClusterSpec, dict[object, Any]]] = field(
+        init=False, default_factory=list, compare=False, repr=False
+    )
 
     name = "megatron"
     peak_names = (SYNC,)
@@ -54,6 +57,14 @@ class MegatronCosts:
     def chain(self) -> tuple[str, ...]:
         """Names of the layers, in order."""
         return chain_names(self.model)
+
+    def known(self, cluster: ClusterSpec) -> dict[object, Any]:
+        """Return what jobs on a cluster have found, for others that may have it as well."""
+        for other, found in self._known:
+            if other is cluster:
+                return found
+        self._known.append((cluster, {}))
+        return self._known[-1][1]
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return nothing: every tensor-parallel degree has a time."""

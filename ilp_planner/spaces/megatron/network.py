@@ -362,7 +362,7 @@ class Transfer(NamedTuple):
 
 def stage_ranks(job: TrainingJob, pp_rank: int) -> NDArray[np.int64]:
     """Return the ranks of a pipeline rank, fastest axis first."""
-    axes = grid(job)
+    axes = dict(grid(job))
     pipeline = axes.pop("pp")
     return pp_rank * pipeline.stride + _offsets(tuple(axes.values()))
 

@@ -20,6 +20,7 @@ from ilp_planner.anatomy.parts import with_layout
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.errors import InfeasibleError
+from ilp_planner.numerics import NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
 from ilp_planner.spaces.megatron.choices import decided, different
@@ -58,15 +59,22 @@ class MegatronPart:
     ) -> None:
         self.problem, self.costs, self.degrees = problem, costs, degrees
         self.micro_batches = degrees.micro_batches(problem.global_batch)
-        runtime, plainest = costs.runtime, costs.choices[0]
-        self.settings = runtime.with_degrees(costs.choices[degrees.choice], plainest, degrees)
-        own = runtime.with_degrees(plainest, plainest, degrees)
-        names = (degrees.describe(problem.cluster), *different(self.settings, own))
-        self.name = ", ".join(names)
+        choice, plainest = costs.choices[degrees.choice], costs.choices[0]
+        self.settings = costs.runtime.with_degrees(choice, plainest, degrees)
         self.constant = 0.0
         self._memory: dict[tuple[object, ...], MemoryParts] = {}  # by what is computed again
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
+        self.never: dict[Recompute, bool] = {}  # what memory rules out (`variant_bound`)
         self.slowest: dict[tuple[object, ...], float] = {}  # of `variant_bound`, by what it sees
+
+    @property
+    def name(self) -> str:
+        """Degrees, and what is not as in the plainest choice."""
+        plainest = self.costs.choices[0]
+        own = self.costs.runtime.with_degrees(plainest, plainest, self.degrees)
+        return ", ".join(
+            (self.degrees.describe(self.problem.cluster), *different(self.settings, own))
+        )
 
     @cached_property
     def job(self) -> TrainingJob:
@@ -88,9 +96,10 @@ class MegatronPart:
     @cached_property
     def ranks(self) -> RankCosts:
         """Times of the ranks."""
-        return RankCosts(
-            self.job, Network(self.problem.cluster, self.degrees.nodes), self.costs.profile
-        )
+        cluster, nodes = self.problem.cluster, self.degrees.nodes
+        known = self.costs.known(cluster)
+        network = known.setdefault(("network", nodes), Network(cluster, nodes))
+        return RankCosts(self.job, network, self.costs.profile, known)
 
     @cached_property
     def elements(self) -> NDArray[np.float64]:
@@ -192,8 +201,17 @@ class MegatronPart:
         """Return seconds that no plan of a variant undercuts, memory aside."""
         return variant_bound(self, variant)
 
+    def trivial_bound(self) -> float:
+        """Return seconds that no plan of the part undercuts, found without a look at its elements:
+        all work of all micro-batches, divided evenly."""
+        if not self.fits_at_all:
+            return NEVER
+        return self.micro_batches * self.ranks.least_work / self.degrees.pp
+
     def least_bound(self) -> float:
         """Return seconds that no plan of the part undercuts."""
+        if not self.fits_at_all:
+            return NEVER
         return min(self.bound(Variant(v, NOTHING)) for v in virtual_stages(self))
 
     def tables(self, variant: Variant) -> CutTables:

@@ -12,10 +12,10 @@ embedding over the first and the last rank, and has the seconds that are no rank
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from ilp_planner.spaces.megatron.held import Held, held_by_elements
 from ilp_planner.spaces.megatron.host import divided_step
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times, of_slowest
+from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,12 +64,14 @@ class RankCosts:
     """Times of a job's ranks on the nodes of a network, whatever its layout and recomputation.
 
     profile: measured times of layers instead of what their kernels are said to take. Where it has
-    steps of the optimiser, or links, these count as well.
+    steps of the optimiser, or links, these count as well. known: what other jobs of the same
+    problem have already found, which this one may have as well.
     """
 
     job: TrainingJob
     network: Network
     profile: MeasuredTimes | None = None
+    known: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
@@ -96,15 +99,42 @@ class RankCosts:
     def times(self) -> Mapping[int, JobTimes]:
         """Times of each kind of rank by kernels and messages, by its first one."""
         types = self.network.cluster.device_types
-        return {
-            kind: job_times(
-                self.job,
-                self.network,
-                [types[name] for name in self.network.stage_types(self.job, kind)],
-                kind,
-            )
-            for kind in self.distinct
-        }
+        found = {}
+        for kind in self.distinct:
+            key = self._seen(kind)
+            if key not in self.known:
+                names = self.network.stage_types(self.job, kind)
+                devices = [types[name] for name in names]
+                self.known[key] = job_times(self.job, self.network, devices, kind)
+            found[kind] = self.known[key]
+        return found
+
+    @property
+    def least_work(self) -> float:
+        """Seconds that a micro-batch takes at least through the chain, on the fastest kind of rank,
+        without what sharded states make it wait for."""
+        if self.profile is not None or any(self.stays_exact):
+            chains = [self.elements(kind) for kind in self.distinct]
+            return float(sum(min(e.total for e in one) for one in zip(*chains, strict=True)))
+        layers, experts = self.job.model.layers, sum(self.job.model.expert_layers)
+        counts = (1, layers - experts, experts, 1)
+        rows = (
+            (t.embedding.total, t.dense.total, t.expert.total, t.output.total)
+            for t in self.times.values()
+        )
+        least = (min(column) for column in zip(*rows, strict=True))
+        return float(sum(n * each for n, each in zip(counts, least, strict=True)))
+
+    def _seen(self, kind: int) -> object:
+        """Return all that the times of layers on a kind of rank depend on: not how replicas share
+        states, nor where ranks are but for the routes between them."""
+        job, net = self.job, self.network
+        optimizer = replace(job.settings.optimizer, sharding="none", instances=1)
+        settings = replace(job.settings, optimizer=optimizer, order=ORDERS[0])
+        steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
+        routes = tuple(net.route(job, group, kind) for group in LAYER_GROUPS)
+        types = net.stage_types(job, kind)
+        return settings, job.tp, job.micro_batch, job.pp == 1, steps, types, routes
 
     @cached_property
     def exact(self) -> RankCosts:
@@ -219,7 +249,12 @@ class RankCosts:
     @cached_property
     def held(self) -> tuple[Held, ...]:
         """Parameters of every element of the chain."""
-        return held_by_elements(self.job)
+        job, s = self.job, self.job.settings
+        key = ("held", job.tp, s.ep, s.etp, s.sequence_parallel, job.pp == 1)
+        if key not in self.known:
+            self.known[key] = held_by_elements(job)
+        found: tuple[Held, ...] = self.known[key]
+        return found
 
     def sync(self, kind: int) -> tuple[float, NDArray[np.float64]]:
         """Return (seconds, seconds of each element) of a kind of rank's synchronisation."""

@@ -10,6 +10,7 @@ whose bound is still below the best plan waits for its turn, and more of its cut
 from __future__ import annotations
 
 import heapq
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from ilp_planner.spaces.megatron.partition import (
 )
 from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.spaces.megatron.variant_bound import hopeless
+from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
 from ilp_planner.spaces.megatron.variants import Variant, leanest
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
 DIVES = 200  # parts in which a first plan is looked for
 NEAR = (8, 64, 512, 4096)  # cuts of a variant that are simulated, each time that it is its turn
+FIRST = 2000  # parts with the least bounds in which it is looked for before all others
+TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
+BETWEEN_REPORTS = 0.2  # seconds
 ROUNDING = 1e-9  # relative: a bound so near to a plan is met
 
 
@@ -99,18 +103,25 @@ class MegatronSearch:
         for number, part in enumerate(self.parts):
             if not self.goon():
                 return False
-            self.bounds[number] = min(part.least_bound(), NEVER)
+            self.bounds[number] = part.trivial_bound()
             self.sources[number] = ARITHMETIC
-            queue.append((self.bounds[number], number, -1, None))
+            queue.append((self.bounds[number], number, TRIVIAL, None))
             self.raised(number)
-        self.dive()
         heapq.heapify(queue)
+        self.dive([number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
+        if not self.best:
+            self.dive(range(len(self.parts)))
         while queue:
             bound, number, place, variant = heapq.heappop(queue)
             if bound >= self.cutoff * (1 - 1e-12):
                 return True
             if not self.goon():
                 return False
+            if place == TRIVIAL:
+                self.bounds[number] = max(bound, min(self.parts[number].least_bound(), NEVER))
+                self.raised(number)
+                heapq.heappush(queue, (self.bounds[number], number, BOUNDED, None))
+                continue
             if variant is not None:
                 if (number, variant) not in self.done:
                     self.work(number, variant)
@@ -142,14 +153,21 @@ class MegatronSearch:
                     least = self.open[number].get(variant, NEVER)
         return self.bounds[number]
 
-    def dive(self) -> None:
-        """Look for a first plan where memory is least: as much as may be is computed again."""
-        lean = [leanest(part) for part in self.parts]
-        firsts = sorted((part.bound(lean[n]), n) for n, part in enumerate(self.parts))
-        for bound, number in firsts[:DIVES]:
+    def dive(self, numbers: Sequence[int]) -> None:
+        """Look for a first plan in some of the parts, where memory is least: as much as may be is
+        computed again."""
+        firsts = []
+        for number in numbers:
+            if not self.goon():
+                break
+            if self.parts[number].fits_at_all:
+                variant = leanest(self.parts[number])
+                firsts.append((self.parts[number].bound(variant), number, variant))
+        firsts.sort(key=lambda entry: entry[:2])
+        for bound, number, variant in firsts[:DIVES]:
             if bound >= NEVER or not self.goon():
                 return
-            self.work(number, lean[number])
+            self.work(number, variant)
             if self.best:
                 return
 
@@ -193,7 +211,8 @@ class MegatronSearch:
         if (number, variant.family) in self.weighed or not part.spread(variant):
             return
         self.weighed.add((number, variant.family))
-        for other in hopeless(part, alike):
+        same = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
+        for other in same if never_fits(part, variant) else hopeless(part, alike):
             self.done.add((number, other))
             open_.pop(other, None)
         if number in self.opened:
@@ -294,10 +313,15 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     """Search Megatron's space for a solve; bounds and the plan go into its state."""
     states = search.states
 
+    told = 0.0
+
     def raised(number: int) -> None:
+        nonlocal told
         states[number].raise_bound(engine.bounds[number], engine.sources[number])
-        if search.progress is not None:
+        # The bound of all is a walk over the parts.
+        if search.progress is not None and time.monotonic() - told > BETWEEN_REPORTS:
             search.report()
+            told = time.monotonic()
 
     def goon() -> bool:
         # The gap is a walk over all parts, and without one asked for the end of the queue tells.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.spaces.megatron.memory import most_layers
 from ilp_planner.spaces.megatron.partition import INFINITE
+from ilp_planner.spaces.megatron.variants import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.megatron.parts import MegatronPart
-    from ilp_planner.spaces.megatron.variants import Variant
 
 MOST_FIGURES = 4_000_000  # of memory at once
 
@@ -101,6 +102,26 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> f
 
     first = bisect_left(range(moments.size - 1), True, key=done)
     return max(mean, float(moments[first]), float(fastest.max()))
+
+
+def never_fits(part: MegatronPart, variant: Variant) -> bool:
+    """Tell whether memory rules out what a variant computes again with any number of virtual
+    stages.
+
+    Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R).
+    So it keeps at least what it keeps in 1F1B, however its layers are spread; what is computed
+    again of the first layers alone depends on that, and is not looked at.
+    """
+    again = variant.recompute
+    if again.method == "block":
+        return False
+    if again not in part.never:
+        parts = part.memory(Variant(1, again))
+        fixed = {**parts.fixed, "between stages": 0.0}
+        held = most_layers(replace(parts, fixed=fixed), part.limits)
+        part.never[again] = int(held.sum()) < part.costs.model.layers
+    return part.never[again]
 
 
 def hopeless(part: MegatronPart, family: Sequence[Variant]) -> list[Variant]:
