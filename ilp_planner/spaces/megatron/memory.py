@@ -88,7 +88,10 @@ def fits(parts: MemoryParts, limits: Sequence[float]) -> Fits:
 
 
 def most_layers(
-    parts: MemoryParts, limits: Sequence[float], sizes: Sequence[int] = ()
+    parts: MemoryParts,
+    limits: Sequence[float],
+    sizes: Sequence[int] = (),
+    layers: tuple[bool, ...] = (),
 ) -> NDArray[np.int64]:
     """Return the layers that each rank can hold at most, [1, ranks]; far below 0 for none.
 
@@ -96,17 +99,18 @@ def most_layers(
     ----------
     sizes: where the parts are of a job that computes the first layers of every virtual stage
         again, or chunks of layers: numbers of these layers to try instead, a row each.
+    layers: whether each of some layers has experts, instead of all that there are.
     """
     job = parts.job
     if sizes:
         parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
-    ranges = chain_ranges(job.model.expert_layers)
+    ranges = chain_ranges(layers or job.model.expert_layers)
     row, good = _good(parts, ranges, limits)
-    layers = ranges.dense + ranges.expert
+    counts = ranges.dense + ranges.expert
     found = np.empty((good.shape[0], job.pp), np.int64)
     for rank in range(job.pp):
         own = (ranges.embedding == (rank == 0)) & (ranges.output == (rank == job.pp - 1))
-        fitting = np.where(good[:, row[rank]] & own, layers, -(10**6))
+        fitting = np.where(good[:, row[rank]] & own, counts, -(10**6))
         found[:, rank] = fitting.max(axis=1)
     return found
 

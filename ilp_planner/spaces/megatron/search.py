@@ -208,11 +208,13 @@ class MegatronSearch:
         are computed again."""
         part, open_ = self.parts[number], self.open[number]
         alike = [v for v in {variant: 0.0, **open_} if v.family == variant.family]
-        if (number, variant.family) in self.weighed or not part.spread(variant):
+        if (number, variant.family) in self.weighed:
             return
         self.weighed.add((number, variant.family))
-        same = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
-        for other in same if never_fits(part, variant) else hopeless(part, alike):
+        gone = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
+        if not never_fits(part, variant):
+            gone = hopeless(part, alike) if part.spread(variant) else []
+        for other in gone:
             self.done.add((number, other))
             open_.pop(other, None)
         if number in self.opened:

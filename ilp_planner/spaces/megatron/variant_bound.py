@@ -111,7 +111,8 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
     the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R).
     So it keeps at least what it keeps in 1F1B, however its layers are spread; what is computed
-    again of the first layers alone depends on that, and is not looked at.
+    again of the first layers alone depends on that, and is not looked at. Layers with and without
+    experts must fit all ranks together, each kind if there were no others.
     """
     again = variant.recompute
     if again.method == "block":
@@ -119,8 +120,12 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     if again not in part.never:
         parts = part.memory(Variant(1, again))
         fixed = {**parts.fixed, "between stages": 0.0}
-        held = most_layers(replace(parts, fixed=fixed), part.limits)
-        part.never[again] = int(held.sum()) < part.costs.model.layers
+        least, kinds = replace(parts, fixed=fixed), part.costs.model.expert_layers
+        part.never[again] = any(
+            int(most_layers(least, part.limits, layers=(kind,) * kinds.count(kind)).sum())
+            < kinds.count(kind)
+            for kind in set(kinds)
+        )
     return part.never[again]
 
 
