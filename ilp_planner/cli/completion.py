@@ -30,6 +30,13 @@ def gpu_names(incomplete: str) -> list[str]:
     return [name for name in table() if name.casefold().startswith(incomplete.casefold())]
 
 
+def runtimes(incomplete: str) -> list[str]:
+    """Return the training systems that a name can become."""
+    from ilp_planner.formats.exports import RELEASES
+
+    return [name for name in RELEASES if name.startswith(incomplete)]
+
+
 def profiles(incomplete: str) -> list[str]:
     """Return the profiles that a text can become: an estimate, a table, `FORMAT:PATH`."""
     kind, colon, path = incomplete.partition(":")

@@ -79,6 +79,10 @@ EXAMPLES = {
         ("ilp-plan models Qwen/Qwen3-32B", "its model file, to change and pass with --model"),
     ),
     "gpus": (("ilp-plan gpus", ""), ("ilp-plan gpus H100-80GB", "with what each number rests on")),
+    "runtimes": (
+        ("ilp-plan runtimes", ""),
+        ("ilp-plan runtimes megatron", "what is searched, fixed and left out"),
+    ),
     "calibrate": (
         ("ilp-plan calibrate runs.csv --cluster mine.toml --output mine-calibrated.toml", ""),
         (

@@ -33,6 +33,7 @@ COMMANDS = {
     "compare": ("ilp_planner.cli.compare", "compare"),
     "models": ("ilp_planner.cli.models", "models"),
     "gpus": ("ilp_planner.cli.gpus", "gpus"),
+    "runtimes": ("ilp_planner.cli.runtimes", "runtimes"),
     "calibrate": ("ilp_planner.cli.calibrate", "calibrate"),
 }
 GROUP = "profile"  # of commands

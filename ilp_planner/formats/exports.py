@@ -20,17 +20,66 @@ from ilp_planner.units import format_seconds
 if TYPE_CHECKING:
     from ilp_planner.formats.megatron.plan import NoJobError
 
-# System -> its releases, the newest first -> module:function, which takes a job, the name of the
-# run and what is known of it. Megatron-LM is not asked for by a release.
+
+class Export(NamedTuple):
+    """What is written for a release of a training system. function: `module:function`, which takes
+    a job, the name of the run and what is known of it; empty where plans are written, not jobs.
+    files: what they are. checked: what held them against the system. release: for people, where
+    the system is not asked for by one."""
+
+    function: str
+    files: str
+    checked: str
+    release: str = ""
+
+
+# System -> its releases, the newest first. Megatron-LM is not asked for by a release.
 EXPORTS = {
-    "megatron": {"": "ilp_planner.formats.megatron.launch:export_megatron"},
-    "torchtitan": {
-        "0.3.0": "ilp_planner.formats.torchtitan_python:export_torchtitan_python",
-        "0.2.2": "ilp_planner.formats.torchtitan:export_torchtitan",
+    "megatron": {
+        "": Export(
+            "ilp_planner.formats.megatron.launch:export_megatron",
+            "launch script (`torchrun`, environment, order of hosts) and the arguments as JSON; "
+            "uneven pipelines as `--pipeline-model-parallel-layout`",
+            "megatron-core 0.16.1 builds `TransformerConfig`, `PipelineParallelLayerLayout` and "
+            "the model of every rank: layers, parameter shapes and rank groups are the plan's",
+            "today's, core 0.16.1",
+        )
     },
-    "deepspeed": {"0.19.8": "ilp_planner.formats.deepspeed:export_deepspeed"},
-    "nemo": {"0.3.1": "ilp_planner.formats.nemo:export_nemo"},
+    "torchtitan": {
+        "0.3.0": Export(
+            "ilp_planner.formats.torchtitan_python:export_torchtitan_python",
+            "Python for torchtitan 0.3.0, made of its own builders and literals: exact uneven "
+            "splits, rotary base and scaling, epsilon and routing of the model",
+            "its own reader, meshes, parameters, split and schedule, in a process of its own",
+        ),
+        "0.2.2": Export(
+            "ilp_planner.formats.torchtitan:export_torchtitan",
+            "TOML, for the last release that is configured by it",
+            "its own reader, split and schedule",
+        ),
+    },
+    "deepspeed": {
+        "0.19.8": Export(
+            "ilp_planner.formats.deepspeed:export_deepspeed",
+            "JSON for DeepSpeed 0.19.8, and the boundaries of its `PipelineModule`",
+            "its own reader, the pipeline built on every stage",
+        )
+    },
+    "nemo": {
+        "0.3.1": Export(
+            "ilp_planner.formats.nemo:export_nemo",
+            "YAML overrides in the field names of Megatron-Bridge 0.3.1",
+            "megatron-core 0.16.1 builds what they inherit from it, as for `megatron`",
+        )
+    },
 }
+ACESO = Export(
+    "",
+    "what Aceso's runtime reads",
+    "an independent judge of such plans",
+    "of its paper, EuroSys 2024",
+)
+RELEASES = {**EXPORTS, "aceso": {"": ACESO}}
 PROGRAMS = ("lp", "mps")  # which `program.write_program` writes
 TARGETS = ("aceso", *EXPORTS, *PROGRAMS)
 
@@ -96,7 +145,7 @@ def export_job(runtime: Runtime, job: TrainingJob, name: str, expected: Expected
     ------
     PlanError: what the system cannot run, with its limit and the nearest that it can.
     """
-    module, _, function = EXPORTS[runtime.system][runtime.release].partition(":")
+    module, _, function = EXPORTS[runtime.system][runtime.release].function.partition(":")
     export = getattr(importlib.import_module(module), function)
     return cast("Exported", export(job, name, expected))
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.runtime import Runtime
 
 # Parameters of a request that only some spaces have, and their values; the first is the default.
 MEMORY_RULES = ("device", "metis")
@@ -26,7 +27,8 @@ class SpaceEntry(NamedTuple):
     build: `module:function`, or the function itself, from `InputFiles` to a problem.
     cost_models: those that have costs for its plans. options: parameters of a request that it has,
     beside the common ones. layers: its plans are of whole layers. constrained: `Constraints` hold
-    for its plans; limits: what there is instead, out of `INSTEAD`.
+    for its plans; limits: what there is instead, out of `INSTEAD`. runtime: `module:name` of the
+    training system whose plans they are; empty for the other spaces.
     """
 
     build: str | Callable[[InputFiles], Problem[Any]]
@@ -35,6 +37,7 @@ class SpaceEntry(NamedTuple):
     layers: bool = True
     constrained: bool = False
     limits: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 SPACES: dict[str, SpaceEntry] = {
@@ -63,21 +66,25 @@ SPACES: dict[str, SpaceEntry] = {
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
+        runtime="ilp_planner.spaces.megatron.runtime:MEGATRON",
     ),
     "torchtitan": SpaceEntry(
         "ilp_planner.spaces.torchtitan.space:build",
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
+        runtime="ilp_planner.spaces.torchtitan.space:TORCHTITAN",
     ),
     "deepspeed": SpaceEntry(
         "ilp_planner.spaces.deepspeed.space:build",
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
+        runtime="ilp_planner.spaces.deepspeed.space:DEEPSPEED",
     ),
 }
-RUNTIMES = ("megatron", "torchtitan", "deepspeed")  # spaces of what one training system runs
+# Spaces of what one training system runs.
+RUNTIMES = tuple(name for name, entry in SPACES.items() if entry.runtime)
 ALIASES = {"planner": "groups"}  # what spaces were called before
 # Of a parameter: its values but the default, and the space that has them.
 CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}
@@ -97,6 +104,13 @@ LAYER_PROFILES = ("metis", "amp")
 def space_named(name: str) -> str:
     """Return what a space is called today; other texts as they are."""
     return ALIASES.get(name, name)
+
+
+def runtime_named(name: str) -> Runtime:
+    """Return what one of `RUNTIMES` answers to a search."""
+    module, _, attribute = SPACES[name].runtime.partition(":")
+    found: Runtime = getattr(importlib.import_module(module), attribute)
+    return found
 
 
 def register(name: str, entry: SpaceEntry) -> None:

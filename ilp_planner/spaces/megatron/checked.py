@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import PlanError, SpecError
 from ilp_planner.evaluate import Violation
@@ -20,7 +20,7 @@ from ilp_planner.spaces.megatron.runtime import Runtime
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.plan import GroupPlan
@@ -31,12 +31,55 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import Kernels, Recompute, Settings
 
 
+NO_SETTING = "it has no setting for it"
+OF_FIGURES = "the figures are of Megatron-LM's kernels"
+
+
 class CheckedRuntime(Runtime):
     """A training system with a check of jobs and one order of ranks; nothing pads the vocabulary
     but the ranks that divide it."""
 
     blocks = False
     orders = ORDERS[:1]
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            "turns",
+            "inner ranks of a2a+p2p",
+            "activations on the host",
+            "CUDA graphs",
+            "overlap of tensor parallelism",
+            "overlap of expert parallelism",
+        ),
+        NO_SETTING,
+    )
+    says: ClassVar[Mapping[str, str]] = {
+        "order of ranks": "the one that it has",
+        **dict.fromkeys(("gradients", "moments"), "no others in the figures"),
+        **dict.fromkeys(
+            (
+                "layers",
+                "attention",
+                "fused loss",
+                "fused dropout and bias",
+                "fused activation",
+                "fused softmax",
+                "fused gradient accumulation",
+                "grouped products of experts",
+                "dispatcher of tokens",
+                "asynchronous backward products",
+                "overlap of virtual stages' messages",
+                "shares of sends gathered",
+            ),
+            OF_FIGURES,
+        ),
+        "bytes of the stepped copy": "0 where parameters are fp32 themselves",
+        "vocabulary padded to a multiple of": "what tp divides",
+    }
+
+    @property
+    def listens(self) -> tuple[str, ...]:
+        """Names of `CHOICES` whose values a user may ask for: those that are tried."""
+        return tuple(self.tried)
 
     @abstractmethod
     def check_job(self, job: TrainingJob) -> None:
@@ -59,7 +102,7 @@ class CheckedRuntime(Runtime):
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: what is no choice here is as in the
         base, whatever was asked for."""
-        return choices(base, self.tried, asked.but({*CHOICES} - {*self.tried}))
+        return choices(base, self.tried, asked.but({*CHOICES} - {*self.listens}))
 
     def chunks(self, layers: int) -> tuple[int, ...]:
         """Return the numbers of layers that may be computed again from one kept input."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
-from ilp_planner.spaces.megatron.choices import choices
+from ilp_planner.spaces.megatron.choices import CHOICES, choices
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+    from ilp_planner.spaces.megatron.treatment import Treatment
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Kernels, Recompute, Settings, TrainingJob
@@ -38,7 +39,8 @@ class Runtime:
     asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
     ranks may have several virtual stages. most_cp: context-parallel degree that is tried without
-    being asked for more.
+    being asked for more. lacks: names of `rows.ROWS` that it has no setting for, and how that is.
+    says: what it says of others instead of their remark.
     """
 
     name = "megatron"
@@ -53,6 +55,25 @@ class Runtime:
         "overlap": ("data",),
         "fused_loss": ("native",),
     }
+    lacks: ClassVar[Mapping[str, str]] = {}
+    says: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def listens(self) -> tuple[str, ...]:
+        """Names of `CHOICES` whose values a user may ask for."""
+        return tuple(CHOICES)
+
+    def treatments(self) -> tuple[Treatment, ...]:
+        """Return what the search does about each setting of a training job."""
+        from ilp_planner.spaces.megatron.treatment import treatments
+
+        return treatments(self)
+
+    def treatment_words(self) -> Mapping[str, str]:
+        """Return what the words mean that `Treatment.how` is one of."""
+        from ilp_planner.spaces.megatron.treatment import HOW
+
+        return HOW
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user has to know of every result."""

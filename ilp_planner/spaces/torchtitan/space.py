@@ -40,6 +40,19 @@ class Torchtitan(CheckedRuntime):
         "sharding": ("gradients", "parameters", "optimizer"),
         "cp_comm": ("all_gather", "p2p"),
     }
+    lacks: ClassVar = {**CheckedRuntime.lacks, "CUDA graphs": "its release 0.2.2 has none"}
+    says: ClassVar = {
+        **CheckedRuntime.says,
+        "cp by": "keys and values gathered, or around a ring",
+        "recomputation": "selective checkpointing of single operators is not in the memory model",
+        "kept inputs divided": "tensor parallelism divides them already",
+        "sharding": "gradients or parameters without a pipeline, optimizer in one; none for being "
+        "asked alone, with nothing but dp",
+        "copies of sharded states": "HSDP",
+        "overlap of data parallelism": "of gradients without a pipeline",
+        "parameters from the stepped copy": "where gradients or parameters are sharded",
+        "gathered inputs kept": "DTensor keeps them",
+    }
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user has to know of every result."""

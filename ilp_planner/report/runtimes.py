@@ -1,0 +1,109 @@
+"""The training systems and what is searched for each, for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.formats.exports import RELEASES, Runtime
+from ilp_planner.report.tables import new_table
+from ilp_planner.spaces.registry import RUNTIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.table import Table
+
+    from ilp_planner.spaces.megatron.treatment import Treatment
+
+OPTIONS = "options"  # what JSON calls them
+COLUMNS = ("setting", "plans have", "asked for", "how", "option", "remark")
+
+
+def runtimes_table() -> Table:
+    """Return a row per release of each system."""
+    columns = ("export --to", "release", "what is written", "checked by", "solve --runtime")
+    shown = new_table(*columns, left=columns)
+    for system, releases in RELEASES.items():
+        for release, export in releases.items():
+            shown.add_row(
+                str(Runtime(system, release)),
+                export.release or release,
+                export.files,
+                export.checked,
+                _searched(system),
+            )
+    return shown
+
+
+def runtimes_legend() -> list[tuple[str, str]]:
+    """Return what the table does not say."""
+    return [
+        ("solve --runtime", "searches what the system runs; the others take plans that they run"),
+        ("RUNTIME", "`ilp-plan runtimes RUNTIME` says what is searched, fixed and left out"),
+    ]
+
+
+def runtime_lines(system: str) -> list[tuple[str, str]]:
+    """Return what is known of a system."""
+    lines = [("runtime", system)]
+    for release, export in RELEASES[system].items():
+        lines.append(("release", export.release or release))
+        lines.append(("written", export.files))
+        lines.append(("checked by", export.checked))
+    return [*lines, ("solve --runtime", _searched(system))]
+
+
+def runtime_object(system: str) -> dict[str, Any]:
+    """Return a system as JSON."""
+    return {
+        "name": system,
+        "releases": [
+            {
+                "to": str(Runtime(system, release)),
+                "release": export.release or release,
+                "written": export.files,
+                "checked": export.checked,
+            }
+            for release, export in RELEASES[system].items()
+        ],
+        "searched": system in RUNTIMES,
+    }
+
+
+def treatments_table(rows: Iterable[Treatment]) -> Table:
+    """Return a row per setting; what they are asked by are options."""
+    shown = new_table(*COLUMNS, left=COLUMNS)
+    for row in rows:
+        shown.add_row(*treatment_cells(row))
+    return shown
+
+
+def treatment_cells(row: Treatment) -> tuple[str, ...]:
+    """Return what the table has of a setting, in the order of `COLUMNS`."""
+    return (
+        row.setting,
+        ", ".join(row.values) or "-",
+        ", ".join(row.on_request),
+        row.how,
+        ", ".join(row.asked_by),
+        row.remark,
+    )
+
+
+def treatments_legend(words: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what the columns of the table are. words: what its words for how mean."""
+    return [
+        *words.items(),
+        ("asked for", "the values that plans have only where the option asks for them"),
+    ]
+
+
+def treatment_object(row: Treatment) -> dict[str, Any]:
+    """Return what is done about a setting as JSON."""
+    values = asdict(row)
+    return {OPTIONS if name == "asked_by" else name: value for name, value in values.items()}
+
+
+def _searched(system: str) -> str:
+    return "yes" if system in RUNTIMES else "no"

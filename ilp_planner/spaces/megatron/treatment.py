@@ -1,0 +1,143 @@
+"""What a runtime's search does about each setting of a training job, read off the runtime's answers
+about small examples: values that its plans have there are values that it tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from ilp_planner.inputs.constraints import CHOICES as ASKABLE
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.spaces.megatron.choices import CHOICES, decided
+from ilp_planner.spaces.megatron.example_jobs import EXAMPLES, PLAIN, jobs_of
+from ilp_planner.spaces.megatron.rows import DECIDED, FIXED, GIVEN, LEFT_OUT, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.spaces.megatron.rows import Row
+    from ilp_planner.spaces.megatron.runtime import Runtime
+    from ilp_planner.specs.training import TrainingJob
+
+SEARCHED, AS_ASKED, FOLLOWS = "searched", "as asked", "follows"
+HOW = {
+    SEARCHED: "the search tries these values",
+    AS_ASKED: "the user says it; otherwise as in the model's file, or the first value",
+    FOLLOWS: "from degrees, model and devices",
+    FIXED: "plans have this one value",
+    LEFT_OUT: "could be otherwise, and is not tried",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Treatment:
+    """What is done about a setting.
+
+    how: one of `HOW`. values: that plans have; on_request: that they have besides where they are
+    asked for. asked_by: the parameters of a request that do so. remark: why, or when, with
+    parameters in backquotes.
+    """
+
+    setting: str
+    fields: tuple[str, ...]
+    how: str
+    values: tuple[str, ...]
+    on_request: tuple[str, ...] = ()
+    asked_by: tuple[str, ...] = ()
+    remark: str = ""
+
+
+def treatments(runtime: Runtime) -> tuple[Treatment, ...]:
+    """Return what the search of a runtime does about each setting, in the order of `ROWS`."""
+    jobs = [job for example in EXAMPLES for job in jobs_of(runtime, example)]
+    return tuple(_treatment(runtime, row, jobs) for row in ROWS)
+
+
+def _treatment(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> Treatment:
+    values = row.values(runtime) if row.values else values_of(runtime, row, jobs)
+    on_request = _on_request(runtime, row, values)
+    how = _how(runtime, row, values, on_request)
+    return Treatment(
+        setting=row.name,
+        fields=row.fields,
+        how=how,
+        values=values,
+        on_request=on_request,
+        asked_by=row.asked_by if how in (SEARCHED, AS_ASKED) or on_request else (),
+        remark=runtime.lacks.get(row.name) or runtime.says.get(row.name, row.remark),
+    )
+
+
+def _how(runtime: Runtime, row: Row, values: tuple[str, ...], on_request: tuple[str, ...]) -> str:
+    """Return one of `HOW`."""
+    described = row.values is not None and values != ("1",)
+    several = len(values) > 1 or values == (row.span,)
+    if row.kind == GIVEN:
+        return AS_ASKED if described or several else FIXED
+    if several or (described and row.kind == DECIDED):
+        follows = row.kind == FIXED or (row.choice and row.choice not in runtime.listens)
+        return FOLLOWS if follows else SEARCHED
+    if on_request:
+        return AS_ASKED
+    return LEFT_OUT if row.kind == LEFT_OUT and row.name not in runtime.lacks else FIXED
+
+
+def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
+    """Return what jobs have of a row; of several fields a text for each, or one for all of them
+    where each has one value."""
+    if row.choice in runtime.listens:
+        return _decided(row.choice, jobs)
+    if len(row.fields) == 1:
+        read = CHOICES[row.choice].read if row.choice else None
+        found = (
+            read(job.settings) if read else _text(row, attrgetter(row.fields[0])(job))
+            for job in jobs
+        )
+        values = tuple(dict.fromkeys(found))
+        return (row.span,) if row.span and len(values) > 1 else values
+    texts = []
+    for field in row.fields:
+        each = dict.fromkeys(_text(row, attrgetter(field)(job)) for job in jobs)
+        texts.append(f"{field.rpartition('.')[2]} {' or '.join(each)}")
+    several = any(len({attrgetter(field)(job) for job in jobs}) > 1 for field in row.fields)
+    return tuple(texts) if several else (", ".join(texts),)
+
+
+def _decided(choice: str, jobs: Iterable[TrainingJob]) -> tuple[str, ...]:
+    """Return what jobs have of a choice where it decides something."""
+    found = (decided(job.settings, replicated=_replicated(job)).get(choice) for job in jobs)
+    return tuple(dict.fromkeys(value for value in found if value is not None))
+
+
+def _replicated(job: TrainingJob) -> bool:
+    """Tell whether several ranks have the same parameters, of experts or of the rest."""
+    experts = job.model.experts is not None and job.expert_dp > 1
+    return job.dp * job.settings.cp > 1 or experts
+
+
+def _on_request(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what plans have only where it is asked for."""
+    if row.on_request:
+        return row.on_request(runtime)
+    if row.choice not in runtime.listens:
+        return ()
+    asked = {
+        value: constraints_of({row.choice: value})
+        for value in ASKABLE[row.choice]
+        if value not in tried
+    }
+    return tuple(
+        value
+        for value, only in asked.items()
+        if value in _decided(row.choice, jobs_of(runtime, PLAIN, only))
+    )
+
+
+def _text(row: Row, value: object) -> str:
+    words = dict(row.words)
+    if value in words:
+        return words[value]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value in ("", ()) else f"{value:g}" if isinstance(value, float) else str(value)
