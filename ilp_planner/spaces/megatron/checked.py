@@ -126,6 +126,14 @@ class CheckedRuntime(Runtime):
         for text in self.refusals(job):
             raise SpecError(text)
 
+    def untried(self, asked: Constraints) -> str:
+        """Return nothing: what is left out is refused."""
+        return ""
+
+    def tries(self, job: TrainingJob, asked: Constraints) -> bool:
+        """Tell that settings are tried with all degrees."""
+        return True
+
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         length = job.model.layers + 2

@@ -64,7 +64,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         for number in range(len(costs.choices))
     )
     part = next((one for one in every if one.settings == own), None)
-    if part is None:
+    if part is None or not costs.runtime.tries(part.job, problem.constraints):
         yield "settings: others than the planner's, only those tried"
         return
     if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():

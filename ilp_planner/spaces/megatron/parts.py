@@ -340,7 +340,7 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
             own = decided(part.settings, replicated=degrees.replicated)
             if part.settings in tried or any(asked.broken(own)):
                 continue
-            if any(costs.runtime.refusals(part.job)):
+            if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
                 continue
             tried.add(part.settings)
             if always or part.variants():

@@ -112,7 +112,8 @@ DEGREES = (
     Row("sequence parallelism", _of("", "sequence_parallel"), FIXED, "yes with tp above 1"),
     Row(
         "cp by", _of("", "cp_comm"), DECIDED,
-        "a2a where cp divides a rank's heads and groups; nothing else with windows and sinks",
+        "a2a where cp divides a rank's heads and groups; nothing else with windows and "
+        "sinks; with latent attention only if asked for",
         ("cp_comm",), choice="cp_comm",
     ),
     Row(
@@ -139,7 +140,8 @@ OPTIMIZER = (
     Row("optimiser", _of("optimizer.", "name"), FIXED, "the states of Adam"),
     Row(
         "sharding", _of("optimizer.", "sharding"), DECIDED,
-        "where several ranks have the same parameters", ("sharding",), choice="sharding",
+        "where several ranks have the same parameters; sharded parameters or gradients in a "
+        "pipeline only if asked for", ("sharding",), choice="sharding",
     ),
     Row(
         "copies of sharded states", _of("optimizer.", "instances"), LEFT_OUT,

@@ -128,6 +128,21 @@ class Runtime:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         return context_rules(job)
 
+    def untried(self, asked: Constraints) -> str:
+        """Return what `tries` leaves out, as `among` says it."""
+        sharded = "" if asked.sharding else ", parameters without a pipeline"
+        return sharded + ("" if asked.cp_comm else ", a2a without latent attention")
+
+    def tries(self, job: TrainingJob, asked: Constraints) -> bool:
+        """Tell whether settings are tried with the degrees of a job, where no others are asked for:
+        sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
+        without latent attention."""
+        sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
+        exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        return not (
+            (sharded and job.pp > 1 and not asked.sharding) or (exchanged and not asked.cp_comm)
+        )
+
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
         """Yield what the runtime cannot run of a plan."""
         return check_megatron(problem, plan)

@@ -46,6 +46,7 @@ ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
 DIVES = 200  # parts in which a first plan is looked for
 NEAR = (8, 64, 512, 4096)  # cuts of a variant that are simulated, each time that it is its turn
 FIRST = 2000  # parts with the least bounds in which it is looked for before all others
+AFTER = 40  # of them that are looked at after a plan was found
 TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
 BETWEEN_REPORTS = 0.2  # seconds
 ROUNDING = 1e-9  # relative: a bound so near to a plan is met
@@ -164,12 +165,13 @@ class MegatronSearch:
                 variant = leanest(self.parts[number])
                 firsts.append((self.parts[number].bound(variant), number, variant))
         firsts.sort(key=lambda entry: entry[:2])
-        for bound, number, variant in firsts[:DIVES]:
-            if bound >= NEVER or not self.goon():
+        more = len(firsts)
+        for place, (bound, number, variant) in enumerate(firsts[:DIVES]):
+            if bound >= self.cutoff or place > more or not self.goon():
                 return
             self.work(number, variant)
             if self.best:
-                return
+                more = min(more, place + AFTER)
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
         """Look for plans of a variant below the cutoff, and bound it, until it is done."""

@@ -57,8 +57,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
             f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "
-            f"{_either(_of(problem, 'cp_comm'))}, nodes ordered by type; recomputation "
-            f"{_either(again)}; a rank's layers, the "
+            f"{_either(_of(problem, 'cp_comm'))}{self.runtime.untried(problem.constraints)}, nodes "
+            f"ordered by type; recomputation {_either(again)}; a rank's layers, the "
             "embedding and the output layer with their neighbours"
             f"{f'{spread} but the first and the last' if self.runtime.interleaves else ''}"
         )
