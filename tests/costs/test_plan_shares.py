@@ -12,6 +12,7 @@ from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.costs.operators import Surroundings
 from ilp_planner.evaluate import evaluate, time_shares
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import Plan
 from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.measurements import join, measurements_of
@@ -70,7 +71,13 @@ def test_megatron(tmp_path: Path, measured: str) -> None:
     if measured == "layers and links":
         table = join([table, measurements_of(list(every_link()), "links.csv")], "both")
     profile = layer_profile(table) if measured else None
-    problem = build_megatron_problem(cluster, model, global_batch=16, profile=profile)
+    problem = build_megatron_problem(
+        cluster,
+        model,
+        global_batch=16,
+        profile=profile,
+        constraints=constraints_of({"sharding": "optimizer", "overlap": "none"}),
+    )
     plan = solve(problem).plan
     assert plan is not None
     costs = problem.costs

@@ -29,7 +29,10 @@ def test_in_words(machine: Machine, text: str) -> None:
     assert expected_error(machine) == text
 
 
-def case(*machines: Machine, settings: object = "some", source: str = "analytic") -> Any:
+SOME = SimpleNamespace(optimizer=SimpleNamespace(sharding="optimizer"))
+
+
+def case(*machines: Machine, settings: object = SOME, source: str = "analytic") -> Any:
     """Return a problem and a plan of one device of each machine."""
     types = {f"{n}": h100(name=f"{n}", machine=machine) for n, machine in enumerate(machines)}
     groups = tuple(replace(lab().nodes[0], device=name, devices=1, count=1) for name in types)
@@ -69,3 +72,11 @@ def test_results_say_it_beside_the_time(monkeypatch: pytest.MonkeyPatch) -> None
     assert names[names.index("iteration time") + 1] == "expected error"
     assert json_report.plan_object(problem, plan, evaluation)["expected_error"] == 0.041
     assert json_report.plan_object(problem, None, None).get("expected_error") is None
+
+
+def test_sharded_parameters_were_compared_with_no_run() -> None:
+    machine = Machine(error=0.098)
+    for sharding, said in (("optimizer", False), ("parameters", True)):
+        settings = SimpleNamespace(optimizer=SimpleNamespace(sharding=sharding))
+        ((_, text),) = expected_lines(*case(machine, settings=settings))
+        assert ("no run of Megatron-LM with sharded parameters" in text) is said
