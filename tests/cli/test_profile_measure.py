@@ -155,7 +155,7 @@ def test_experts_and_parts_of_samples_are_measured_and_planned_with(ilp_plan, fo
     assert (done.code, done.err) == (0, "")
     assert "Traceback" not in ilp_plan("profile", "check", "p.csv").err
     arguments = ("solve", "--runtime", "megatron", "--model", "mixture.toml", "--max-cp", 2)
-    arguments += ("--cluster", "h100-8x8", "--global-batch-size", 16, "--profile")
+    arguments += ("--cluster", "h100-8x8", "--global-batch-size", 16, "--tie", 0, "--profile")
     found = ilp_plan(*arguments, "p.csv", "--json")
     assert found.code == 0, found.err
     known = json.loads(found.out)
