@@ -130,3 +130,25 @@ def check_stages_hold_something(job: TrainingJob, tool: str) -> None:
             raise Unfit(f"layout, stage {number}", "no layer").but(
                 f"{tool} needs one on every stage"
             )
+
+
+def check_torch_schedule(job: TrainingJob, tool: str) -> None:
+    """Refuse pipelines that torch's schedules do not take (`torch.distributed.pipelining`).
+
+    Raises
+    ------
+    PlanError: with the batch that would do.
+    """
+    check_stages_hold_something(job, tool)
+    batches = job.micro_batches
+    if job.virtual == 1 and batches < job.pp:
+        raise Unfit("global_batch", job.global_batch).but(
+            f"torch's 1F1B needs at least pp micro-batches ({job.pp}), not {batches}",
+            f"global_batch = {job.pp * job.micro_batch * job.dp}",
+        )
+    rounds = max(1, batches // job.pp)
+    if job.virtual > 1 and batches % rounds:
+        raise Unfit("global_batch", job.global_batch).but(
+            f"torch's interleaved 1F1B needs micro-batches ({batches}) in {rounds} equal rounds",
+            f"global_batch = {rounds * job.pp * job.micro_batch * job.dp}",
+        )

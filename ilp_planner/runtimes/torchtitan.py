@@ -11,7 +11,7 @@ from ilp_planner.runtimes.limits import (
     check_heads,
     check_order,
     check_plain_kernels,
-    check_stages_hold_something,
+    check_torch_schedule,
 )
 from ilp_planner.runtimes.torchtitan_models import titan_model
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
@@ -169,19 +169,7 @@ def _check_pipeline(job: TrainingJob) -> None:
     """Refuse what torch's schedules do not take."""
     if job.pp == 1:
         return
-    check_stages_hold_something(job, TOOL)
-    batches = job.micro_batches
-    if job.virtual == 1 and batches < job.pp:
-        raise Unfit("global_batch", job.global_batch).but(
-            f"torch's 1F1B needs at least pp micro-batches ({job.pp}), not {batches}",
-            f"global_batch = {job.pp * job.micro_batch * job.dp}",
-        )
-    rounds = max(1, batches // job.pp)
-    if job.virtual > 1 and batches % rounds:
-        raise Unfit("global_batch", job.global_batch).but(
-            f"torch's interleaved 1F1B needs micro-batches ({batches}) in {rounds} equal rounds",
-            f"global_batch = {rounds * job.pp * job.micro_batch * job.dp}",
-        )
+    check_torch_schedule(job, TOOL)
 
 
 def _check_quantised(job: TrainingJob) -> None:
