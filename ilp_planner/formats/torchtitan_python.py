@@ -14,7 +14,14 @@ from ilp_planner.formats.exported import (
     describe,
     module_name,
 )
-from ilp_planner.formats.torchtitan_python_limits import (
+from ilp_planner.formats.torchtitan_python_models import (
+    Literals,
+    call,
+    check_model,
+    family_of,
+    model_text,
+)
+from ilp_planner.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
     check_runnable,
@@ -22,13 +29,6 @@ from ilp_planner.formats.torchtitan_python_limits import (
     recomputes_all,
     replicas,
     takes_graphs,
-)
-from ilp_planner.formats.torchtitan_python_models import (
-    Literals,
-    call,
-    check_model,
-    family_of,
-    model_text,
 )
 from ilp_planner.specs.training import TrainingJob
 

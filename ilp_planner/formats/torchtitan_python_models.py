@@ -8,8 +8,8 @@ layers; `model.py`: YaRN's factor on scores), `models/common/config_utils.py`, `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ilp_planner.formats.torchtitan_python_limits import TOOL
 from ilp_planner.runtimes.limits import Unfit, check_usual_model
+from ilp_planner.runtimes.torchtitan_python import TOOL
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.decoder_parts import Experts, Rotary
 from ilp_planner.specs.training import TrainingJob
