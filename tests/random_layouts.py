@@ -1,0 +1,80 @@
+"""Random layouts of pipelines: how many elements of the chain each virtual stage has."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from ilp_planner.specs.decoder import Decoder
+
+ANY = 0.05  # of the layouts with virtual stages, the share that is spread in any way
+
+
+def sizes_of(draw: random.Random, model: Decoder, pp: int, virtual: int) -> tuple[int, ...]:
+    """Draw the elements of every virtual stage: as even as can be on each rank, or, where layers
+    differ, as many in all but the first and the last; seldom any, and perhaps none."""
+    layers, stages = model.layers, pp * virtual
+    if virtual == 1:
+        return dealt(composition(draw, layers, pp), 1)
+    if draw.random() < ANY:
+        return with_ends(composition(draw, layers, stages))
+    if alike(model):
+        return dealt(composition(draw, layers, pp), virtual)
+    each = draw.randint(1, max(1, layers // max(1, stages - 2)))
+    rest = max(0, layers - each * (stages - 2))
+    first = draw.randint(0, rest)
+    return with_ends([first, *[each] * (stages - 2), rest - first])
+
+
+def shifted(
+    draw: random.Random, model: Decoder, sizes: tuple[int, ...], pp: int
+) -> tuple[int, ...]:
+    """Move a layer from a rank to another, or, where layers differ, between virtual stages."""
+    if pp == 1:
+        return sizes
+    stages = [sizes[0] - 1, *sizes[1:-1], sizes[-1] - 1]
+    if alike(model):
+        stages = [sum(stages[rank::pp]) for rank in range(pp)]
+    source, target = draw.sample(range(len(stages)), 2)
+    stages[source] -= 1
+    stages[target] += 1
+    return dealt(stages, len(sizes) // pp) if alike(model) else with_ends(stages)
+
+
+def alike(model: Decoder) -> bool:
+    """Tell whether all layers are of one kind."""
+    return len(set(model.expert_layers)) == 1
+
+
+def composition(draw: random.Random, total: int, parts: int) -> list[int]:
+    """Draw numbers that add up to a total, near to even ones or any: at least 1 each, but for those
+    at the ends, where there is as much."""
+    least = [0, *[1] * (parts - 2), 0][:parts]
+    spare = max(0, total - sum(least))
+    cuts = [draw.randint(0, spare) for _ in range(parts - 1)]
+    if draw.random() < 0.5:
+        near = (spare * k // parts + draw.choice((-1, 0, 0, 1)) for k in range(1, parts))
+        cuts = [min(max(0, cut), spare) for cut in near]
+    ends = (0, *sorted(cuts), spare)
+    return [a + b - c for a, (c, b) in zip(least, itertools.pairwise(ends), strict=True)]
+
+
+def dealt(held: Sequence[int], virtual: int) -> tuple[int, ...]:
+    """Return the elements of virtual stages where ranks hold so many layers: as evenly as possible,
+    the first ones with one more."""
+    return with_ends(
+        [count // virtual + (chunk < count % virtual) for chunk in range(virtual) for count in held]
+    )
+
+
+def with_ends(layers: Sequence[int]) -> tuple[int, ...]:
+    """Return the elements of virtual stages of so many layers, with the embedding and the output
+    layer."""
+    sizes = list(layers)
+    sizes[0] += 1
+    sizes[-1] += 1
+    return tuple(sizes)

@@ -1,0 +1,317 @@
+"""Random plans for a runtime that shares Megatron's search, drawn without a line of it: from what
+`ilp-plan runtimes` says is tried, and now and then from what is not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ilp_planner.plan import GroupPlan, GroupStage, Plan
+from ilp_planner.spaces.megatron.job import node_order
+from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.training import (
+    CP_COMMUNICATIONS,
+    ORDERS,
+    RECOMPUTED,
+    SHARDINGS,
+    Recompute,
+    Settings,
+)
+from tests.megatron_cases import rank_groups
+from tests.random_layouts import shifted, sizes_of
+from tests.runtime_cases import (
+    CHUNKS,
+    SETTINGS,
+    Degrees,
+    every_degrees,
+    orders_of_nodes,
+    replicated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from ilp_planner.problem import Problem
+
+T = TypeVar("T")
+
+USUAL = 0.98  # of the values of a decision, the share that is tried without being asked for
+# What Megatron-LM's plans have of each decision where nothing is asked for, and all that there is.
+TRIED: dict[str, tuple[str, ...]] = {
+    "sharding": ("optimizer", "parameters"),
+    "cp_comm": ("p2p", "a2a"),
+    "overlap": ("data",),
+    "fused_loss": ("native",),
+    "gradients": ("fp32",),
+    "moments": ("fp32",),
+}
+EVERY: dict[str, tuple[str, ...]] = {
+    "sharding": SHARDINGS,
+    "cp_comm": CP_COMMUNICATIONS,
+    "overlap": ("data", "none"),
+    "fused_loss": ("native", "te", "none"),
+    "gradients": ("fp32", "bf16"),
+    "moments": ("fp32", "bf16", "fp8"),
+}
+# What is sharded with (True) and without a pipeline by the runtimes that differ there.
+KINDS_OF_SHARDING = {
+    ("torchtitan", False): ("gradients", "parameters"),
+    ("torchtitan", True): ("optimizer",),
+    ("deepspeed", False): SHARDINGS,
+    ("deepspeed", True): ("none", "optimizer"),
+}
+BYTES = {"fp32": 4, "bf16": 2, "fp8": 1}  # of a gradient, and of one of Adam's two moments
+USUAL_MODULES = (
+    ("core_attn",),
+    ("layernorm",),
+    ("mla_up_proj",),
+    ("mlp",),
+    ("moe_act",),
+    ("moe",),
+    ("mlp", "moe"),
+    ("layernorm", "mlp"),
+    ("layernorm", "moe_act"),
+    ("mla_up_proj", "mlp", "moe"),
+    ("layernorm", "mla_up_proj", "moe"),
+)
+DECISIONS = (
+    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "layout", "shift",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan as its decisions. samples: of a micro-batch of a replica. nodes: as ranks fill them.
+    settings: with the degrees and the recomputation. sizes: elements of every virtual stage."""
+
+    degrees: Degrees
+    samples: int
+    nodes: tuple[int, ...]
+    settings: Settings
+    virtual: int
+    sizes: tuple[int, ...]
+
+
+class Drawer:
+    """Draws plans of a problem. Seeds that are equal draw the same."""
+
+    def __init__(self, problem: Problem[Any], seed: int) -> None:
+        self.problem, self.random = problem, random.Random(seed)
+        self.name = problem.space.name
+        self.model = problem.costs.model
+        self.each = problem.cluster.nodes[0].devices
+        self.asked = problem.constraints
+        experts = self.model.experts.count if self.model.experts else 0
+        self.every = [
+            d
+            for d in every_degrees(problem.cluster.device_count, experts)
+            if problem.global_batch % d.dp == 0 and d.pp <= self.model.layers + 2
+        ]
+        self.usual = [
+            d
+            for d in self.every
+            if self.each % d.tp == 0
+            and d.cp <= problem.costs.max_cp
+            and (d.tp * d.cp * d.dp) % (d.ep * max(1, d.etp)) == 0
+            and self.asked.allows("pp", d.pp)
+            and (d.pp > 1 or self.asked.allows("virtual_stages", 1))
+        ]
+
+    def plans(self, best: GroupPlan | None) -> Iterator[GroupPlan]:
+        """Yield plans without end; three of four are as `best`, but for one to three decisions."""
+        old = None if best is None else self.draft_of(best)
+        for draft in self.drafts(old):
+            if min(draft.sizes) > 0:
+                yield self.plan_of(draft)
+
+    def drafts(self, old: Draft | None) -> Iterator[Draft]:
+        """Yield decisions, of which some may leave a virtual stage without anything."""
+        while True:
+            yield self.draft(None, DECISIONS)
+            for _ in range(3 if old is not None else 0):
+                yield self.draft(old, self.random.sample(DECISIONS, self.random.randint(1, 3)))
+
+    def plan_of(self, draft: Draft) -> GroupPlan:
+        """Return the plan of some decisions."""
+        d, problem = draft.degrees, self.problem
+        ranks = [node * self.each + i for node in draft.nodes for i in range(self.each)]
+        order = draft.settings.order
+        groups = rank_groups(ranks, d.tp * d.cp, d.dp, d.pp, draft.samples, order)
+        ends = (0, *itertools.accumulate(draft.sizes))
+        return Plan(
+            model=problem.model,
+            global_batch=problem.global_batch,
+            micro_batches=problem.global_batch // (draft.samples * d.dp),
+            stages=tuple(
+                GroupStage(start=a, stop=b, replicas=groups[k % d.pp])
+                for k, (a, b) in enumerate(itertools.pairwise(ends))
+            ),
+            settings=draft.settings,
+            virtual=draft.virtual,
+        )
+
+    def draft_of(self, plan: GroupPlan) -> Draft:
+        """Return the decisions of a plan."""
+        s = plan.settings
+        assert s is not None
+        nodes = node_order(plan, self.problem.cluster)
+        assert nodes is not None
+        first = plan.stages[0]
+        etp = (s.etp or first.tp // s.cp) if self.model.experts else 0
+        return Draft(
+            degrees=Degrees(first.tp // s.cp, s.cp, s.ep, etp, first.dp, plan.ranks),
+            samples=first.replicas[0].samples,
+            nodes=nodes,
+            settings=s,
+            virtual=plan.virtual,
+            sizes=tuple(stage.stop - stage.start for stage in plan.stages),
+        )
+
+    # ---- decisions ------------------------------------------------------------------------------
+
+    def draft(self, old: Draft | None, changed: Collection[str]) -> Draft:
+        """Return decisions: those of some names drawn, and others where the old ones do not go with
+        them."""
+        d = self.mostly(self.usual, self.every)
+        if old is not None and "degrees" not in changed:
+            d = old.degrees
+        shares = divisors(self.problem.global_batch // d.dp)
+        samples = self.random.choice(shares)
+        if old is not None and "samples" not in changed and old.samples in shares:
+            samples = old.samples
+        nodes = self.nodes(d) if old is None or "nodes" in changed else old.nodes
+        virtual = self.virtual(d, samples)
+        if old is not None and "virtual" not in changed and d.pp == old.degrees.pp:
+            virtual = old.virtual
+        same = old is not None and len(old.sizes) == d.pp * virtual and "layout" not in changed
+        sizes = (
+            old.sizes
+            if old is not None and same
+            else sizes_of(self.random, self.model, d.pp, virtual)
+        )
+        if "shift" in changed:
+            sizes = shifted(self.random, self.model, sizes, d.pp)
+        settings = self.settings(d)
+        if old is not None and d == old.degrees and "settings" not in changed:
+            settings = old.settings
+        order = self.order(d) if old is None or "order" in changed else old.settings.order
+        again = old.settings.recompute if old is not None else Recompute()
+        if "recompute" in changed:
+            again = self.recompute(max(sizes))
+        return Draft(
+            degrees=d,
+            samples=samples,
+            nodes=nodes,
+            settings=replace(settings, order=order, recompute=again),
+            virtual=virtual,
+            sizes=sizes,
+        )
+
+    def mostly(self, usual: Sequence[T], every: Sequence[T]) -> T:
+        """Draw one of the usual values, seldom of all."""
+        return self.random.choice(usual if self.random.random() < USUAL else every)
+
+    def nodes(self, d: Degrees) -> tuple[int, ...]:
+        """Draw an order of the nodes: type by type, seldom any."""
+        usual = orders_of_nodes(self.problem)
+        count = len(self.problem.cluster.node_types)
+        if d.pp == 1:
+            usual = [tuple(range(count))]
+        return self.mostly(usual, [tuple(self.random.sample(range(count), count))])
+
+    def order(self, d: Degrees) -> str:
+        """Draw an order of ranks: the first where all are the same."""
+        several = d.pp > 1 and d.dp > 1 and self.name not in SETTINGS
+        asked = self.asked.rank_order or ORDERS
+        return self.mostly(asked if several else asked[:1], ORDERS)
+
+    def virtual(self, d: Degrees, samples: int) -> int:
+        """Draw the number of virtual stages per rank."""
+        groups = d.pp > 1 and self.problem.global_batch // (samples * d.dp) % d.pp == 0
+        every = range(1, max(1, (self.model.layers + 2) // d.pp) + 1)
+        usual = every if groups and self.name != "deepspeed" else (1,)
+        asked = [v for v in usual if self.asked.allows("virtual_stages", v)]
+        return self.mostly(asked or usual, every)
+
+    def settings(self, d: Degrees) -> Settings:
+        """Draw what a whole job decides under some degrees."""
+        base, asked = self.problem.costs.settings, self.asked
+        if self.name in SETTINGS:
+            every = list(SETTINGS[self.name](base, d))
+            kinds = KINDS_OF_SHARDING[self.name, d.pp > 1]
+            kinds = [one for one in kinds if asked.allows("sharding", one)]
+            usual = [s for s in every if s.optimizer.sharding in kinds]
+            return self.mostly(usual or every, every)
+        tried = dict(TRIED)
+        if d.pp > 1:
+            tried["sharding"] = ("optimizer",)
+        if self.model.latent:
+            tried["cp_comm"] = ("p2p",)
+        has = {
+            name: self.mostly(getattr(asked, name) or values, EVERY[name])
+            for name, values in tried.items()
+        }
+        sharding = has["sharding"]
+        if not replicated(d):
+            sharding = (asked.sharding or TRIED["sharding"])[0]
+        on = has["overlap"] == "data"
+        optimizer = replace(
+            base.optimizer,
+            sharding=sharding,
+            gradient=BYTES[has["gradients"]],
+            moments=2 * BYTES[has["moments"]],
+            master=base.optimizer.master if has["moments"] == "fp32" else 2,
+            overlap_gradients=on,
+            overlap_parameters=on and sharding != "none",
+        )
+        loss = has["fused_loss"]
+        kernels = replace(
+            base.kernels,
+            fused_loss=loss != "none",
+            loss_kernel=base.kernels.loss_kernel if loss == "none" else loss,
+        )
+        return replace(
+            base,
+            cp=d.cp,
+            ep=d.ep,
+            etp=d.etp,
+            cp_comm=has["cp_comm"] if d.cp > 1 else "p2p",
+            sequence_parallel=self.mostly((d.tp > 1,), (False, True)),
+            optimizer=optimizer,
+            kernels=kernels,
+        )
+
+    def recompute(self, longest: int) -> Recompute:
+        """Draw what is computed again. longest: elements of the largest virtual stage."""
+        name, asked = self.name, self.asked
+        layers = self.random.randint(1, longest)
+        sizes = CHUNKS[name](self.model.layers) if name in CHUNKS else (1,)
+        full = Recompute(granularity="full", method="uniform", layers=self.random.choice(sizes))
+        if name in CHUNKS:
+            usual = [one for one in (Recompute(), full) if asked.recomputes(one)]
+            return self.mostly(usual, [replace(full, layers=layers)])
+        able = {*(asked.modules or RECOMPUTED)} - self.lacking()
+        modules = self.mostly(
+            [m for m in USUAL_MODULES if able.issuperset(m)] or [("core_attn",)],
+            [tuple(m for m in RECOMPUTED if self.random.random() < 0.4)],
+        )
+        usual = [
+            Recompute(),
+            full,
+            Recompute(granularity="full", method="block", layers=layers),
+            Recompute(granularity="selective", modules=modules),
+        ]
+        strange = [
+            Recompute(granularity="full", method="uniform", layers=layers),
+            replace(full, distribute=True),
+        ]
+        return self.mostly([r for r in usual if asked.recomputes(r)] or usual, strange)
+
+    def lacking(self) -> set[str]:
+        """Return the parts of layers that no layer of the model has."""
+        kinds = {*self.model.expert_layers}
+        found = set() if self.model.latent else {"mla_up_proj"}
+        found |= set() if False in kinds else {"mlp"}
+        return found | (set() if True in kinds else {"moe", "moe_act", "shared_experts"})

@@ -1,0 +1,113 @@
+"""Random problems of any kind of model for the runtimes that share Megatron's search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from ilp_planner.errors import InfeasibleError
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.specs.decoder import Experts, Window
+from ilp_planner.specs.training import ORDERS, SHARDINGS
+from tests.megatron_cases import GIB, small_cluster
+from tests.runtime_cases import MODELS, runtime_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.problem import Problem
+
+# What a model is besides one of `MODELS`; torchtitan has none of these.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt": (
+        "dense",
+        {
+            **{"gated": False, "bias": True, "norm": "layernorm", "positions": "learned"},
+            **{"tied": True, "dropout": 0.1},
+        },
+    ),
+    "tied": ("dense", {"tied": True}),
+    "some windows": ("dense", {"window": Window(size=128, full_every=2)}),
+    "sinks": ("grouped", {"window": Window(size=128), "sinks": True}),
+    "dense first": ("experts", {"experts": Experts(count=4, top_k=2, ffn=256, dense_first=1)}),
+    "every second": ("experts", {"experts": Experts(count=4, top_k=1, ffn=256, every=2)}),
+    "prediction": ("dense", {"prediction_layers": 1}),
+    "prediction by experts": ("latent", {"prediction_layers": 1}),
+}
+KINDS_OF = {"torchtitan": sorted(MODELS)}  # by space; all, where it is none of these
+# What users may ask for, by the space.
+ASKED: dict[str, dict[str, tuple[str, ...]]] = {
+    "megatron": {
+        "pp": ("2", "1..2"),
+        "virtual_stages": ("1", "2..3"),
+        "rank_order": ORDERS,
+        "recompute": ("none,full", "core_attn,layernorm,mlp", "block", "none,moe,moe_act"),
+        "sharding": ("none,optimizer", "gradients,parameters", ",".join(SHARDINGS)),
+        "cp_comm": ("p2p", "p2p,all_gather,a2a"),
+        "overlap": ("none", "data,none"),
+        "fused_loss": ("none", "native,none"),
+        "gradients": ("bf16", "fp32,bf16"),
+        "moments": ("bf16", "fp32,bf16,fp8"),
+    },
+    "torchtitan": {
+        "pp": ("2", "1..2"),
+        "recompute": ("none", "full"),
+        "sharding": ("parameters", "gradients,optimizer"),
+        "virtual_stages": ("1", "2..3"),
+    },
+    "deepspeed": {
+        "pp": ("2", "1..2"),
+        "recompute": ("none", "full"),
+        "sharding": ("none,optimizer", "gradients,parameters"),
+    },
+}
+SMALL = [(2, 2, 0), (1, 4, 0), (1, 2, 1), (1, 1, 1)]  # equal nodes, devices in each, slower nodes
+LARGE = [*SMALL, (2, 4, 0), (4, 2, 0), (3, 2, 0), (2, 2, 2), (1, 3, 1)]
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn,
+    space: str,
+    clusters: Sequence[tuple[int, int, int]],
+    layers: int,
+    demands: int,
+) -> Problem[Any]:
+    """Draw a problem of any kind of model with so many layers and demands at most, with much or
+    little memory, and fast or slow links."""
+    kind = draw(st.sampled_from(KINDS_OF.get(space, [*sorted(MODELS), *sorted(KINDS)])))
+    base, changes = KINDS.get(kind, (kind, {}))
+    nodes, devices, slow = draw(st.sampled_from(clusters))
+    between = draw(st.sampled_from((1e9, 2e10, 2e11)))
+    asked = draw(st.sets(st.sampled_from(sorted(ASKED[space])), max_size=demands))
+    said = {name: draw(st.sampled_from(ASKED[space][name])) for name in sorted(asked)}
+    sizes = {
+        "layers": draw(st.integers(3, layers)),
+        "vocab": draw(st.sampled_from((501, 16000))),
+        "sequence": draw(st.sampled_from((256, 2048))),
+    }
+    try:
+        return runtime_problem(
+            space,
+            base,
+            cluster=small_cluster(nodes, devices, slow=slow, between=between),
+            global_batch=draw(st.sampled_from((4, 8, 12))),
+            memory_limit=int(draw(st.sampled_from((1.5, 2.0, 3.0, 9.0))) * GIB),
+            constraints=constraints_of(said),
+            changes={**changes, **sizes},
+        )
+    except InfeasibleError:  # demands that no degrees meet
+        assume(False)
+        raise
+
+
+def small_problems(space: str) -> st.SearchStrategy[Problem[Any]]:
+    """Return problems on up to four devices, which are solved in less than a second."""
+    return problems(space, SMALL, 4, 1)
+
+
+def large_problems(space: str) -> st.SearchStrategy[Problem[Any]]:
+    """Return problems on up to eight devices, of several nodes and types."""
+    return problems(space, LARGE, 8, 3)

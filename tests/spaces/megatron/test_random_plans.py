@@ -1,0 +1,152 @@
+"""No legal plan that a proof is about takes less than its bound: random plans for every runtime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.evaluate import evaluate
+from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.result import Status
+from ilp_planner.solve import solve
+from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
+from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from tests.examples import examples
+from tests.megatron_cases import small_cluster
+from tests.random_plans import Drawer
+from tests.random_problems import large_problems, small_problems
+from tests.runtime_cases import runtime_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.problem import Problem
+
+PLANS = 250  # of a problem that are legal and inside, where there are so many
+TRIES = 8  # plans that are drawn for each of them, at most
+# So many problems have about 1000 legal plans together: some spaces are larger.
+PROBLEMS = {"megatron": 4, "torchtitan": 6, "deepspeed": 7}
+SEEDS = st.integers(0, 2**32 - 1)
+runtimes = pytest.mark.parametrize("space", RUNTIMES)
+
+
+def assert_none_is_faster(problem: Problem, seed: int) -> None:
+    """Draw plans until so many are legal and inside, besides the best one: none takes less than the
+    bound, and there is none where nothing is said to fit."""
+    found = solve(problem)
+    assert found.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    bound = NEVER
+    if found.plan is not None:
+        bound = found.bound
+        assert found.objective >= bound * (1 - ROUNDING)
+        assert evaluate(problem, found.plan).legal
+        assert problem.space.outside(problem, found.plan) is None
+    inside, seen = 0, {found.plan}
+    for plan in islice(Drawer(problem, seed).plans(found.plan), PLANS * TRIES):
+        if plan in seen:
+            continue
+        seen.add(plan)
+        evaluation = evaluate(problem, plan)
+        if not evaluation.legal:
+            continue
+        outside = problem.space.outside(problem, plan)
+        if outside is None:
+            assert evaluation.iteration_time >= bound * (1 - ROUNDING), plan
+            inside += 1
+        else:
+            assert ":" in outside  # what it is that is not tried, and how it is
+        if inside == PLANS:
+            return
+
+
+@runtimes
+def test_no_plan_is_faster_than_the_bound(space: str) -> None:
+    check = given(problem=small_problems(space), seed=SEEDS)(assert_none_is_faster)
+    examples(PROBLEMS[space])(check)()
+
+
+@pytest.mark.slow
+@runtimes
+def test_no_plan_of_a_larger_problem_is_faster(space: str) -> None:
+    check = given(problem=large_problems(space), seed=SEEDS)(assert_none_is_faster)
+    examples(2 * PROBLEMS[space])(check)()
+
+
+@runtimes
+@pytest.mark.parametrize("model", ["dense", "latent"])
+def test_plans_of_every_part_are_drawn(space: str, model: str) -> None:
+    """So that the tests above leave no degrees, order or settings out."""
+    problem = runtime_problem(space, model, cluster=small_cluster(1, 1, slow=1))
+    drawn = list(islice(Drawer(problem, seed=0).plans(None), 1200))
+    virtual = {plan.virtual for plan in drawn}
+    for part in problem.space.parts(problem):  # type: ignore[attr-defined]
+        assert any(part.holds(plan) for plan in drawn), part.name
+        assert virtual >= {variant.virtual for variant in part.variants()}
+
+
+# ---- what is not tried --------------------------------------------------------------------------
+
+# Other values of settings that are texts or lists; numbers and switches have some of themselves.
+OTHERS: dict[str, tuple[object, ...]] = {
+    "attention": ("unfused",),
+    "carried": (),  # decides nothing
+    "cp_comm": ("p2p",),
+    "dispatcher": ("allgather", "flex"),
+    "graphed": (("attn",),),
+    "graphs": ("local", "full_iteration"),
+    "implementation": ("local",),
+    "loss_kernel": ("te", "native"),
+    "modules": (("core_attn",), ("qkv_linear", "mlp_norm")),
+    "name": ("sgd",),
+    "number_format": ("e4m3",),
+    "order": ("tp-cp-ep-pp-dp",),
+    "precision": ("fp16",),
+    "quantised": ("fp8-current",),
+}
+
+
+def others(name: str, value: object) -> Iterator[object]:
+    """Yield other values of a setting."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float):
+        yield value + 1
+        yield value / 2 if isinstance(value, float) else max(1, 2 * value)
+    else:
+        yield from (other for other in OTHERS[name] if other != value)
+
+
+def with_other(settings: Any, path: str) -> Iterator[Any]:
+    """Yield settings that differ in a field alone, as in `kernels.graphs`, where that can be."""
+    name, _, rest = path.partition(".")
+    own = getattr(settings, name)
+    for other in with_other(own, rest) if rest else others(name, own):
+        try:
+            yield replace(settings, **{name: other})
+        except ValueError:  # it does not go with another setting
+            continue
+
+
+@runtimes
+@pytest.mark.parametrize("model", ["dense", "latent"])
+def test_what_is_said_not_to_be_tried_is_outside(space: str, model: str) -> None:
+    """Every setting that `ilp-plan runtimes` leaves out, fixes, or has follow from others."""
+    problem = runtime_problem(space, model)
+    best = solve(problem).plan
+    assert best is not None
+    assert best.settings is not None
+    said = [row for row in runtime_named(space).treatments() if row.how not in (SEARCHED, AS_ASKED)]
+    paths = [path for row in said for path in row.fields if path.startswith("settings.")]
+    legal = set()
+    for path in paths:
+        for settings in with_other(best.settings, path.removeprefix("settings.")):
+            plan = replace(best, settings=settings)
+            if plan.settings != best.settings and evaluate(problem, plan).legal:
+                legal.add(path)
+                assert problem.space.outside(problem, plan), path
+    assert len(legal) > len(paths) / 3  # the judge prices most of them
