@@ -69,14 +69,18 @@ class DeepSpeed(CheckedRuntime):
 
         The layers of a pipeline may divide the sequence, those that DeepSpeed makes tensor-parallel
         itself do not. ZeRO reduces gradients while others are computed (`overlap_comm`), a pipeline
-        at its end (`runtime/pipe/engine.py: _exec_reduce_grads`).
+        at its end (`runtime/pipe/engine.py: _exec_reduce_grads`). Where no two ranks have the same
+        parameters, whatever was asked for, it is ZeRO 1, which goes with a pipeline as well.
         """
         settings = super().with_degrees(choice, plainest, d)
-        overlaps = d.pp == 1 and settings.optimizer.sharding != "none"
+        optimizer = settings.optimizer
+        if not d.replicated:
+            optimizer = replace(optimizer, sharding=self.tried["sharding"][0])
+        overlaps = d.pp == 1 and optimizer.sharding != "none"
         return replace(
             settings,
             sequence_parallel=d.tp > 1 and d.pp > 1,
-            optimizer=replace(settings.optimizer, overlap_gradients=overlaps),
+            optimizer=replace(optimizer, overlap_gradients=overlaps),
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.solve import solve
-from ilp_planner.specs.training import Recompute
+from ilp_planner.specs.training import SHARDINGS, Recompute
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 
@@ -22,6 +24,21 @@ def test_a_pipeline_shards_optimizer_states_at_most() -> None:
         *((True, kind) for kind in ("none", "optimizer")),
         *((False, kind) for kind in ("none", "optimizer", "gradients", "parameters")),
     }
+
+
+@pytest.mark.parametrize("asked", SHARDINGS)
+def test_what_nothing_shares_may_be_in_a_pipeline_whatever_is_asked(asked: str) -> None:
+    """No two ranks have the same parameters there, and gradients are never sharded in pipelines."""
+    problem = runtime_problem(
+        "deepspeed",
+        cluster=small_cluster(2, 1),
+        constraints=constraints_of({"sharding": asked, "pp": 2}),
+    )
+    plan = solve(problem).plan
+    assert plan is not None
+    assert plan.ranks == 2
+    assert evaluate(problem, plan).legal
+    assert problem.space.outside(problem, plan) is None
 
 
 def test_only_layers_of_pipelines_divide_sequences() -> None:
