@@ -253,7 +253,7 @@ class Drawer:
             name: self.mostly(getattr(asked, name) or values, EVERY[name])
             for name, values in tried.items()
         }
-        sharding = has["sharding"]
+        sharding, how = has["sharding"], has["cp_comm"] if d.cp > 1 else "p2p"
         if not replicated(d):
             sharding = (asked.sharding or TRIED["sharding"])[0]
         on = has["overlap"] == "data"
@@ -277,7 +277,8 @@ class Drawer:
             cp=d.cp,
             ep=d.ep,
             etp=d.etp,
-            cp_comm=has["cp_comm"] if d.cp > 1 else "p2p",
+            cp_comm=how,
+            cp_inner=self.random.choice(divisors(d.cp)) if how == "a2a+p2p" else 0,
             sequence_parallel=self.mostly((d.tp > 1,), (False, True)),
             optimizer=optimizer,
             kernels=kernels,

@@ -45,7 +45,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "rank_order": ORDERS,
         "recompute": ("none,full", "core_attn,layernorm,mlp", "block", "none,moe,moe_act"),
         "sharding": ("none,optimizer", "gradients,parameters", ",".join(SHARDINGS)),
-        "cp_comm": ("p2p", "p2p,all_gather,a2a"),
+        "cp_comm": ("p2p", "p2p,all_gather,a2a", "a2a+p2p"),
         "overlap": ("none", "data,none"),
         "fused_loss": ("none", "native,none"),
         "gradients": ("bf16", "fp32,bf16"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.specs.degrees import divisors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -117,6 +119,13 @@ def choices(
     return tuple(found)
 
 
+def with_inner(settings: Settings, ranks: int) -> tuple[Settings, ...]:
+    """Return settings with every number of inner ranks that a job of so many may have, where
+    attention is computed by `a2a+p2p`."""
+    sizes = divisors(ranks)[1:-1] if settings.cp_comm == "a2a+p2p" else ()
+    return tuple(replace(settings, cp_inner=size) for size in sizes) or (settings,)
+
+
 def values_of(settings: Settings) -> dict[str, str]:
     """Return what settings decide, by the names of `CHOICES`."""
     return {name: choice.read(settings) for name, choice in CHOICES.items()}
@@ -135,5 +144,7 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
         value = choice.read(settings)
         if value != choice.read(plainest):
             yield choice.text.format(value)
+    if settings.cp_inner != plainest.cp_inner:
+        yield f"heads exchanged by {settings.cp_inner}"
     if settings.optimizer.instances != plainest.optimizer.instances:
         yield f"in {settings.optimizer.instances} copies"

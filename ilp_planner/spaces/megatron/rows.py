@@ -52,6 +52,10 @@ def _most_cp(runtime: Runtime) -> tuple[str, ...]:
     return ("1",) if runtime.most_cp == 1 else (f"1 to {runtime.most_cp}",)
 
 
+def _inner(runtime: Runtime) -> tuple[str, ...]:
+    return () if "inner ranks of a2a+p2p" in runtime.lacks else ("divisors of cp between 1 and cp",)
+
+
 def _virtual(runtime: Runtime) -> tuple[str, ...]:
     return ("any number",) if runtime.interleaves else ("1",)
 
@@ -117,7 +121,8 @@ DEGREES = (
         ("cp_comm",), choice="cp_comm",
     ),
     Row(
-        "inner ranks of a2a+p2p", _of("", "cp_inner"), LEFT_OUT, IMPORTED, words=((0, "none"),),
+        "inner ranks of a2a+p2p", _of("", "cp_inner"), DECIDED, "those that exchange heads",
+        ("cp_comm",), words=((0, "none"),), on_request=_inner,
     ),
 )  # fmt: skip
 ACTIVATIONS = (

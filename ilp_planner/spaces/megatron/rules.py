@@ -79,14 +79,19 @@ def context_rules(job: TrainingJob) -> Iterator[str]:
     model, cp, how = job.model, job.settings.cp, job.settings.cp_comm
     if cp == 1:
         return
+    inner = {"a2a": cp, "a2a+p2p": job.settings.cp_inner}.get(how, 1)  # that exchange heads
+    if inner < 1 or cp % inner:
+        yield f"the ranks that exchange heads must divide cp, found {inner}"
+        return
     if (model.window or model.sinks) and how != "a2a":
         yield "windows and sinks are computed where ranks exchange heads, a2a"
-    if how == "a2a":
+    if inner > 1:
         # Without latent attention a rank has as many query groups as it has whole ones, at least 1.
         groups = model.heads if model.latent else max(model.kv_heads, job.tp)
         for what, count in (("heads", model.heads), ("query groups", groups)):
-            if count // job.tp % cp:
-                yield f"{count} {what} are not divisible by tp x cp"
+            if count // job.tp % inner:
+                parts = "tp x cp" if inner == cp else f"tp x {inner} of cp"
+                yield f"{count} {what} are not divisible by {parts}"
 
 
 def check_experts(job: TrainingJob) -> Iterator[Violation]:

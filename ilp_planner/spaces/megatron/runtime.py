@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
-from ilp_planner.spaces.megatron.choices import CHOICES, choices
+from ilp_planner.spaces.megatron.choices import CHOICES, choices, with_inner
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
@@ -99,7 +99,8 @@ class Runtime:
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
-        return choices(base, self.tried, asked)
+        every = choices(base, self.tried, asked)
+        return tuple(own for one in every for own in with_inner(one, ranks))
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; what makes no difference there is as in the plainest
@@ -115,6 +116,7 @@ class Runtime:
             sequence_parallel=d.tp > 1,
             order=ORDERS[d.order],
             cp_comm=choice.cp_comm if d.cp > 1 else CP_COMMUNICATIONS[0],
+            cp_inner=choice.cp_inner if d.cp > 1 else 0,
             optimizer=optimizer,
         )
 
@@ -136,11 +138,14 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention."""
+        without latent attention; and of a ring of exchanges neither one rank nor all in each."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        several = 1 < job.settings.cp_inner < job.settings.cp
         return not (
-            (sharded and job.pp > 1 and not asked.sharding) or (exchanged and not asked.cp_comm)
+            (sharded and job.pp > 1 and not asked.sharding)
+            or (exchanged and not asked.cp_comm)
+            or (job.settings.cp_comm == "a2a+p2p" and not several)
         )
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
@@ -75,6 +77,16 @@ def test_no_plan_is_faster_than_the_bound(space: str) -> None:
 def test_no_plan_of_a_larger_problem_is_faster(space: str) -> None:
     check = given(problem=large_problems(space), seed=SEEDS)(assert_none_is_faster)
     examples(2 * PROBLEMS[space])(check)()
+
+
+@examples(6)
+@given(problem=small_problems("megatron"), seed=SEEDS)
+def test_megatron_accepts_what_is_inside(problem: Problem, seed: int) -> None:
+    """By the checks of its launch lines, which are other code than the judge's rules."""
+    for plan in islice(Drawer(problem, seed).plans(None), 40):
+        if evaluate(problem, plan).legal and problem.space.outside(problem, plan) is None:
+            words = arguments_of_job(problem.costs.job(plan, problem.cluster))
+            assert not [str(found) for found in check_arguments(words) if found.rejected]
 
 
 @runtimes
