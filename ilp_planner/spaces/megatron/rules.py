@@ -121,6 +121,7 @@ def check_recompute(job: TrainingJob) -> Iterator[Violation]:
     """No more layers are computed again than a virtual stage has: Megatron takes more silently;
     and its uniform chunks would reach beyond the last layer."""
     recompute = job.settings.recompute
+    yield from _recomputed_parts(job)
     if recompute.granularity != "full":
         return
     counts = [stage.layers for stage in job.stages]
@@ -129,6 +130,21 @@ def check_recompute(job: TrainingJob) -> Iterator[Violation]:
         yield Violation("recompute layers", "plan", have, f"1 to {max(counts)}")
     elif recompute.method == "uniform" and any(count % recompute.layers for count in counts):
         yield Violation("recompute layers", "plan", have, "a divisor of every stage's layers")
+
+
+def _recomputed_parts(job: TrainingJob) -> Iterator[Violation]:
+    """Parts of layers that models do not have, and kept inputs that are divided already
+    (`TransformerConfig.__post_init__` of Megatron core; `validate_args`)."""
+    recompute, kernels = job.settings.recompute, job.settings.kernels
+    for part, there, limit in (
+        ("mla_up_proj", job.model.latent is not None, "latent attention with it"),
+        ("moe_act", kernels.grouped_experts, "grouped products of experts with it"),
+    ):
+        if recompute.granularity == "selective" and part in recompute.modules and not there:
+            yield Violation("recompute modules", "plan", part, limit)
+    if recompute.distribute and (job.tp == 1 or job.settings.sequence_parallel):
+        limit = "tensor parallelism without sequence parallelism, where inputs are divided"
+        yield Violation("recompute inputs", "plan", f"divided with tp {job.tp}", limit)
 
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:
