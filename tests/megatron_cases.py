@@ -18,7 +18,7 @@ from ilp_planner.specs.training import ORDERS, Recompute
 from tests.problems import build_megatron_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.measured import MeasuredTimes
@@ -78,8 +78,11 @@ def small_problem(cluster: ClusterSpec | None = None, *, batch: int = 8, **optio
     )
 
 
-def every_plan(problem: Problem) -> Iterator[GroupPlan]:
-    """Yield all plans that could be of the problem's space, legal or not."""
+def every_plan(
+    problem: Problem, layouts: Callable[..., Iterable[tuple[int, ...]]] | None = None
+) -> Iterator[GroupPlan]:
+    """Yield all plans that could be of the problem's space, legal or not; with the layouts that a
+    function of model, pp and virtual stages has, where there is one."""
     cluster, costs = problem.cluster, problem.costs
     model, count = costs.model, cluster.device_count  # type: ignore[attr-defined]
     same = len(set(model.expert_layers)) == 1
@@ -118,7 +121,8 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             groups = rank_groups(ranks, tp * cp, dp, pp, size, order)
             degrees = (tp, size, cp, ep, etp) if experts else (tp, size, cp, 0, 0)
             alike = same and not differ(costs.profile, degrees, model.layers)  # type: ignore[attr-defined]
-            for stops in every_layout(model, pp, virtual, alike=alike):
+            own = every_layout(model, pp, virtual, alike=alike)
+            for stops in own if layouts is None else layouts(model, pp, virtual):
                 longest = max(stage.layers for stage in layout_of(stops, model).stages)
                 for again in (*whole, *blocks(longest)):
                     yield Plan(

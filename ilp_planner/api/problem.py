@@ -60,6 +60,7 @@ def problem(
     ep: int | str | Sequence[int] | None = None,
     dp: int | str | Sequence[int] | None = None,
     virtual_stages: int | str | Sequence[int] | None = None,
+    layout: str | Sequence[int] | None = None,
     rank_order: str | Sequence[str] | None = None,
     recompute: str | Sequence[str] | None = None,
     sharding: str | Sequence[str] | None = None,
@@ -91,6 +92,8 @@ def problem(
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
     tp, pp, cp, ep, dp, virtual_stages: what plans of `space="megatron"` may have: 4, `[2, 4]`,
         `range(2, 9)` or `"2..8"`.
+    layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
+        letters as `Et*10|t*11|t*11L`.
     rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
@@ -149,6 +152,7 @@ def problem(
                 ep=ep,
                 dp=dp,
                 virtual_stages=virtual_stages,
+                layout=layout,
                 rank_order=rank_order,
                 recompute=recompute,
                 sharding=sharding,

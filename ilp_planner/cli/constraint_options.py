@@ -33,6 +33,15 @@ Dp = Annotated[str | None, degrees("--dp", "Data-parallel degree; likewise.")]
 VirtualStages = Annotated[
     str | None, degrees("--virtual-stages", "Virtual stages of a pipeline rank; likewise.")
 ]
+Layout = Annotated[
+    str | None,
+    asked(
+        "--layout",
+        "Which layers every virtual stage has: even, how many as 10,11,11, or Megatron's letters "
+        "as 'Et*10|t*11|t*11L'.",
+        "LAYERS",
+    ),
+]
 RankOrder = Annotated[
     str | None, asked("--rank-order", f"Order of ranks: {' or '.join(ORDERS)}.", "ORDER")
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from ilp_planner.spaces.registry import RUNTIMES
 
@@ -27,12 +28,14 @@ NAMED = (
     "text_only", "device", "backend", "resume", "output", "accept_changed", "fit", "pp", "cp", "ep",
     "dp", "virtual_stages", "rank_order", "recompute", "max_devices", "without", "headroom",
     "sharding", "cp_comm", "overlap", "fused_loss", "gradients", "moments",
-    "nearest",
+    "nearest", "layout",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}
 # What files are called as well: only in backquotes is it the parameter.
 ALSO_FILES = ("hostfile",)
+# What a shell takes for more than letters, in a layout of the pipeline.
+SPECIAL = re.compile(r"[|*()]")
 # A parameter, alone or with its value, as Python has it.
 PARAMETER = re.compile(r"`(\w+)(?:=([^`]*))?`")
 
@@ -59,4 +62,5 @@ def _option(match: re.Match[str]) -> str:
         return match[0]
     if match.groups() in OPTIONS_OF_VALUES:
         return OPTIONS_OF_VALUES[match[1], match[2]]
-    return " ".join(part for part in (OPTIONS[match[1]], match[2]) if part)
+    value = match[2] and (shlex.quote(match[2]) if SPECIAL.search(match[2]) else match[2])
+    return " ".join(part for part in (OPTIONS[match[1]], value) if part)

@@ -1,7 +1,7 @@
 """What plans must have, and which devices they may use: `tp` 4, `pp` from 2 to 8, without node 3.
 
-Degrees are numbers, lists of them or ranges (`4`, `2,4`, `2..8`), the others names or sizes. What
-is not said allows everything.
+Degrees are numbers, lists of them or ranges (`4`, `2,4`, `2..8`), the others names, sizes or a
+layout of the pipeline. What is not said allows everything.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
+from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
@@ -24,6 +25,8 @@ from ilp_planner.units import SIZE_UNITS, parse_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
+
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
 CHOICES = {
     "rank_order": ORDERS,
@@ -36,7 +39,8 @@ CHOICES = {
     "moments": ("fp32", "bf16", "fp8"),
 }
 ALIASES = {"uniform": "full"}
-OF_PLANS = (*DEGREES, *CHOICES)
+LAYOUT = "layout"
+OF_PLANS = (*DEGREES, LAYOUT, *CHOICES)
 OF_DEVICES = ("max_devices", "without", "headroom")
 NAMES = (*OF_PLANS, *OF_DEVICES)
 ITEM = re.compile(r"([1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
@@ -64,12 +68,12 @@ class Numbers:
 class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
-    rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and of `RECOMPUTED`. sharding:
-    some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
-    parallelism travel while passes compute. fused_loss: whose kernel. gradients, moments: types
-    that they may be of. max_devices: at most, whole nodes of a cluster of equal ones. without:
-    nodes that stay idle, by number or by the name of their group. headroom: bytes of every device
-    that stay free.
+    layout: of the pipeline. rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and
+    of `RECOMPUTED`. sharding: some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap:
+    whether messages of data parallelism travel while passes compute. fused_loss: whose kernel.
+    gradients, moments: types that they may be of. max_devices: at most, whole nodes of a cluster of
+    equal ones. without: nodes that stay idle, by number or by the name of their group. headroom:
+    bytes of every device that stay free.
     """
 
     tp: Numbers | None = None
@@ -78,6 +82,7 @@ class Constraints:
     ep: Numbers | None = None
     dp: Numbers | None = None
     virtual_stages: Numbers | None = None
+    layout: AskedLayout | None = None
     rank_order: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     sharding: tuple[str, ...] = ()
@@ -96,7 +101,7 @@ class Constraints:
         said = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {name: _text(name, value) for name, value in said if value}
 
-    def allows(self, name: str, value: int | str) -> bool:
+    def allows(self, name: str, value: int | str | PipelineLayout) -> bool:
         """Tell whether a plan may have a value of one of `OF_PLANS`."""
         allowed = getattr(self, name)
         return not allowed or value in allowed
@@ -113,7 +118,7 @@ class Constraints:
             return True
         return recompute.kind == "selective" and set(recompute.modules) <= set(asked)
 
-    def broken(self, found: Mapping[str, int | str]) -> Iterator[str]:
+    def broken(self, found: Mapping[str, int | str | PipelineLayout]) -> Iterator[str]:
         """Yield what of a plan is not as demanded. found: its values by name."""
         for name, value in found.items():
             if not self.allows(name, value):
@@ -126,11 +131,9 @@ class Constraints:
 
     def describe(self) -> str:
         """Return what plans must have, as in `tp 4, pp 2..8`; empty: nothing."""
-        return ", ".join(
-            f"{name.replace('_', ' ')} {text.replace(',', ' or ')}"
-            for name, text in self.texts.items()
-            if name in OF_PLANS
-        )
+        said = {name: text for name, text in self.texts.items() if name in OF_PLANS}
+        several = {name: text.replace(",", " or ") for name, text in said.items() if name != LAYOUT}
+        return ", ".join(f"{n.replace('_', ' ')} {t}" for n, t in {**said, **several}.items())
 
 
 ANY = Constraints()
@@ -232,6 +235,7 @@ def _error(name: str, found: object, expected: str) -> UsageError:
 
 _READ = {
     **dict.fromkeys(DEGREES, _numbers),
+    LAYOUT: lambda name, value: asked_layout(value),
     **dict.fromkeys(CHOICES, _choices),
     "max_devices": _number,
     "without": _nodes,

@@ -35,6 +35,9 @@ class PipelineLayout:
         if sum(s.embedding for s in self.stages) > 1 or sum(s.loss for s in self.stages) > 1:
             raise ValueError("a layout must have one embedding and one loss")
 
+    def __str__(self) -> str:
+        return write_layout(self)
+
     @property
     def layers(self) -> int:
         """Transformer layers of all stages."""

@@ -189,6 +189,13 @@ BYTES = st.floats(1.0, 1e15)
 COUNTS = st.none() | st.integers(1, 2**40)
 
 
+LAYOUTS = (
+    st.none()
+    | st.sampled_from(("even", "Et*3|(tt|)*4mL", "E|t|L"))
+    | st.lists(st.integers(0, 200), min_size=1, max_size=5)
+)
+
+
 @st.composite
 def constraints(draw: st.DrawFn) -> Constraints:
     """Draw demands of any kind, possible or not."""
@@ -196,6 +203,7 @@ def constraints(draw: st.DrawFn) -> Constraints:
     return constraints_of(
         {
             **{name: draw(degrees) for name in DEGREES},
+            "layout": draw(LAYOUTS),
             **{name: draw(st.lists(st.sampled_from(known))) for name, known in CHOICES.items()},
             "max_devices": draw(st.none() | st.integers(1, 10**9)),
             "without": draw(st.lists(st.sampled_from(("3", "node0", "big nodes")), max_size=2)),

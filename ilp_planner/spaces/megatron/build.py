@@ -110,6 +110,8 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         profile_source="analytic" if profile is None else profile.source,
         notes=tuple(notes),
     )
+    if asked.constraints.layout is not None:
+        asked.constraints.layout.check(model.name, decoder.layers, decoder.prediction_layers)
     check_possible(said_of(asked), lambda names: limited(problem, files, names))
     return limited(problem, files, said_of(asked))
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, PlannerError
-from ilp_planner.inputs.constraints import DEGREES, OF_PLANS, names_of
+from ilp_planner.inputs.asked_layout import AskedLayout
+from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, Numbers, names_of
 from ilp_planner.spaces.megatron.choices import CHOICES
+from ilp_planner.spaces.megatron.layouts import plain_layout
 from ilp_planner.spaces.megatron.parts import megatron_parts, possible_parts
 from ilp_planner.spaces.megatron.variants import virtual_stages
 from ilp_planner.specs.training import ORDERS
@@ -101,7 +103,7 @@ def _change(changed: tuple[str, ...], said: dict[str, str], made: Made) -> str:
         return ""
     if not set(changed) <= set(OF_PLANS):
         return f"; without {' and '.join(f'`{name}`' for name in changed)} there are some"
-    others, asked = made(left), made(said).constraints.texts
+    others, asked = made(left), made(said).constraints
     found = {
         values
         for part in possible_parts(others, others.costs)
@@ -110,7 +112,7 @@ def _change(changed: tuple[str, ...], said: dict[str, str], made: Made) -> str:
 
     def farness(values: tuple[int | str, ...]) -> tuple[float, tuple[int | str, ...]]:
         pairs = zip(changed, values, strict=True)
-        return sum(_distance(asked[name], value) for name, value in pairs), values
+        return sum(_distance(getattr(asked, name), value) for name, value in pairs), values
 
     nearest = min(found, key=farness)
     shown = [f"`{name}={value}`" for name, value in zip(changed, nearest, strict=True)]
@@ -121,6 +123,9 @@ def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
     """Yield what the plans of a part have of something that can be asked for."""
     if name == "virtual_stages":
         yield from virtual_stages(part)
+    elif name == LAYOUT:
+        for virtual in virtual_stages(part):
+            yield str(plain_layout(part.costs.model, part.degrees.pp * virtual))
     elif name in DEGREES:
         yield getattr(part.degrees, name)
     elif name in CHOICES:
@@ -131,9 +136,10 @@ def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
         yield from {name for v in part.variants() for name in names_of(v.recompute)}
 
 
-def _distance(asked: str, value: int | str) -> float:
-    """Return how far a value is from what was asked for; all texts are as far."""
-    if isinstance(value, str):
-        return 0.0
-    numbers = [int(end) for item in asked.split(",") for end in item.split("..")]
-    return min(abs(math.log2(value / number)) for number in numbers)
+def _distance(asked: object, value: int | str) -> float:
+    """Return how far a value is from what was asked for; all names are as far."""
+    if isinstance(asked, AskedLayout) and isinstance(value, str):
+        return asked.farness(value)
+    if isinstance(asked, Numbers) and isinstance(value, int):
+        return min(abs(math.log2(value / end)) for ends in asked.ranges for end in ends)
+    return 0.0

@@ -1,7 +1,9 @@
-"""Interleaved layouts of models whose layers differ, tried one by one.
+"""Layouts that are tried one by one: the one that is asked for, or interleaved ones of models whose
+layers differ.
 
-All virtual stages have equally many layers, but the first and the last, which have any number
-(`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on virtual stages).
+Of the latter, all virtual stages have equally many layers, but the first and the last, which have
+any number (`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on virtual
+stages).
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
 from ilp_planner.numerics import FINE_ROUNDING
-from ilp_planner.spaces.megatron.job import layout_of
+from ilp_planner.spaces.megatron.job import ends_of, layout_of
 from ilp_planner.spaces.megatron.partition import Cut, CutSearch
+from ilp_planner.specs.pipeline_layout import balanced_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 
 def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
@@ -36,12 +41,37 @@ def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
     return np.concatenate((np.zeros((len(found), 1), np.int64), sizes.cumsum(axis=1)), axis=1)
 
 
+def layouts_of(part: MegatronPart, virtual: int) -> NDArray[np.int64]:
+    """Return where the virtual stages of the layouts end that are tried one by one, so many on each
+    rank, [layouts, stages + 1]."""
+    if part.problem.constraints.layout is None:
+        return equal_layouts(part.costs.model.layers, part.degrees.pp * virtual)
+    layout = layout_asked_of(part, virtual)
+    assert layout is not None
+    return np.array([ends_of(layout)], np.int64)
+
+
+def layout_asked_of(part: MegatronPart, virtual: int) -> PipelineLayout | None:
+    """Return the layout that is asked for, of so many virtual stages on each rank; None where none
+    is, or where it has others."""
+    asked, model = part.problem.constraints.layout, part.costs.model
+    stages = part.degrees.pp * virtual
+    return None if asked is None else asked.of(model.layers, model.prediction_layers, stages)
+
+
+def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
+    """Return a layout of so many stages with layers in all; where they are too few, with the
+    embedding and the output alone in the first and the last one."""
+    if stages > model.layers:
+        return layout_of([(model.layers + 2) * k // stages for k in range(stages + 1)], model)
+    return balanced_layout(model.layers, stages, prediction_layers=model.prediction_layers)
+
+
 def best_layout(
     part: MegatronPart, variant: Variant, cutoff: float, goon: Callable[[], bool] = lambda: True
 ) -> CutSearch:
     """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
-    pp, virtual = part.degrees.pp, variant.virtual
-    layouts = equal_layouts(part.costs.model.layers, pp * virtual)
+    layouts = layouts_of(part, variant.virtual)
     bounds = layout_bounds(part, variant, layouts) + part.ranks.constant
     parts = memory_parts(part.variant_job(variant))
     best: Cut | None = None
@@ -54,7 +84,7 @@ def best_layout(
         ends = tuple(layouts[place].tolist())
         job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
         own = dataclasses.replace(parts, job=job)
-        needs = (stage_of_rank(own, rank).needed for rank in range(pp))
+        needs = (stage_of_rank(own, rank).needed for rank in range(part.degrees.pp))
         if all(n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
             value = part.seconds(variant, ends)
             if value < cutoff:

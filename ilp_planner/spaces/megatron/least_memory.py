@@ -14,7 +14,7 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import default_max_cp
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
-from ilp_planner.spaces.megatron.layouts import equal_layouts
+from ilp_planner.spaces.megatron.layouts import layouts_of
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.variants import leanest
 from ilp_planner.units import format_bytes
@@ -30,7 +30,7 @@ SPARE = 1.005  # on top of what would do: it is printed with two decimals
 
 def more(problem: Problem[MegatronCosts]) -> str:
     """Say how much memory would do for the plan of Megatron's space that was found to need least:
-    as much computed again as may be, and layers divided evenly."""
+    as much computed again as may be, and layers divided evenly, or as they are asked for."""
     deadline, least = Deadline(SECONDS), math.inf
     name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
     for part in megatron_parts(problem, problem.costs):
@@ -84,8 +84,8 @@ def _needed(part: MegatronPart) -> float:
     are too few for their virtual stages."""
     model, pp, variant = part.costs.model, part.degrees.pp, leanest(part)
     ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
-    if variant.virtual > 1 and not part.spread(variant):
-        layouts = equal_layouts(model.layers, pp * variant.virtual)
+    if not part.spread(variant):
+        layouts = layouts_of(part, variant.virtual)
         if not len(layouts):
             return math.inf
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])

@@ -46,6 +46,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             "ep": degrees.ep,
             "dp": degrees.dp,
             "virtual_stages": plan.virtual,
+            "layout": job.pipeline,
             "rank_order": settings.order,
             **decided(settings, replicated=degrees.replicated),
         }
@@ -80,8 +81,9 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
 
 
 def laid_out(part: MegatronPart, plan: GroupPlan) -> bool:
-    """Tell whether the layers of virtual stages are spread as in the layouts of a part."""
-    if plan.virtual == 1:
+    """Tell whether the layers of virtual stages are spread as in the layouts of a part; any are
+    where a layout is asked for, which the constraints compare."""
+    if plan.virtual == 1 or part.problem.constraints.layout is not None:
         return True
     ends = (0, *(stage.stop for stage in plan.stages))
     sizes = tuple(stop - start for start, stop in pairwise(ends))

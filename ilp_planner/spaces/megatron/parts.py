@@ -170,8 +170,9 @@ class MegatronPart:
 
     def spread(self, variant: Variant) -> bool:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
-        stages; else they are between virtual stages."""
-        return variant.virtual == 1 or self.alike
+        stages; else they are between virtual stages, and layouts are tried one by one."""
+        asked = self.problem.constraints.layout
+        return asked is None and (variant.virtual == 1 or self.alike)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
@@ -332,7 +333,7 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
     """
     asked = problem.constraints
-    always = asked.virtual_stages is None and not asked.recompute
+    always = asked.virtual_stages is None and asked.layout is None and not asked.recompute
     for degrees in possible_degrees(problem, costs):
         tried: set[Settings] = set()
         for number in range(len(costs.choices)):

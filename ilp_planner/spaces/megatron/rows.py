@@ -105,8 +105,8 @@ DEGREES = (
     Row(
         "layout", ("layout",), DECIDED,
         "a rank's layers are spread evenly over its virtual stages, or, where layers differ, all "
-        "virtual stages but the first and the last have as many",
-        values=_always("any cuts between ranks"),
+        "virtual stages but the first and the last have as many; any that is asked for",
+        ("layout",), values=_always("any cuts between ranks"),
     ),
     Row(
         "turns", _of("", "turn"), LEFT_OUT, f"other groups of micro-batches: {IMPORTED}",

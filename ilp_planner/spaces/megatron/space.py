@@ -54,13 +54,15 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         if self.runtime.blocks and problem.constraints.allows("recompute", "block"):
             again.append("block of any number of layers")
         spread = ", spread evenly over its virtual stages, or, where layers differ, as many in each"
+        spread = f"{spread} but the first and the last" if self.runtime.interleaves else ""
+        if problem.constraints.layout is not None:
+            spread = ", as the layout says"
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
             f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "
             f"{_either(_of(problem, 'cp_comm'))}{self.runtime.untried(problem.constraints)}, nodes "
             f"ordered by type; recomputation {_either(again)}; a rank's layers, the "
-            "embedding and the output layer with their neighbours"
-            f"{f'{spread} but the first and the last' if self.runtime.interleaves else ''}"
+            f"embedding and the output layer with their neighbours{spread}"
         )
 
     def exclusions(self, problem: Problem[MegatronCosts], plan: Plan[Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.spaces.megatron.layouts import layout_bounds, layouts_of
 from ilp_planner.spaces.megatron.memory import most_layers
 from ilp_planner.spaces.megatron.partition import INFINITE
 from ilp_planner.spaces.megatron.variants import Variant
@@ -26,10 +27,14 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     """Return seconds that no plan of a variant undercuts, memory aside.
 
     What ranks compute together is at least every element's time on the fastest kind of rank,
-    and the slowest rank takes at least its share of that (`_slowest`).
+    and the slowest rank takes at least its share of that (`_slowest`). Where a layout is asked for,
+    its own bound counts (`layout_bounds`).
     """
     if not part.fits_at_all:
         return INFINITE
+    if part.problem.constraints.layout is not None:
+        bounds = layout_bounds(part, variant, layouts_of(part, variant.virtual))
+        return float(bounds[0] + part.ranks.constant)
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
     block = again.layers if again.method == "block" else 0
     if part.spread(variant):

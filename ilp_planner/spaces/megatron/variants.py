@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.spaces.megatron.layouts import layout_asked_of
 from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
@@ -48,14 +49,14 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     The interleaved schedule takes micro-batches in groups of pp.
     """
     pp, layers = part.degrees.pp, part.costs.model.layers
-    allows = part.problem.constraints.allows
-    if pp == 1 or part.micro_batches % pp or not part.costs.runtime.interleaves:
-        return (1,) if allows("virtual_stages", 1) else ()
-    # the last virtual stage may have the output alone; where stages are chosen one by one, the
-    # first one the embedding as well
-    alone = 1 if part.alike else 2
-    every = range(1, max(1, (layers + alone) // pp) + 1)
-    return tuple(v for v in every if allows("virtual_stages", v))
+    asked, most = part.problem.constraints, 1
+    if pp > 1 and part.micro_batches % pp == 0 and part.costs.runtime.interleaves:
+        # the last virtual stage may have the output alone; where stages are chosen one by one, the
+        # first one the embedding as well
+        alone = 1 if asked.layout is None and part.alike else 2
+        most = max(1, (layers + alone) // pp)
+    every = (v for v in range(1, most + 1) if asked.allows("virtual_stages", v))
+    return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
 
 
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
@@ -67,8 +68,11 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
         # Layers in a virtual stage, at most: the others of the rank have as many, the other
         # ranks one in each, but for the output's.
         most = layers - max(0, pp * virtual - 2)
-        even = virtual > 1 and part.alike
-        longest = 1 + -(-most // virtual) if even else most
+        longest = most
+        if layout := layout_asked_of(part, virtual):
+            longest = max(stage.layers for stage in layout.stages)
+        elif virtual > 1 and part.alike:
+            longest = 1 + -(-most // virtual)
         # As many as there are is another way to write `full`.
         longest += FULL not in allowed
         blocks = (
