@@ -69,6 +69,7 @@ def problem(
     fused_loss: str | Sequence[str] | None = None,
     gradients: str | Sequence[str] | None = None,
     moments: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -97,6 +98,7 @@ def problem(
     rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
+    keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -161,6 +163,7 @@ def problem(
                 fused_loss=fused_loss,
                 gradients=gradients,
                 moments=moments,
+                keep=keep,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,
@@ -181,6 +184,7 @@ def _demanded(given: Any, **said: object) -> Constraints:
     ------
     SpecError, UsageError: what cannot be one.
     """
+    from ilp_planner.formats.kept_stages import with_kept_stages
     from ilp_planner.inputs.constraints import NAMES as KNOWN
     from ilp_planner.inputs.constraints import constraints_of
     from ilp_planner.inputs.constraints_file import read_constraints
@@ -194,7 +198,7 @@ def _demanded(given: Any, **said: object) -> Constraints:
     unknown = next((name for name in every if name not in KNOWN), None)
     if unknown is not None:
         raise UsageError(f"constraints: found {unknown!r}, expected some of {', '.join(KNOWN)}")
-    return constraints_of(every)
+    return with_kept_stages(constraints_of(every))
 
 
 def _gpus(said: object, cluster: Any) -> str:

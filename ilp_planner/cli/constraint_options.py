@@ -95,6 +95,15 @@ Moments = Annotated[
     str | None,
     asked("--moments", "Types that Adam's moments may be kept in: fp32, bf16, fp8.", "TYPE"),
 ]
+Keep = Annotated[
+    list[str] | None,
+    asked(
+        "--keep",
+        "A stage of a saved plan that stays as it is, its layers, devices and degrees, as "
+        "plan.json:stage0; may be repeated.",
+        "PLAN:STAGE",
+    ),
+]
 MaxDevices = Annotated[
     str | None, asked("--max-devices", "Devices at most, in whole nodes that are equal.", "N")
 ]
@@ -125,10 +134,12 @@ def demanded(file: Path | None, said: Mapping[str, Any]) -> Constraints:
 
     Raises
     ------
-    SpecError, UsageError: one line with the file, the name, what was found and what was expected.
+    PlanError, SpecError, UsageError: one line with the file, the name, what was found and what was
+        expected.
     """
+    from ilp_planner.formats.kept_stages import with_kept_stages
     from ilp_planner.inputs.constraints_file import read_constraints
 
     options = {name: value for name, value in said.items() if value}
     texts = {} if file is None else read_constraints(file).texts
-    return constraints_of({**texts, **options})
+    return with_kept_stages(constraints_of({**texts, **options}))

@@ -5,7 +5,8 @@ from typing import Any
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.files import Document
 from ilp_planner.formats.json_fields import Fields
-from ilp_planner.inputs.constraints import ANY, NAMES, Constraints, constraints_of
+from ilp_planner.formats.kept_json import decode_stages, encode_stages
+from ilp_planner.inputs.constraints import ANY, KEEP, NAMES, Constraints, constraints_of
 from ilp_planner.inputs.request import FILES, HELD, Reference, Request
 
 REFERENCE_KEYS = ("name", "sha256", "text")
@@ -35,7 +36,7 @@ def encode_inputs(inputs: Request) -> dict[str, Any]:
         "memory_limit_bytes": None if inputs.memory_limit is None else _bytes(inputs.memory_limit),
         "memory_limits_bytes": limits or None,
         **{key: getattr(inputs, key) for key in (*LIMITS, *SIZES)},
-        "constraints": inputs.constraints.texts or None,
+        "constraints": _encode_constraints(inputs.constraints) or None,
     }
     return {key: value for key, value in values.items() if value is not None}
 
@@ -79,14 +80,23 @@ def decode_inputs(fields: Fields, *, old: bool = False) -> Request:
     )
 
 
+def _encode_constraints(constraints: Constraints) -> dict[str, Any]:
+    """Return what plans must have; of stages that they keep, what these have."""
+    kept = {KEEP: encode_stages(constraints.keep)} if constraints.keep else {}
+    return {**constraints.texts, **kept}
+
+
 def _decode_constraints(root: Fields) -> Constraints:
     """Read what plans must have; files of before say nothing."""
     if not _given(root, "constraints"):
         return ANY
     fields = root.inside("constraints")
     fields.only(NAMES)
+    said: dict[str, Any] = {name: fields.text(name) for name in fields.values if name != KEEP}
+    if KEEP in fields.values:
+        said[KEEP] = tuple(decode_stages(fields, KEEP))
     try:
-        return constraints_of({name: fields.text(name) for name in fields.values})
+        return constraints_of(said)
     except UsageError as error:
         raise PlanError(f"{fields.file}: {fields.where}.{error}") from None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
+from ilp_planner.inputs.kept import KeptStage, kept_stages
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
@@ -42,7 +43,9 @@ ALIASES = {"uniform": "full"}
 LAYOUT = "layout"
 OF_PLANS = (*DEGREES, LAYOUT, *CHOICES)
 OF_DEVICES = ("max_devices", "without", "headroom")
-NAMES = (*OF_PLANS, *OF_DEVICES)
+KEEP = "keep"
+AS_SAID = (LAYOUT, KEEP)  # whose commas do not part what may be instead
+NAMES = (*OF_PLANS, KEEP, *OF_DEVICES)
 ITEM = re.compile(r"([1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
 
 
@@ -71,9 +74,9 @@ class Constraints:
     layout: of the pipeline. rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and
     of `RECOMPUTED`. sharding: some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap:
     whether messages of data parallelism travel while passes compute. fused_loss: whose kernel.
-    gradients, moments: types that they may be of. max_devices: at most, whole nodes of a cluster of
-    equal ones. without: nodes that stay idle, by number or by the name of their group. headroom:
-    bytes of every device that stay free.
+    gradients, moments: types that they may be of. keep: stages that plans have. max_devices: at
+    most, whole nodes of a cluster of equal ones. without: nodes that stay idle, by number or by the
+    name of their group. headroom: bytes of every device that stay free.
     """
 
     tp: Numbers | None = None
@@ -91,6 +94,7 @@ class Constraints:
     fused_loss: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
+    keep: tuple[KeptStage, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None
@@ -131,9 +135,11 @@ class Constraints:
 
     def describe(self) -> str:
         """Return what plans must have, as in `tp 4, pp 2..8`; empty: nothing."""
-        said = {name: text for name, text in self.texts.items() if name in OF_PLANS}
-        several = {name: text.replace(",", " or ") for name, text in said.items() if name != LAYOUT}
-        return ", ".join(f"{n.replace('_', ' ')} {t}" for n, t in {**said, **several}.items())
+        return ", ".join(
+            f"{name.replace('_', ' ')} {text if name in AS_SAID else text.replace(',', ' or ')}"
+            for name, text in self.texts.items()
+            if name not in OF_DEVICES
+        )
 
 
 ANY = Constraints()
@@ -162,7 +168,7 @@ def _text(name: str, value: Any) -> str:
     if name == "headroom":
         exact = (f"{value // n} {unit}" for unit, n in SIZE_UNITS.items() if value % n == 0)
         return min(exact, key=len)
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _items(name: str, value: object, expected: str) -> list[str]:
@@ -237,6 +243,7 @@ _READ = {
     **dict.fromkeys(DEGREES, _numbers),
     LAYOUT: lambda name, value: asked_layout(value),
     **dict.fromkeys(CHOICES, _choices),
+    KEEP: lambda name, value: kept_stages(value),
     "max_devices": _number,
     "without": _nodes,
     "headroom": _size,

@@ -24,8 +24,22 @@ def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
     UsageError: one that is left out is not there, none is left, or `max_devices` does not say
         which nodes remain.
     """
-    if not constraints.without and constraints.max_devices is None:
-        return cluster
+    return with_nodes(cluster, _usable_nodes(cluster, constraints))
+
+
+def usable_devices(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
+    """Return the numbers of the devices of these nodes among all, ascending.
+
+    Raises
+    ------
+    UsageError: as `usable` raises it.
+    """
+    nodes = set(_usable_nodes(cluster, constraints))
+    return [device for device, node in enumerate(cluster.node_of) if node in nodes]
+
+
+def _usable_nodes(cluster: ClusterSpec, constraints: Constraints) -> list[int]:
+    """Return the numbers of these nodes, ascending."""
     out = {node for name in constraints.without for node in nodes_named(cluster, name)}
     kept = [node for node in range(cluster.node_count) if node not in out]
     if not kept:
@@ -36,7 +50,7 @@ def usable(cluster: ClusterSpec, constraints: Constraints) -> ClusterSpec:
         )
     if constraints.max_devices is not None:
         kept = kept[: _most_nodes(with_nodes(cluster, kept), constraints.max_devices)]
-    return with_nodes(cluster, kept)
+    return kept
 
 
 def nodes_named(cluster: ClusterSpec, name: str) -> list[int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.constraints import ANY, NAMES
-from ilp_planner.inputs.devices import usable
+from ilp_planner.inputs.devices import usable, usable_devices
 from ilp_planner.inputs.profiles import layer_source, native_table
 from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.problem import Problem
@@ -112,6 +112,8 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     )
     if asked.constraints.layout is not None:
         asked.constraints.layout.check(model.name, decoder.layers, decoder.prediction_layers)
+    for stage in asked.constraints.keep:
+        stage.check(model.name, decoder.layers, files.whole_cluster)
     check_possible(said_of(asked), lambda names: limited(problem, files, names))
     return limited(problem, files, said_of(asked))
 
@@ -141,6 +143,9 @@ def limited(
     kept = asked.constraints.but({*NAMES} - {"headroom", *names})
     cluster = usable(files.whole_cluster, kept)
     check_cluster(cluster)
+    if kept.keep:
+        devices = usable_devices(files.whole_cluster, kept)
+        kept = dataclasses.replace(kept, keep=tuple(stage.on(devices) for stage in kept.keep))
     sizes = asked.micro_batch_sizes if "micro_batch_sizes" in names else ()
     most = {name: getattr(asked, name) if name in names else None for name in MOST}
     cp = 1 if kept.cp is None else kept.cp.most

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.spaces.megatron.keeping import fits_kept
 from ilp_planner.spaces.megatron.memory import chain_ranges, fits
 from ilp_planner.spaces.megatron.partition import CutTables, Spread
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     """Return what every range of the chain costs."""
-    found = fits(part.memory(variant), part.limits)
+    found = fits_kept(part, variant.virtual, fits(part.memory(variant), part.limits))
     sends = part.sends(variant.virtual)
     rows: dict[tuple[int, float], int] = {}
     pairs = zip(part.rank_rows.tolist(), sends, strict=True)

@@ -72,7 +72,7 @@ def hunt_megatron(search: PartSearch[MegatronPart]) -> None:
         part = engine.parts[best.part]
         if part.spread(best.variant):
             found = cut_by_heuristic(search, part.tables(best.variant), NEVER, starts)
-            if found.cut is not None:
+            if found.cut is not None and part.keeps(best.variant, found.cut.ends):
                 search.accept(part.group_plan(best.variant, found.cut.ends))
 
 
@@ -150,7 +150,7 @@ class MegatronChoices:
             found = best_cut(part.tables(variant), goon=search.goon)
         else:
             found = best_layout(part, variant, NEVER, search.goon)
-        if found.cut is None:
+        if found.cut is None or not part.keeps(variant, found.cut.ends):
             return math.inf
         value = part.seconds(variant, found.cut.ends)
         if value < search.objective:

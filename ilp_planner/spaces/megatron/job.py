@@ -10,6 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.data_sheets import flash_attention, generation
 from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
@@ -19,7 +21,10 @@ from ilp_planner.specs.training import ORDERS, Kernels, OptimizerSettings, Setti
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
 
@@ -131,6 +136,16 @@ def rank_devices(plan: GroupPlan) -> tuple[int, ...]:
         for stage in stages
         for d in stage.replicas[replica].devices
     )
+
+
+def seats_of(cluster: ClusterSpec, d: MegatronDegrees) -> NDArray[np.int64]:
+    """Return the device of every rank, [pp, dp, tp x cp]."""
+    each = cluster.nodes[0].devices
+    devices = (np.array(d.nodes)[:, None] * each + np.arange(each)).ravel()
+    width = d.tp * d.cp
+    if d.order == 0:
+        return devices.reshape(d.pp, d.dp, width)
+    return devices.reshape(d.dp, d.pp, width).transpose(1, 0, 2)
 
 
 def node_order(plan: GroupPlan, cluster: ClusterSpec) -> tuple[int, ...] | None:

@@ -16,6 +16,7 @@ import numpy as np
 from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.spaces.megatron.job import ends_of, layout_of
+from ilp_planner.spaces.megatron.keeping import keeping, keeps
 from ilp_planner.spaces.megatron.partition import Cut, CutSearch
 from ilp_planner.specs.pipeline_layout import balanced_layout
 
@@ -45,7 +46,7 @@ def layouts_of(part: MegatronPart, virtual: int) -> NDArray[np.int64]:
     """Return where the virtual stages of the layouts end that are tried one by one, so many on each
     rank, [layouts, stages + 1]."""
     if part.problem.constraints.layout is None:
-        return equal_layouts(part.costs.model.layers, part.degrees.pp * virtual)
+        return keeping(part, equal_layouts(part.costs.model.layers, part.degrees.pp * virtual))
     layout = layout_asked_of(part, virtual)
     assert layout is not None
     return np.array([ends_of(layout)], np.int64)
@@ -53,10 +54,13 @@ def layouts_of(part: MegatronPart, virtual: int) -> NDArray[np.int64]:
 
 def layout_asked_of(part: MegatronPart, virtual: int) -> PipelineLayout | None:
     """Return the layout that is asked for, of so many virtual stages on each rank; None where none
-    is, or where it has others."""
+    is, or where it has others, or other stages than those that are kept."""
     asked, model = part.problem.constraints.layout, part.costs.model
     stages = part.degrees.pp * virtual
-    return None if asked is None else asked.of(model.layers, model.prediction_layers, stages)
+    if asked is None:
+        return None
+    layout = asked.of(model.layers, model.prediction_layers, stages)
+    return layout if layout and keeps(part, ends_of(layout)) else None
 
 
 def plain_layout(model: Decoder, stages: int) -> PipelineLayout:

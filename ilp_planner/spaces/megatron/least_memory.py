@@ -14,6 +14,7 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import default_max_cp
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
+from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import layouts_of
 from ilp_planner.spaces.megatron.parts import megatron_parts
 from ilp_planner.spaces.megatron.variants import leanest
@@ -81,7 +82,7 @@ def _fits(problem: Problem[MegatronCosts], deadline: Deadline) -> bool:
 
 def _needed(part: MegatronPart) -> float:
     """Return what ranks with equally many elements need, of their limits, at most; inf where these
-    are too few for their virtual stages."""
+    are too few for their virtual stages, or not those of stages that are kept."""
     model, pp, variant = part.costs.model, part.degrees.pp, leanest(part)
     ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
     if not part.spread(variant):
@@ -91,10 +92,11 @@ def _needed(part: MegatronPart) -> float:
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
         sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers))
-    if sizes.min() < 1:
+    stops = [0, *np.cumsum(sizes).tolist()]
+    if sizes.min() < 1 or not keeps(part, stops):
         return math.inf
     parts = part.memory(variant)
-    layout = layout_of([0, *np.cumsum(sizes).tolist()], model)
+    layout = layout_of(stops, model)
     job = dataclasses.replace(parts.job, layout=layout)
     own = dataclasses.replace(parts, job=job)
     return max(stage_of_rank(own, rank).needed / part.limits[rank] for rank in range(pp))

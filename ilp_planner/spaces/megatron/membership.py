@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
+from ilp_planner.spaces.megatron.keeping import is_in
 from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variants import Variant
@@ -51,6 +52,9 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             **decided(settings, replicated=degrees.replicated),
         }
     )
+    for stage in problem.constraints.keep:
+        if not is_in(stage, plan, job):
+            yield f"keep: {stage} is no stage of it"
     if not problem.constraints.recomputes(settings.recompute):
         yield (
             f"recompute: found {Variant(1, settings.recompute).again}, only "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +27,8 @@ from ilp_planner.spaces.megatron.choices import decided, different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
-from ilp_planner.spaces.megatron.job import base_layout, layout_of, virtual_sizes
+from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
+from ilp_planner.spaces.megatron.keeping import keeps, rank_of
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.recomputations import NOTHING
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ilp_planner.schedule import Schedule
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+    from ilp_planner.spaces.megatron.keeping import Kept
     from ilp_planner.spaces.megatron.partition import CutTables
     from ilp_planner.spaces.megatron.times import ElementTime
     from ilp_planner.specs.training import Recompute, Settings
@@ -75,6 +77,13 @@ class MegatronPart:
         return ", ".join(
             (self.degrees.describe(self.problem.cluster), *different(self.settings, own))
         )
+
+    @cached_property
+    def kept(self) -> Kept:
+        """The ranks with stages that are to be kept, and the elements of their virtual stages."""
+        every, cluster = self.problem.constraints.keep, self.problem.cluster
+        found = ((rank_of(stage, cluster, self.degrees), stage.ranges) for stage in every)
+        return tuple({(rank, ranges) for rank, ranges in found if rank is not None})
 
     @cached_property
     def job(self) -> TrainingJob:
@@ -259,12 +268,20 @@ class MegatronPart:
 
     # ---- plans ----------------------------------------------------------------------------------
 
+    def stops(self, variant: Variant, ends: Sequence[int]) -> list[int]:
+        """Return where virtual stages end whose ranks, or they themselves, end at `ends`."""
+        if not self.spread(variant):
+            return list(ends)
+        sizes = virtual_sizes(ends, variant.virtual, self.costs.model.layers)
+        return [0, *accumulate(sizes)]
+
+    def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
+        """Tell whether a cut leaves the stages that are to be kept."""
+        return not self.kept or keeps(self, self.stops(variant, ends))
+
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
-        stops = list(ends)
-        if self.spread(variant):
-            sizes = virtual_sizes(ends, variant.virtual, self.costs.model.layers)
-            stops = np.cumsum([0, *sizes]).tolist()
+        stops = self.stops(variant, ends)
         groups = self.rank_devices()
         settings = self.variant_job(variant).settings
         if variant.recompute.method == "block":
@@ -290,13 +307,7 @@ class MegatronPart:
     def rank_devices(self) -> tuple[tuple[Replica, ...], ...]:
         """Return the replicas of every pipeline rank."""
         d = self.degrees
-        each = self.problem.cluster.nodes[0].devices
-        devices = (np.array(d.nodes)[:, None] * each + np.arange(each)).ravel()
-        width = d.tp * d.cp
-        if d.order == 0:
-            seats = devices.reshape(d.pp, d.dp, width)
-        else:
-            seats = devices.reshape(d.dp, d.pp, width).transpose(1, 0, 2)
+        seats = seats_of(self.problem.cluster, d)
         return tuple(
             tuple(Replica(devices=tuple(row), samples=d.micro_batch) for row in stage)
             for stage in seats.tolist()
@@ -333,7 +344,8 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
     """
     asked = problem.constraints
-    always = asked.virtual_stages is None and asked.layout is None and not asked.recompute
+    always = asked.virtual_stages is None and asked.layout is None
+    always = always and not asked.recompute and not asked.keep
     for degrees in possible_degrees(problem, costs):
         tried: set[Settings] = set()
         for number in range(len(costs.choices)):
@@ -358,7 +370,7 @@ def possible_degrees(
     ------
     InfeasibleError: there are none.
     """
-    return megatron_space(
+    every = megatron_space(
         costs.model,
         problem.cluster,
         problem.global_batch,
@@ -370,3 +382,5 @@ def possible_degrees(
         title=costs.runtime.title,
         orders=costs.runtime.orders,
     )
+    keep, cluster = problem.constraints.keep, problem.cluster
+    return tuple(d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))

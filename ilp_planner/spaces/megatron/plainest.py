@@ -97,7 +97,8 @@ def _best(
     if by_formula is not None:
         found.add(by_formula.ends)
     for ends in sorted(found - {()}):
-        yield part.group_plan(variant, ends)
+        if part.keeps(variant, ends):
+            yield part.group_plan(variant, ends)
 
 
 def _even(part: MegatronPart, variant: Variant) -> tuple[int, ...]:

@@ -261,7 +261,7 @@ def best_spread(
 
     def judge(ends: tuple[int, ...]) -> None:
         if ends not in judged:
-            judged[ends] = part.seconds(variant, ends)
+            judged[ends] = part.seconds(variant, ends) if part.keeps(variant, ends) else NEVER
 
     judge(cuts.ends)
     by_formula = solve(tables, INFINITE).cut

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.spaces.megatron.keeping import leaves_room
 from ilp_planner.spaces.megatron.layouts import layout_asked_of
 from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
@@ -56,6 +57,7 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
         alone = 1 if asked.layout is None and part.alike else 2
         most = max(1, (layers + alone) // pp)
     every = (v for v in range(1, most + 1) if asked.allows("virtual_stages", v))
+    every = (v for v in every if not asked.keep or leaves_room(part, v))
     return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
 
 

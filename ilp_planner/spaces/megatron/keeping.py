@@ -1,0 +1,96 @@
+"""Stages that plans keep of saved ones: which rank has them, and which cuts leave them so."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.spaces.megatron.job import seats_of
+from ilp_planner.spaces.megatron.memory import Fits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.inputs.kept import KeptStage
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.training import TrainingJob
+
+# Ranks, and the first and last element of their virtual stages.
+Kept = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+def rank_of(stage: KeptStage, cluster: ClusterSpec, d: MegatronDegrees) -> int | None:
+    """Return the pipeline rank that has the devices of a stage under some degrees; None where none
+    has, or the degrees are others."""
+    degrees = stage.tp, stage.cp, stage.ep, stage.etp, len(stage.devices)
+    if (d.tp, d.cp, d.ep, d.etp, d.dp) != degrees:
+        return None
+    seats = seats_of(cluster, d)
+    for rank in np.flatnonzero(seats[:, 0, 0] == stage.devices[0][0]).tolist():
+        if tuple(map(tuple, seats[rank].tolist())) == stage.devices:
+            return int(rank)
+    return None
+
+
+def is_in(stage: KeptStage, plan: GroupPlan, job: TrainingJob) -> bool:
+    """Tell whether a plan has a stage. job: the one that it describes."""
+    etp = job.expert_tp if job.model.experts else 0
+    degrees = job.tp, job.settings.cp, job.settings.ep, etp
+    return degrees == (stage.tp, stage.cp, stage.ep, stage.etp) and any(
+        tuple(replica.devices for replica in own.replicas) == stage.devices
+        and tuple((s.start, s.stop) for s in plan.stages[rank :: plan.ranks]) == stage.ranges
+        for rank, own in enumerate(plan.stages[: plan.ranks])
+    )
+
+
+def leaves_room(part: MegatronPart, virtual: int) -> bool:
+    """Tell whether stages that are kept leave one element or more for every other one, with so many
+    virtual stages on each rank."""
+    stages, done = part.degrees.pp * virtual, [(-1, 0, 0)]
+    for rank, ranges in part.kept:
+        if len(ranges) != virtual:
+            return False
+        done += [(k * part.degrees.pp + rank, *ends) for k, ends in enumerate(ranges)]
+    last = part.costs.model.layers + 2
+    for (one, _, stop), (two, start, _) in pairwise([*sorted(done), (stages, last, last)]):
+        others, free = two - one - 1, start - stop
+        if not 0 <= others <= free or (free and not others):
+            return False
+    return True
+
+
+def keeps(part: MegatronPart, stops: Sequence[int]) -> bool:
+    """Tell whether virtual stages that end there, from 0 on, leave the stages that are kept."""
+    own = tuple(pairwise(stops))
+    return all(own[rank :: part.degrees.pp] == ranges for rank, ranges in part.kept)
+
+
+def keeping(part: MegatronPart, layouts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those layouts, [layouts, stages + 1], that leave the stages that are kept."""
+    if not part.kept:
+        return layouts
+    return layouts[[keeps(part, stops) for stops in layouts.tolist()]]
+
+
+def fits_kept(part: MegatronPart, virtual: int, found: Fits) -> Fits:
+    """Return what fits of what leaves the stages that are kept.
+
+    With several virtual stages a rank keeps its number of elements: where they begin depends on all
+    ranks, and is asked of every cut (`keeps`).
+    """
+    row, possible = found.row.copy(), list(found.possible)
+    edge = np.arange(found.possible.shape[1])
+    for rank, ranges in part.kept:
+        only = edge[None, :] - edge[:, None] == sum(stop - start for start, stop in ranges)
+        if virtual == 1:
+            only &= (edge[:, None] == ranges[0][0]) & (edge[None, :] == ranges[0][1])
+        possible.append(only & found.possible[row[rank]])
+        row[rank] = len(possible) - 1
+    return Fits(row=row, possible=np.stack(possible))
