@@ -11,6 +11,8 @@ from ilp_planner.errors import InfeasibleError, PlannerError
 from ilp_planner.inputs.asked_layout import AskedLayout
 from ilp_planner.inputs.constraints import DEGREES, LAYOUT, OF_PLANS, Numbers, names_of
 from ilp_planner.spaces.megatron.choices import CHOICES
+from ilp_planner.spaces.megatron.job import ends_of
+from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import plain_layout
 from ilp_planner.spaces.megatron.parts import megatron_parts, possible_parts
 from ilp_planner.spaces.megatron.variants import virtual_stages
@@ -101,14 +103,13 @@ def _change(changed: tuple[str, ...], said: dict[str, str], made: Made) -> str:
     left = [name for name in said if name not in changed]
     if not _possible(made, left):
         return ""
-    if not set(changed) <= set(OF_PLANS):
-        return f"; without {' and '.join(f'`{name}`' for name in changed)} there are some"
     others, asked = made(left), made(said).constraints
-    found = {
-        values
-        for part in possible_parts(others, others.costs)
-        for values in product(*(_values(part, name) for name in changed))
-    }
+    found: set[tuple[int | str, ...]] = set()
+    if set(changed) <= set(OF_PLANS):
+        for part in possible_parts(others, others.costs):
+            found.update(product(*(_values(part, name) for name in changed)))
+    if not found:
+        return f"; without {' and '.join(f'`{name}`' for name in changed)} there are some"
 
     def farness(values: tuple[int | str, ...]) -> tuple[float, tuple[int | str, ...]]:
         pairs = zip(changed, values, strict=True)
@@ -125,7 +126,9 @@ def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
         yield from virtual_stages(part)
     elif name == LAYOUT:
         for virtual in virtual_stages(part):
-            yield str(plain_layout(part.costs.model, part.degrees.pp * virtual))
+            layout = plain_layout(part.costs.model, part.degrees.pp * virtual)
+            if keeps(part, ends_of(layout)):
+                yield str(layout)
     elif name in DEGREES:
         yield getattr(part.degrees, name)
     elif name in CHOICES:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.spaces.megatron.job import seats_of
+from ilp_planner.spaces.megatron.job import seats_of, spread
 from ilp_planner.spaces.megatron.memory import Fits
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def is_in(stage: KeptStage, plan: GroupPlan, job: TrainingJob) -> bool:
 
 def leaves_room(part: MegatronPart, virtual: int) -> bool:
     """Tell whether stages that are kept leave one element or more for every other one, with so many
-    virtual stages on each rank."""
+    virtual stages on each rank, and are spread over these as those that are tried."""
     stages, done = part.degrees.pp * virtual, [(-1, 0, 0)]
     for rank, ranges in part.kept:
-        if len(ranges) != virtual:
+        if len(ranges) != virtual or not _tried(part, ranges):
             return False
         done += [(k * part.degrees.pp + rank, *ends) for k, ends in enumerate(ranges)]
     last = part.costs.model.layers + 2
@@ -64,6 +64,19 @@ def leaves_room(part: MegatronPart, virtual: int) -> bool:
         if not 0 <= others <= free or (free and not others):
             return False
     return True
+
+
+def _tried(part: MegatronPart, ranges: tuple[tuple[int, int], ...]) -> bool:
+    """Tell whether the layers of a rank are spread over its virtual stages as in some layout that
+    is tried; all that are asked for are."""
+    if len(ranges) == 1 or part.problem.constraints.layout is not None:
+        return True
+    last = part.costs.model.layers + 1
+    if part.alike:
+        counts = tuple(min(stop, last) - max(start, 1) for start, stop in ranges)
+        return counts == spread(sum(counts), len(ranges))
+    inner = [stop - start for start, stop in ranges if start > 0 and stop <= last]
+    return len(set(inner)) <= 1
 
 
 def keeps(part: MegatronPart, stops: Sequence[int]) -> bool:

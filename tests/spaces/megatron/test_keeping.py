@@ -164,3 +164,15 @@ def test_a_stage_that_no_plan_has_is_named(changes, said, names):
     with pytest.raises(InfeasibleError) as refused:
         small_problem(batch=4, constraints=constraints_of({**said, "keep": other}), **SHORT)
     assert str(refused.value).startswith(f"{names}: no plan of small on 4 devices has")
+
+
+def test_stages_of_a_layout_that_is_not_tried_need_it_beside_them():
+    said = {**FEW, "layout": "0,1,2,2"}
+    options = {"batch": 4, **SHORT, "layers": 5}
+    asked = small_problem(constraints=constraints_of({**said, "pp": 2}), **options)
+    plan = solve(asked).plan
+    kept = stage_of(asked, plan, 1)
+    with pytest.raises(InfeasibleError, match=r"^`keep=plan.json:stage1`: no plan of small on"):
+        small_problem(constraints=constraints_of({**FEW, "keep": kept}), **options)
+    both = small_problem(constraints=constraints_of({**said, "keep": kept}), **options)
+    assert has(both, solve(both).plan, [kept])

@@ -141,3 +141,29 @@ def test_layouts_that_contradict_something(said, words):
     repair = re.search(r"; `(\w+)=([^`]+)` would do$", str(refused.value))
     assert repair is not None
     small_problem(batch=4, constraints=constraints_of({**said, repair[1]: repair[2]}))
+
+
+DEMANDS = st.fixed_dictionaries(
+    {"layout": cuts()},
+    optional={
+        "pp": st.sampled_from((1, 2, 3, 4)),
+        "virtual_stages": st.sampled_from((1, 2, 3)),
+        "dp": st.sampled_from((1, 2, 4)),
+        "tp": st.sampled_from((1, 2)),
+    },
+)
+
+
+@examples(15)
+@given(said=DEMANDS, experts=st.sampled_from((None, MIXTURE)))
+def test_a_repair_of_a_layout_repairs(said, experts):
+    """What would do instead is possible with everything else that was said."""
+    options = {"batch": 4, **SHORT, "experts": experts}
+    model = small_problem(**options).costs.model
+    said = {**said, "layout": str(layout_of(said["layout"], model))}
+    try:
+        small_problem(constraints=constraints_of(said), **options)
+    except InfeasibleError as error:
+        repair = dict(re.findall(r"`(\w+)=([^`]+)`", str(error).partition(": no plan")[2]))
+        assert repair
+        small_problem(constraints=constraints_of({**said, **repair}), **options)
