@@ -291,6 +291,11 @@ def test_constraints(files: tuple[Path, Path], tmp_path: Path) -> None:
     for given in (file, {"tp": 1, "pp": 1}):
         both = ilp.problem(*files, global_batch=8, space="megatron", constraints=given, pp=2)
         assert both.constraints.texts == {"tp": "1", "pp": "2"}
+    said = {"layout": "even", "keep": f"{tmp_path / 'plan.json'}:stage0"}
+    for keywords in (said, {"constraints": said}):
+        kept = ilp.problem(*files, global_batch=8, space="megatron", **keywords).constraints
+        assert kept.texts == said
+        assert kept.keep[0].ranges
     for keywords, words in (
         ({"constraints": {"tpp": 1}}, "constraints: found 'tpp', expected some of tp, pp"),
         ({"constraints": 3}, "constraints: found 3, expected a path or a mapping"),
