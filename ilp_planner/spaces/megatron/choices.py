@@ -20,13 +20,21 @@ MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2}  # of both together
 REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
 
 
+def _never(settings: Settings, replicated: bool) -> bool:
+    return False
+
+
 class Choice(NamedTuple):
     """read: the value of settings. write: settings with a value; None where there are none. text:
-    how names of parts say it."""
+    how names of parts say it. idle: whether it decides nothing in settings of a job, of whose
+    parameters several ranks have the same or not. rest: its value there; empty: as in the plainest
+    settings."""
 
     read: Callable[[Settings], str]
     write: Callable[[Settings, str], Settings | None]
     text: str
+    idle: Callable[[Settings, bool], bool] = _never
+    rest: str = ""
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
@@ -90,8 +98,19 @@ def _with_moments(settings: Settings, value: str) -> Settings | None:
 
 
 CHOICES = {
-    "sharding": Choice(lambda s: s.optimizer.sharding, _with_sharding, "{} sharded"),
-    "cp_comm": Choice(lambda s: s.cp_comm, lambda s, v: replace(s, cp_comm=v), "cp by {}"),
+    "sharding": Choice(
+        lambda s: s.optimizer.sharding,
+        _with_sharding,
+        "{} sharded",
+        idle=lambda s, replicated: not replicated,
+    ),
+    "cp_comm": Choice(
+        lambda s: s.cp_comm,
+        lambda s, v: replace(s, cp_comm=v),
+        "cp by {}",
+        idle=lambda s, _: s.cp == 1,
+        rest="p2p",
+    ),
     "overlap": Choice(_overlap, _with_overlap, "overlap {}"),
     "fused_loss": Choice(_loss, _with_loss, "fused loss {}"),
     "gradients": Choice(_gradients, _with_gradients, "gradients {}"),
@@ -122,11 +141,28 @@ def values_of(settings: Settings) -> dict[str, str]:
     return {name: choice.read(settings) for name, choice in CHOICES.items()}
 
 
+def settled(settings: Settings, plainest: Settings, *, replicated: bool) -> Settings:
+    """Return settings of a job where what decides nothing is at rest.
+
+    replicated: several ranks have the same parameters. plainest: settings whose values rest where a
+    choice has none of its own.
+    """
+    for choice in CHOICES.values():
+        if choice.idle(settings, replicated):
+            rest = choice.rest or choice.read(plainest)
+            if choice.read(settings) != rest:
+                settings = choice.write(settings, rest) or settings
+    return settings
+
+
 def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
     """Return those of `values_of` that decide something: not how context-parallel ranks attend
     where there is one, nor what ranks share of parameters that no two of them have."""
-    idle = {"cp_comm": settings.cp == 1, "sharding": not replicated}
-    return {name: v for name, v in values_of(settings).items() if not idle.get(name)}
+    return {
+        name: choice.read(settings)
+        for name, choice in CHOICES.items()
+        if not choice.idle(settings, replicated)
+    }
 
 
 def different(settings: Settings, plainest: Settings) -> Iterator[str]:

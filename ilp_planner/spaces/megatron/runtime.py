@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
-from ilp_planner.spaces.megatron.choices import CHOICES, choices
+from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
 from ilp_planner.spaces.megatron.rules import check_megatron, context_rules
 from ilp_planner.spaces.megatron.unfit import check_model
-from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
+from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,19 +104,15 @@ class Runtime:
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; what makes no difference there is as in the plainest
         choice."""
-        optimizer = choice.optimizer
-        if not d.replicated:
-            optimizer = replace(optimizer, sharding=plainest.optimizer.sharding)
-        return replace(
+        settings = replace(
             choice,
             cp=d.cp,
             ep=d.ep,
             etp=d.etp,
             sequence_parallel=d.tp > 1,
             order=ORDERS[d.order],
-            cp_comm=choice.cp_comm if d.cp > 1 else CP_COMMUNICATIONS[0],
-            optimizer=optimizer,
         )
+        return settled(settings, plainest, replicated=d.replicated)
 
     def recomputations(
         self, model: Decoder, kernels: Kernels, asked: Constraints
