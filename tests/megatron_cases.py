@@ -114,6 +114,7 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             settings = replace(
                 choice, cp_comm=choice.cp_comm if cp > 1 else "p2p",
                 cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
+                overlap_tensor=choice.overlap_tensor and tp > 1,
             )  # fmt: skip
             groups = rank_groups(ranks, tp * cp, dp, pp, size, order)
             degrees = (tp, size, cp, ep, etp) if experts else (tp, size, cp, 0, 0)

@@ -68,6 +68,7 @@ def problem(
     fused_loss: str | Sequence[str] | None = None,
     gradients: str | Sequence[str] | None = None,
     moments: str | Sequence[str] | None = None,
+    tensor_overlap: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -94,6 +95,7 @@ def problem(
     rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
+    tensor_overlap: `on`, `off` or both, `off` where nothing is said.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -157,6 +159,7 @@ def problem(
                 fused_loss=fused_loss,
                 gradients=gradients,
                 moments=moments,
+                tensor_overlap=tensor_overlap,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,

@@ -86,6 +86,15 @@ Moments = Annotated[
     str | None,
     asked("--moments", "Types that Adam's moments may be kept in: fp32, bf16, fp8.", "TYPE"),
 ]
+TensorOverlap = Annotated[
+    str | None,
+    asked(
+        "--tensor-overlap",
+        "Whether messages of tensor parallelism travel while products run (--tp-comm-overlap): on, "
+        "off or both; off without this option.",
+        "SWITCH",
+    ),
+]
 MaxDevices = Annotated[
     str | None, asked("--max-devices", "Devices at most, in whole nodes that are equal.", "N")
 ]

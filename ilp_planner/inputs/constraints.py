@@ -24,6 +24,7 @@ from ilp_planner.units import SIZE_UNITS, parse_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+SWITCH = ("off", "on")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
 CHOICES = {
     "rank_order": ORDERS,
@@ -34,6 +35,7 @@ CHOICES = {
     "fused_loss": ("native", "none"),
     "gradients": ("fp32", "bf16"),
     "moments": ("fp32", "bf16", "fp8"),
+    "tensor_overlap": SWITCH,
 }
 ALIASES = {"uniform": "full"}
 OF_PLANS = (*DEGREES, *CHOICES)
@@ -67,9 +69,10 @@ class Constraints:
     rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and of `RECOMPUTED`. sharding:
     some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
     parallelism travel while passes compute. fused_loss: whose kernel. gradients, moments: types
-    that they may be of. max_devices: at most, whole nodes of a cluster of equal ones. without:
-    nodes that stay idle, by number or by the name of their group. headroom: bytes of every device
-    that stay free.
+    that they may be of. tensor_overlap: whether messages of tensor parallelism travel while
+    products run. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes that
+    stay idle, by number or by the name of their group. headroom: bytes of every device that stay
+    free.
     """
 
     tp: Numbers | None = None
@@ -86,6 +89,7 @@ class Constraints:
     fused_loss: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
+    tensor_overlap: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None

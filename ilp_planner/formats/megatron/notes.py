@@ -11,6 +11,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.specs.training import USUAL_FORMATS
 from ilp_planner.units import format_bytes
 
@@ -96,7 +97,7 @@ def _tensor_overlap(args: MegatronArguments) -> list[str]:
     if not args.on("tp_comm_overlap"):
         return []
     off = [flag_of(key) for key in OVERLAPS if not args.on(key)]
-    what = "userbuffers, which are none of PyTorch's"
+    what = CHOICES["tensor_overlap"].uncounted["on"]
     notes = [f"--tp-comm-overlap: not counted: {what}"]
     if off:
         notes.append(f"{', '.join(off)}: not counted: counted as overlapped")

@@ -7,10 +7,11 @@ gradients and moments, are tried over values that were asked for alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.specs.training import Settings
@@ -28,13 +29,14 @@ class Choice(NamedTuple):
     """read: the value of settings. write: settings with a value; None where there are none. text:
     how names of parts say it. idle: whether it decides nothing in settings of a job, of whose
     parameters several ranks have the same or not. rest: its value there; empty: as in the plainest
-    settings."""
+    settings. uncounted: of values, what neither the time nor the memory of a job has of them."""
 
     read: Callable[[Settings], str]
     write: Callable[[Settings, str], Settings | None]
     text: str
     idle: Callable[[Settings, bool], bool] = _never
     rest: str = ""
+    uncounted: Mapping[str, str] = MappingProxyType({})
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
@@ -97,6 +99,17 @@ def _with_moments(settings: Settings, value: str) -> Settings | None:
     return replace(settings, optimizer=optimizer)
 
 
+def _with_tensor_overlap(settings: Settings, value: str) -> Settings | None:
+    """Transformer Engine's buffers for it have numbers of 2 bytes (`comm_gemm_overlap.h`)."""
+    if value == "on" and settings.width > 2:
+        return None
+    return replace(settings, overlap_tensor=value == "on")
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
 CHOICES = {
     "sharding": Choice(
         lambda s: s.optimizer.sharding,
@@ -115,6 +128,15 @@ CHOICES = {
     "fused_loss": Choice(_loss, _with_loss, "fused loss {}"),
     "gradients": Choice(_gradients, _with_gradients, "gradients {}"),
     "moments": Choice(_moments, _with_moments, "moments {}"),
+    # Megatron overlaps what sequence parallelism sends (`--tp-comm-overlap`).
+    "tensor_overlap": Choice(
+        lambda s: _switch(s.overlap_tensor),
+        _with_tensor_overlap,
+        "tensor overlap {}",
+        idle=lambda s, _: not s.sequence_parallel,
+        rest="off",
+        uncounted={"on": "userbuffers, which are none of PyTorch's"},
+    ),
 }
 
 
@@ -173,3 +195,11 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
             yield choice.text.format(value)
     if settings.optimizer.instances != plainest.optimizer.instances:
         yield f"in {settings.optimizer.instances} copies"
+
+
+def uncounted(asked: Constraints, names: Collection[str]) -> Iterator[str]:
+    """Yield a note on every value of some choices that was asked for and is not counted whole."""
+    for name in names:
+        for value in getattr(asked, name):
+            if what := CHOICES[name].uncounted.get(value):
+                yield f"{name.replace('_', ' ')} {value}: not counted: {what}"

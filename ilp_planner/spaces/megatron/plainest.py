@@ -23,6 +23,7 @@ SHARDED = "sharded parameters"
 EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
+OVERLAP = "overlap of tensor parallelism"
 CONTEXT = "context parallelism"
 
 
@@ -48,6 +49,7 @@ def _of_job(settings: Settings) -> dict[str, bool]:
     return {
         CONTEXT: settings.cp > 1,
         EXCHANGED: settings.cp_comm != CP_COMMUNICATIONS[0],
+        OVERLAP: settings.overlap_tensor,
         SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
     }
 

@@ -228,7 +228,11 @@ KERNELS = (
         values=_always("none")),
 )  # fmt: skip
 MESSAGES = (
-    Row("overlap of tensor parallelism", _of("", "overlap_tensor"), LEFT_OUT, IMPORTED),
+    Row(
+        "overlap of tensor parallelism", _of("", "overlap_tensor"), DECIDED,
+        "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with latent attention",
+        ("tensor_overlap",), choice="tensor_overlap",
+    ),
     Row("overlap of expert parallelism", _of("", "overlap_experts"), LEFT_OUT, IMPORTED),
     Row("asynchronous backward products", _of("", "async_tensor"), FIXED, DEFAULT),
     Row("overlap of virtual stages' messages", _of("", "overlap_sends"), FIXED, DEFAULT),

@@ -132,11 +132,15 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention."""
+        without latent attention. Overlap of tensor parallelism is never tried with that, for which
+        Megatron turns it off (`core/extensions/transformer_engine.py: TELinear`)."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
-        exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        latent = job.model.latent is not None
+        exchanged = job.settings.cp_comm == "a2a" and latent
         return not (
-            (sharded and job.pp > 1 and not asked.sharding) or (exchanged and not asked.cp_comm)
+            (sharded and job.pp > 1 and not asked.sharding)
+            or (exchanged and not asked.cp_comm)
+            or (job.settings.overlap_tensor and latent)
         )
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:

@@ -1,0 +1,106 @@
+"""What whole jobs choose where it is asked for: the best of all such plans, and what Megatron's
+arguments say of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ilp_planner.certificate import check_certificate
+from ilp_planner.errors import InfeasibleError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
+from ilp_planner.formats.megatron.plan import job_of_plan
+from ilp_planner.inputs.constraints import CHOICES as ASKABLE
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.result import Status
+from ilp_planner.solve import solve
+from ilp_planner.spaces.megatron.choices import values_of
+from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
+from ilp_planner.specs.model import ModelSpec
+from tests.examples import examples
+from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
+from tests.runtime_cases import runtime_problem
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
+H100 = gpu_cluster(parse_gpus("4xH100"))
+ASKED = ("tensor_overlap",)
+
+
+def asked_problem(said: dict[str, list[str]], **options: object) -> Problem:
+    """Return a small problem with some values of choices and few of the others."""
+    options = {"batch": 4, **SHORT, **options}
+    return small_problem(constraints=constraints_of({**FEW, **said}), **options)
+
+
+def values(name: str) -> st.SearchStrategy[list[str]]:
+    """Draw some values of a choice."""
+    return st.lists(st.sampled_from(ASKABLE[name]), min_size=1, unique=True)
+
+
+@examples(4)
+@given(
+    said=st.fixed_dictionaries({}, optional={name: values(name) for name in ASKED}),
+    cluster=st.sampled_from((small_cluster(2, 1), small_cluster(1, 2))),
+    limit=st.sampled_from((None, 1.6 * GIB, 2.2 * GIB)),
+    experts=st.sampled_from((None, MIXTURE)),
+)
+def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, experts):
+    problem = asked_problem(said, cluster=cluster, memory_limit=limit, experts=experts)
+    legal = [e for plan in every_plan(problem) if (e := evaluate(problem, plan)).legal]
+    found = solve(problem)
+    if not legal:
+        assert found.status is Status.INFEASIBLE
+        return
+    assert found.status is Status.OPTIMAL
+    least = min(each.iteration_time for each in legal)
+    assert found.objective == pytest.approx(least, rel=1e-9)
+    assert problem.space.outside(problem, found.plan) is None
+    assert check_certificate(problem, found.certificate).holds
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n in ASKED for v in ASKABLE[n]])
+def test_megatron_reads_what_is_chosen(name, value):
+    """Every plan is written with arguments that Megatron's rules accept, and that say the same."""
+    problem = asked_problem({name: [value]}, experts=MIXTURE)
+    model = ModelSpec(name="small", precision="bf16", architecture=problem.costs.model)
+    chosen = set()
+    for part in problem.space.parts(problem):
+        variant = part.variants()[0]
+        ends = range(part.degrees.pp)
+        cut = (*ends, part.costs.model.layers + 2)
+        plan = part.group_plan(variant, cut)
+        if not evaluate(problem, plan).legal:
+            continue
+        job = job_of_plan(plan, model, problem.cluster)
+        assert job_of_arguments(arguments_of_job(job)).settings == job.settings
+        chosen.add(values_of(job.settings)[name])
+    assert value in chosen
+
+
+def test_tensor_overlap_is_faster_and_noted() -> None:
+    """It hides a share of the messages, for buffers that are not counted."""
+    plain = asked_problem({}, cluster=small_cluster(1, 2))
+    both = asked_problem({"tensor_overlap": ["on"], "tp": ["2"]}, cluster=small_cluster(1, 2))
+    found = solve(both)
+    settings = found.plan.settings
+    assert settings.overlap_tensor
+    assert found.objective < solve(asked_problem({"tp": ["2"]}, cluster=small_cluster(1, 2))).bound
+    assert any(note.startswith("tensor overlap on: not counted") for note in both.notes)
+    assert "not counted" not in " ".join(plain.notes)
+    assert "tensor_overlap: found on" not in (both.space.outside(both, found.plan) or "")
+
+
+def test_tensor_overlap_is_not_tried_where_there_is_none() -> None:
+    """Megatron turns it off with latent attention, and its buffers have numbers of 2 bytes."""
+    asked = constraints_of({"tensor_overlap": "on"})
+    problem = runtime_problem("megatron", "latent", constraints=asked)
+    assert {part.degrees.tp for part in problem.space.parts(problem)} == {1}
+    with pytest.raises(InfeasibleError, match="`tensor_overlap=on`"):
+        runtime_problem("megatron", constraints=asked, precision="fp32", cluster=H100)
