@@ -113,6 +113,7 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
             ranks = [node * each + i for node in nodes for i in range(each)]
             settings = replace(
                 choice, cp_comm=choice.cp_comm if cp > 1 else "p2p",
+                cp_inner=choice.cp_inner if cp > 1 else 0,
                 cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
                 overlap_tensor=choice.overlap_tensor and tp > 1,
             )  # fmt: skip

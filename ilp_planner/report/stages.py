@@ -213,7 +213,10 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"products in {kernels.quantised}")
     if settings.cp > 1:
         how = settings.cp_comm
-        found.append(f"cp {settings.cp}{f' by {how}' if how != CP_COMMUNICATIONS[0] else ''}")
+        inner = f" over {settings.cp_inner}" if settings.cp_inner else ""
+        found.append(
+            f"cp {settings.cp}{f' by {how}{inner}' if how != CP_COMMUNICATIONS[0] else ''}"
+        )
     if settings.ep > 1 or settings.etp:
         found.append(f"ep {settings.ep}")
     if settings.etp:

@@ -10,8 +10,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.specs.degrees import divisors
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.specs.training import Settings
@@ -119,7 +121,7 @@ CHOICES = {
     ),
     "cp_comm": Choice(
         lambda s: s.cp_comm,
-        lambda s, v: replace(s, cp_comm=v),
+        lambda s, v: replace(s, cp_comm=v, cp_inner=0),
         "cp by {}",
         idle=lambda s, _: s.cp == 1,
         rest="p2p",
@@ -158,6 +160,16 @@ def choices(
     return tuple(found)
 
 
+def with_inner_ranks(every: Iterable[Settings], ranks: int) -> tuple[Settings, ...]:
+    """Return settings of jobs of so many ranks with all numbers of ranks that exchange heads inside
+    of a ring (`--hierarchical-context-parallel-sizes`); one is a ring, and all of them exchange."""
+    found: list[Settings] = []
+    for one in every:
+        inner = divisors(ranks)[1:] if one.cp_comm == "a2a+p2p" else (0,)
+        found += (replace(one, cp_inner=number) for number in inner)
+    return tuple(found)
+
+
 def values_of(settings: Settings) -> dict[str, str]:
     """Return what settings decide, by the names of `CHOICES`."""
     return {name: choice.read(settings) for name, choice in CHOICES.items()}
@@ -193,6 +205,8 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
         value = choice.read(settings)
         if value != choice.read(plainest):
             yield choice.text.format(value)
+    if settings.cp_inner != plainest.cp_inner:
+        yield f"{settings.cp_inner} inner ranks"
     if settings.optimizer.instances != plainest.optimizer.instances:
         yield f"in {settings.optimizer.instances} copies"
 

@@ -56,6 +56,10 @@ def _virtual(runtime: Runtime) -> tuple[str, ...]:
     return ("any number",) if runtime.interleaves else ("1",)
 
 
+def _inner(runtime: Runtime) -> tuple[str, ...]:
+    return () if "inner ranks of a2a+p2p" in runtime.lacks else ("divisors of cp",)
+
+
 def _always(*values: str) -> Callable[[Runtime], tuple[str, ...]]:
     return lambda runtime: values
 
@@ -117,7 +121,9 @@ DEGREES = (
         ("cp_comm",), choice="cp_comm",
     ),
     Row(
-        "inner ranks of a2a+p2p", _of("", "cp_inner"), LEFT_OUT, IMPORTED, words=((0, "none"),),
+        "inner ranks of a2a+p2p", _of("", "cp_inner"), DECIDED,
+        "those that exchange heads, where they divide a rank's heads and groups", ("cp_comm",),
+        words=((0, "none"),), on_request=_inner,
     ),
 )  # fmt: skip
 ACTIVATIONS = (

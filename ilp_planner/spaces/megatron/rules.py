@@ -81,12 +81,18 @@ def context_rules(job: TrainingJob) -> Iterator[str]:
         return
     if (model.window or model.sinks) and how != "a2a":
         yield "windows and sinks are computed where ranks exchange heads, a2a"
-    if how == "a2a":
+    together = {"a2a": cp, "a2a+p2p": job.settings.cp_inner}.get(how)
+    if together == 0:
+        yield "a2a+p2p needs to know how many ranks exchange heads (cp_inner)"
+    elif together and cp % together:
+        yield f"cp is not divisible by the {together} ranks that exchange heads"
+    elif together:
         # Without latent attention a rank has as many query groups as it has whole ones, at least 1.
         groups = model.heads if model.latent else max(model.kv_heads, job.tp)
         for what, count in (("heads", model.heads), ("query groups", groups)):
-            if count // job.tp % cp:
-                yield f"{count} {what} are not divisible by tp x cp"
+            if count // job.tp % together:
+                ranks = "cp" if how == "a2a" else f"{together} inner ranks"
+                yield f"{count} {what} are not divisible by tp x {ranks}"
 
 
 def check_experts(job: TrainingJob) -> Iterator[Violation]:

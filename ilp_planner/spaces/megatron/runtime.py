@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
-from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled
+from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner_ranks
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
@@ -99,7 +99,7 @@ class Runtime:
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs of so many ranks that are tried, the plainest first."""
-        return choices(base, self.tried, asked)
+        return with_inner_ranks(choices(base, self.tried, asked), ranks)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; what makes no difference there is as in the plainest
@@ -133,14 +133,16 @@ class Runtime:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
         without latent attention. Overlap of tensor parallelism is never tried with that, for which
-        Megatron turns it off (`core/extensions/transformer_engine.py: TELinear`)."""
+        Megatron turns it off (`core/extensions/transformer_engine.py: TELinear`), nor a2a+p2p where
+        it is a2a."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
-        latent = job.model.latent is not None
+        latent, inner = job.model.latent is not None, job.settings.cp_inner
         exchanged = job.settings.cp_comm == "a2a" and latent
         return not (
             (sharded and job.pp > 1 and not asked.sharding)
             or (exchanged and not asked.cp_comm)
             or (job.settings.overlap_tensor and latent)
+            or (inner and inner == job.settings.cp)
         )
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:

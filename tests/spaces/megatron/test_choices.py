@@ -104,3 +104,31 @@ def test_tensor_overlap_is_not_tried_where_there_is_none() -> None:
     assert {part.degrees.tp for part in problem.space.parts(problem)} == {1}
     with pytest.raises(InfeasibleError, match="`tensor_overlap=on`"):
         runtime_problem("megatron", constraints=asked, precision="fp32", cluster=H100)
+
+
+@pytest.mark.parametrize(("kv_heads", "expected"), [(2, {2}), (4, {2, 4})])
+def test_inner_ranks_of_a_ring_are_searched(kv_heads: int, expected: set[int]) -> None:
+    """All numbers of ranks that exchange heads, but those that are another way to say p2p or a2a:
+    the heads and groups that they exchange must be divisible."""
+    said = {"cp_comm": ["a2a+p2p"], "cp": ["8"], "sharding": ["optimizer"]}
+    problem = asked_problem(said, kv_heads=kv_heads, max_cp=8, cluster=small_cluster(2, 4))
+    parts = problem.space.parts(problem)
+    assert {part.settings.cp_inner for part in parts} == expected
+    assert len({part.name for part in parts}) == len(parts)
+    with pytest.raises(InfeasibleError, match="`cp=8`, `cp_comm=a2a\\+p2p`"):
+        asked_problem(said, kv_heads=1, max_cp=8, cluster=small_cluster(2, 4))
+
+
+def test_the_best_inner_ranks_are_found() -> None:
+    said = {"cp_comm": ["a2a+p2p"], "cp": ["4"], "sharding": ["optimizer"]}
+    problem = asked_problem(said, max_cp=4)
+    plans = [p for p in every_plan(problem) if p.settings.cp == 4 and p.settings.cp_inner < 4]
+    legal = [e.iteration_time for p in plans if (e := evaluate(problem, p)).legal]
+    found = solve(problem)
+    assert found.status is Status.OPTIMAL
+    assert found.plan.settings.cp_inner == 2
+    assert found.objective == pytest.approx(min(legal), rel=1e-9)
+    assert problem.space.outside(problem, found.plan) is None
+    model = ModelSpec(name="small", precision="bf16", architecture=problem.costs.model)
+    job = job_of_plan(found.plan, model, problem.cluster)
+    assert job_of_arguments(arguments_of_job(job)).settings == job.settings

@@ -125,7 +125,7 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     runtime = runtime_named(name)
     (said,) = (t for row, t in zip(ROWS, runtime.treatments(), strict=True) if row.choice == choice)
     for value in ASKABLE[choice]:
-        asked = constraints_of({choice: value, "cp": 2 if choice == "cp_comm" else None})
+        asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
         try:
             problem = runtime_problem(name, constraints=asked)
             found = {choices_of(each.settings)[choice] for each in jobs_of_parts(problem)}
