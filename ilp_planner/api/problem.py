@@ -69,6 +69,8 @@ def problem(
     gradients: str | Sequence[str] | None = None,
     moments: str | Sequence[str] | None = None,
     tensor_overlap: str | Sequence[str] | None = None,
+    expert_overlap: str | Sequence[str] | None = None,
+    cuda_graphs: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -95,7 +97,8 @@ def problem(
     rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
-    tensor_overlap: `on`, `off` or both, `off` where nothing is said.
+    tensor_overlap, expert_overlap: `on`, `off` or both, `off` where nothing is said. cuda_graphs:
+        some of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -160,6 +163,8 @@ def problem(
                 gradients=gradients,
                 moments=moments,
                 tensor_overlap=tensor_overlap,
+                expert_overlap=expert_overlap,
+                cuda_graphs=cuda_graphs,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,

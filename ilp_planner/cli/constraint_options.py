@@ -95,6 +95,24 @@ TensorOverlap = Annotated[
         "SWITCH",
     ),
 ]
+ExpertOverlap = Annotated[
+    str | None,
+    asked(
+        "--expert-overlap",
+        "Whether tokens travel to experts and back while another micro-batch computes "
+        "(--overlap-moe-expert-parallel-comm): on, off or both; off without this option.",
+        "SWITCH",
+    ),
+]
+CudaGraphs = Annotated[
+    str | None,
+    asked(
+        "--cuda-graphs",
+        "What CUDA graphs have: some of none, attn, router (attention and routing), layer, "
+        "full_iteration; none without this option.",
+        "WHAT",
+    ),
+]
 MaxDevices = Annotated[
     str | None, asked("--max-devices", "Devices at most, in whole nodes that are equal.", "N")
 ]

@@ -36,6 +36,8 @@ CHOICES = {
     "gradients": ("fp32", "bf16"),
     "moments": ("fp32", "bf16", "fp8"),
     "tensor_overlap": SWITCH,
+    "expert_overlap": SWITCH,
+    "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
 }
 ALIASES = {"uniform": "full"}
 OF_PLANS = (*DEGREES, *CHOICES)
@@ -69,10 +71,10 @@ class Constraints:
     rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and of `RECOMPUTED`. sharding:
     some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
     parallelism travel while passes compute. fused_loss: whose kernel. gradients, moments: types
-    that they may be of. tensor_overlap: whether messages of tensor parallelism travel while
-    products run. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes that
-    stay idle, by number or by the name of their group. headroom: bytes of every device that stay
-    free.
+    that they may be of. tensor_overlap, expert_overlap: whether messages of tensor and of expert
+    parallelism travel while products run. cuda_graphs: what of a job they start. max_devices: at
+    most, whole nodes of a cluster of equal ones. without: nodes that stay idle, by number or by the
+    name of their group. headroom: bytes of every device that stay free.
     """
 
     tp: Numbers | None = None
@@ -90,6 +92,8 @@ class Constraints:
     gradients: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
     tensor_overlap: tuple[str, ...] = ()
+    expert_overlap: tuple[str, ...] = ()
+    cuda_graphs: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None

@@ -28,7 +28,7 @@ UNCOUNTED = {
     "fine_grained_offloading_max_inflight_offloads": "its cap on activations on their way",
     "softmax_type": "the offset of softmax, which is not learnt",
     "fp32_residual_connection": "4-byte residual connections; counted as the training precision",
-    "overlap_moe_expert_parallel_comm": "memory of the second micro-batch in flight",
+    "overlap_moe_expert_parallel_comm": CHOICES["expert_overlap"].uncounted["on"],
     "moe_shared_expert_overlap": "the overlap of shared experts with the exchange of tokens",
     "defer_embedding_wgrad_compute": "outputs that are kept until the pipeline flushes",
     "sft": "packed samples of different lengths; counted as full ones",
@@ -89,7 +89,7 @@ def _graphs(args: MegatronArguments) -> list[str]:
         for key in ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
         if args[key] not in (False, "none")
     )
-    return [f"{flag_of(key)}: not counted: memory of graphs, whose buffers stay"]
+    return [f"{flag_of(key)}: not counted: {CHOICES['cuda_graphs'].uncounted['layer']}"]
 
 
 def _tensor_overlap(args: MegatronArguments) -> list[str]:

@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
 MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2}  # of both together
+# Way and what of a layer is in graphs: NVIDIA's recipes have attention, with experts what comes
+# before their tokens are exchanged as well, and without experts all of a layer or an iteration.
+CUDA_GRAPHS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "attn": ("transformer_engine", ("attn",)),
+    "router": ("transformer_engine", ("attn", "moe_router", "moe_preprocess")),
+    "layer": ("transformer_engine", ()),
+    "full_iteration": ("full_iteration", ()),
+}
 REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
 
 
@@ -108,6 +116,19 @@ def _with_tensor_overlap(settings: Settings, value: str) -> Settings | None:
     return replace(settings, overlap_tensor=value == "on")
 
 
+def _graphs(settings: Settings) -> str:
+    kernels = settings.kernels
+    found = (kernels.graphs, kernels.graphed)
+    named = (name for name, graphs in CUDA_GRAPHS.items() if graphs == found)
+    return next(named, " ".join((kernels.graphs, *kernels.graphed))) if kernels.graphs else "none"
+
+
+def _with_graphs(settings: Settings, value: str) -> Settings:
+    graphs, graphed = CUDA_GRAPHS.get(value, ("", ()))
+    kernels = replace(settings.kernels, graphs=graphs, graphed=graphed)
+    return replace(settings, kernels=kernels)
+
+
 def _switch(on: bool) -> str:
     return "on" if on else "off"
 
@@ -138,6 +159,20 @@ CHOICES = {
         idle=lambda s, _: not s.sequence_parallel,
         rest="off",
         uncounted={"on": "userbuffers, which are none of PyTorch's"},
+    ),
+    "expert_overlap": Choice(
+        lambda s: _switch(s.overlap_experts),
+        lambda s, v: replace(s, overlap_experts=v == "on"),
+        "expert overlap {}",
+        idle=lambda s, _: s.ep == 1,
+        rest="off",
+        uncounted={"on": "memory of the second micro-batch in flight"},
+    ),
+    "cuda_graphs": Choice(
+        _graphs,
+        _with_graphs,
+        "CUDA graphs {}",
+        uncounted=dict.fromkeys(CUDA_GRAPHS, "memory of graphs, whose buffers stay"),
     ),
 }
 

@@ -185,13 +185,17 @@ class MegatronPart:
 
     def allows(self, recompute: Recompute) -> bool:
         """Tell whether a recomputation is one that plans may have."""
-        return self.problem.constraints.recomputes(recompute)
+        costs = self.costs
+        return self.problem.constraints.recomputes(recompute) and costs.runtime.recomputes(
+            self.settings, costs.model, recompute
+        )
 
     @cached_property
     def recomputations(self) -> tuple[Recompute, ...]:
         """Those that are tried and say nothing of a number of layers."""
         costs, asked = self.costs, self.problem.constraints
-        return costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
+        every = costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
+        return tuple(filter(self.allows, every))
 
     def variants(self) -> tuple[Variant, ...]:
         """Return all of them."""
@@ -332,7 +336,7 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
     """
     asked = problem.constraints
-    always = asked.virtual_stages is None and not asked.recompute
+    always = asked.virtual_stages is None and not asked.recompute and not asked.expert_overlap
     for degrees in possible_degrees(problem, costs):
         tried: set[Settings] = set()
         for number in range(len(costs.choices)):

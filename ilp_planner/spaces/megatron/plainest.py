@@ -23,7 +23,9 @@ SHARDED = "sharded parameters"
 EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
-OVERLAP = "overlap of tensor parallelism"
+TENSORS = "overlap of tensor parallelism"
+EXPERTS = "overlap of expert parallelism"
+GRAPHS = "CUDA graphs"
 CONTEXT = "context parallelism"
 
 
@@ -49,7 +51,9 @@ def _of_job(settings: Settings) -> dict[str, bool]:
     return {
         CONTEXT: settings.cp > 1,
         EXCHANGED: settings.cp_comm != CP_COMMUNICATIONS[0],
-        OVERLAP: settings.overlap_tensor,
+        TENSORS: settings.overlap_tensor,
+        EXPERTS: settings.overlap_experts,
+        GRAPHS: settings.kernels.graphs != "",
         SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
     }
 

@@ -230,8 +230,13 @@ KERNELS = (
     Row("mask of the loader", _of("kernels.", "loader_mask"), LEFT_OUT,
         f"causal attention needs none: {IMPORTED}"),
     Row("package flash-attn", _of("kernels.", "flash_package"), LEFT_OUT, IMPORTED),
-    Row("CUDA graphs", _of("kernels.", "graphs", "graphed"), LEFT_OUT, IMPORTED,
-        values=_always("none")),
+    Row(
+        "CUDA graphs", _of("kernels.", "graphs", "graphed"), DECIDED,
+        "they hide what the host takes to start kernels, of which only experts have any before a "
+        "calibration; router: attention and routing; layer and full_iteration without experts; "
+        "layers are computed again whole with full_iteration alone",
+        ("cuda_graphs",), choice="cuda_graphs",
+    ),
 )  # fmt: skip
 MESSAGES = (
     Row(
@@ -239,7 +244,11 @@ MESSAGES = (
         "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with latent attention",
         ("tensor_overlap",), choice="tensor_overlap",
     ),
-    Row("overlap of expert parallelism", _of("", "overlap_experts"), LEFT_OUT, IMPORTED),
+    Row(
+        "overlap of expert parallelism", _of("", "overlap_experts"), DECIDED,
+        "with ep above 1, virtual stages in a pipeline, and neither layers nor experts computed "
+        "again whole", ("expert_overlap",), choice="expert_overlap",
+    ),
     Row("asynchronous backward products", _of("", "async_tensor"), FIXED, DEFAULT),
     Row("overlap of virtual stages' messages", _of("", "overlap_sends"), FIXED, DEFAULT),
     Row("shares of sends gathered", _of("", "scatter_sends"), FIXED,

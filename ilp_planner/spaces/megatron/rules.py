@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.megatron.combined import check_combined
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.training import ORDERS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
     """Check everything that Megatron-LM's plans keep."""
-    return check_plan(problem, plan, check_context, check_recompute)
+    return check_plan(problem, plan, check_context, check_recompute, check_combined)
 
 
 def check_plan(

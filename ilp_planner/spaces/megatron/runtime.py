@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner_ranks
+from ilp_planner.spaces.megatron.combined import (
+    graphs_experts,
+    of_degrees,
+    of_recomputation,
+    of_virtual_stages,
+)
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
@@ -122,7 +128,16 @@ class Runtime:
 
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
-        return context_rules(job)
+        yield from context_rules(job)
+        yield from map(str, of_degrees(job))
+
+    def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
+        """Tell whether settings of a job go with what is computed again."""
+        return not any(of_recomputation(settings, model, again))
+
+    def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
+        """Tell whether settings of a job go with so many virtual stages per pipeline rank."""
+        return not any(of_virtual_stages(settings, pp, virtual))
 
     def untried(self, asked: Constraints) -> str:
         """Return what `tries` leaves out, as `among` says it."""
@@ -134,7 +149,7 @@ class Runtime:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
         without latent attention. Overlap of tensor parallelism is never tried with that, for which
         Megatron turns it off (`core/extensions/transformer_engine.py: TELinear`), nor a2a+p2p where
-        it is a2a."""
+        it is a2a, nor graphs of experts without a capacity."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
         latent, inner = job.model.latent is not None, job.settings.cp_inner
         exchanged = job.settings.cp_comm == "a2a" and latent
@@ -143,6 +158,7 @@ class Runtime:
             or (exchanged and not asked.cp_comm)
             or (job.settings.overlap_tensor and latent)
             or (inner and inner == job.settings.cp)
+            or graphs_experts(job)
         )
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:

@@ -48,14 +48,19 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     The interleaved schedule takes micro-batches in groups of pp.
     """
     pp, layers = part.degrees.pp, part.costs.model.layers
-    allows = part.problem.constraints.allows
-    if pp == 1 or part.micro_batches % pp or not part.costs.runtime.interleaves:
-        return (1,) if allows("virtual_stages", 1) else ()
+    runtime = part.costs.runtime
+
+    def allows(virtual: int) -> bool:
+        asked = part.problem.constraints.allows("virtual_stages", virtual)
+        return asked and runtime.has_stages(part.settings, pp, virtual)
+
+    if pp == 1 or part.micro_batches % pp or not runtime.interleaves:
+        return (1,) if allows(1) else ()
     # the last virtual stage may have the output alone; where stages are chosen one by one, the
     # first one the embedding as well
     alone = 1 if part.alike else 2
     every = range(1, max(1, (layers + alone) // pp) + 1)
-    return tuple(v for v in every if allows("virtual_stages", v))
+    return tuple(v for v in every if allows(v))
 
 
 def variants(part: MegatronPart) -> tuple[Variant, ...]:

@@ -3,6 +3,7 @@ arguments say of it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 H100 = gpu_cluster(parse_gpus("4xH100"))
-ASKED = ("tensor_overlap",)
+ASKED = ("tensor_overlap", "expert_overlap", "cuda_graphs")
 
 
 def asked_problem(said: dict[str, list[str]], **options: object) -> Problem:
@@ -66,21 +67,24 @@ def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, 
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n in ASKED for v in ASKABLE[n]])
-def test_megatron_reads_what_is_chosen(name, value):
+def test_megatron_reads_what_is_chosen(name: str, value: str) -> None:
     """Every plan is written with arguments that Megatron's rules accept, and that say the same."""
-    problem = asked_problem({name: [value]}, experts=MIXTURE)
-    model = ModelSpec(name="small", precision="bf16", architecture=problem.costs.model)
     chosen = set()
-    for part in problem.space.parts(problem):
-        variant = part.variants()[0]
-        ends = range(part.degrees.pp)
-        cut = (*ends, part.costs.model.layers + 2)
-        plan = part.group_plan(variant, cut)
-        if not evaluate(problem, plan).legal:
+    for experts in (None, MIXTURE):
+        try:
+            said = {name: [value], "recompute": [*FEW["recompute"].split(","), "moe", "mlp"]}
+            problem = asked_problem(said, cluster=small_cluster(1, 2), experts=experts)
+        except InfeasibleError as error:
+            assert f"`{name}={value}`" in str(error)  # noqa: PT017
             continue
-        job = job_of_plan(plan, model, problem.cluster)
-        assert job_of_arguments(arguments_of_job(job)).settings == job.settings
-        chosen.add(values_of(job.settings)[name])
+        model = ModelSpec(name="small", precision="bf16", architecture=problem.costs.model)
+        for part, variant in ((p, v) for p in problem.space.parts(problem) for v in p.variants()):
+            stages = part.degrees.pp * (1 if part.spread(variant) else variant.virtual)
+            plan = part.group_plan(variant, (*range(stages), part.costs.model.layers + 2))
+            if evaluate(problem, plan).legal:
+                job = job_of_plan(plan, model, problem.cluster)
+                assert job_of_arguments(arguments_of_job(job)).settings == job.settings
+                chosen.add(values_of(job.settings)[name])
     assert value in chosen
 
 
@@ -132,3 +136,30 @@ def test_the_best_inner_ranks_are_found() -> None:
     model = ModelSpec(name="small", precision="bf16", architecture=problem.costs.model)
     job = job_of_plan(found.plan, model, problem.cluster)
     assert job_of_arguments(arguments_of_job(job)).settings == job.settings
+
+
+def test_expert_overlap_needs_virtual_stages_and_layers_that_are_kept() -> None:
+    asked = constraints_of({"expert_overlap": "on", "ep": 2})
+    problem = runtime_problem("megatron", "experts", constraints=asked)
+    parts = problem.space.parts(problem)
+    assert {part.degrees.pp for part in parts} == {1, 2}
+    for part in parts:
+        for variant in part.variants():
+            assert variant.recompute.granularity != "full"
+            assert "moe" not in variant.recompute.modules
+            assert variant.virtual > 1 or part.degrees.pp == 1
+    with pytest.raises(InfeasibleError, match="`expert_overlap=on`"):
+        runtime_problem("megatron", "experts", constraints=replace(asked, recompute=("full",)))
+
+
+def test_a_plan_that_breaks_a_rule_of_overlap_or_graphs_is_illegal() -> None:
+    said = {"ep": 2, "pp": 2, "virtual_stages": 1, "recompute": "none,full"}
+    problem = runtime_problem("megatron", "experts", constraints=constraints_of(said))
+    plan = solve(problem).plan
+    kernels = replace(plan.settings.kernels, graphs="transformer_engine", graphed=("mlp", "moe"))
+    for changes, rules in (
+        ({"overlap_experts": True}, {"expert overlap"}),
+        ({"kernels": kernels}, {"CUDA graphs"}),
+    ):
+        broken = replace(plan, settings=replace(plan.settings, **changes))
+        assert {each.rule for each in evaluate(problem, broken).violations} == rules
