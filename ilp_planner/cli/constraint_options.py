@@ -113,6 +113,33 @@ CudaGraphs = Annotated[
         "WHAT",
     ),
 ]
+OptimizerOffload = Annotated[
+    str | None,
+    asked(
+        "--optimizer-offload",
+        "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
+        "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
+        "SHARE",
+    ),
+]
+Dispatcher = Annotated[
+    str | None,
+    asked(
+        "--dispatcher",
+        "How tokens get to experts: some of alltoall, allgather, flex (DeepEP); alltoall without "
+        "this option.",
+        "HOW",
+    ),
+]
+FusedPermute = Annotated[
+    str | None,
+    asked(
+        "--fused-permute",
+        "Whether one kernel puts tokens in the order of experts (--moe-permute-fusion): on, off or "
+        "both; off without this option.",
+        "SWITCH",
+    ),
+]
 MaxDevices = Annotated[
     str | None, asked("--max-devices", "Devices at most, in whole nodes that are equal.", "N")
 ]

@@ -38,11 +38,15 @@ CHOICES = {
     "tensor_overlap": SWITCH,
     "expert_overlap": SWITCH,
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
+    "optimizer_offload": ("0", "0.25", "0.5", "0.75", "1"),
+    "dispatcher": ("alltoall", "allgather", "flex"),
+    "fused_permute": SWITCH,
 }
 ALIASES = {"uniform": "full"}
 OF_PLANS = (*DEGREES, *CHOICES)
 OF_DEVICES = ("max_devices", "without", "headroom")
 NAMES = (*OF_PLANS, *OF_DEVICES)
+SHARE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,4})?")
 ITEM = re.compile(r"([1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
 
 
@@ -72,9 +76,11 @@ class Constraints:
     some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
     parallelism travel while passes compute. fused_loss: whose kernel. gradients, moments: types
     that they may be of. tensor_overlap, expert_overlap: whether messages of tensor and of expert
-    parallelism travel while products run. cuda_graphs: what of a job they start. max_devices: at
-    most, whole nodes of a cluster of equal ones. without: nodes that stay idle, by number or by the
-    name of their group. headroom: bytes of every device that stay free.
+    parallelism travel while products run. cuda_graphs: what of a job they start. optimizer_offload:
+    shares of the states that may be on the host, any from 0 to 1. dispatcher: of tokens to experts.
+    fused_permute: tokens are put in the order of experts by one kernel. max_devices: at most, whole
+    nodes of a cluster of equal ones. without: nodes that stay idle, by number or by the name of
+    their group. headroom: bytes of every device that stay free.
     """
 
     tp: Numbers | None = None
@@ -94,6 +100,9 @@ class Constraints:
     tensor_overlap: tuple[str, ...] = ()
     expert_overlap: tuple[str, ...] = ()
     cuda_graphs: tuple[str, ...] = ()
+    optimizer_offload: tuple[str, ...] = ()
+    dispatcher: tuple[str, ...] = ()
+    fused_permute: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None
@@ -207,6 +216,19 @@ def _choices(name: str, value: object) -> tuple[str, ...]:
     return tuple(name for name in known if name in found)
 
 
+def _shares(name: str, value: object) -> tuple[str, ...]:
+    expected = "shares from 0 to 1, as 0,0.5"
+    values = [str(value)] if isinstance(value, float) else value
+    if isinstance(values, list | tuple):
+        values = [str(each) if isinstance(each, float) else each for each in values]
+    found = set()
+    for text in _items(name, values, expected):
+        if not SHARE.fullmatch(text) or float(text) > 1:
+            raise _error(name, text, expected)
+        found.add(float(text))
+    return tuple(f"{share:g}" for share in sorted(found))
+
+
 def _number(name: str, value: object) -> int:
     expected = "a whole number of at least 1"
     texts = _items(name, value, expected)
@@ -241,6 +263,7 @@ def _error(name: str, found: object, expected: str) -> UsageError:
 _READ = {
     **dict.fromkeys(DEGREES, _numbers),
     **dict.fromkeys(CHOICES, _choices),
+    "optimizer_offload": _shares,
     "max_devices": _number,
     "without": _nodes,
     "headroom": _size,

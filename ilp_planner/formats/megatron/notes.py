@@ -36,7 +36,7 @@ UNCOUNTED = {
     "hybrid_context_parallel": "samples of different lengths; counted as full ones",
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
-    "moe_enable_deepep": "DeepEP's buffers, which are none of PyTorch's",
+    "moe_enable_deepep": CHOICES["dispatcher"].uncounted["flex"],
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note

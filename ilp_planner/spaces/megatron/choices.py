@@ -129,6 +129,31 @@ def _with_graphs(settings: Settings, value: str) -> Settings:
     return replace(settings, kernels=kernels)
 
 
+def _with_offload(settings: Settings, value: str) -> Settings | None:
+    """States on the host are of single precision, those of the device beside them likewise
+    (`hybrid_optimizer.py`); what travels there overlaps with steps, as its authors advise."""
+    optimizer, share = settings.optimizer, float(value)
+    if share and optimizer.moments != MOMENT_BYTES["fp32"]:
+        return None
+    optimizer = replace(optimizer, offload=share, overlap_offload=share > 0)
+    return replace(settings, optimizer=optimizer)
+
+
+def _has_experts(settings: Settings) -> bool:
+    """Tell whether a job has experts: the products of those are grouped wherever there are any."""
+    return settings.kernels.grouped_experts
+
+
+def _with_dispatcher(settings: Settings, value: str) -> Settings:
+    if not _has_experts(settings):
+        return settings
+    return replace(settings, kernels=replace(settings.kernels, dispatcher=value))
+
+
+def _with_fused_permute(settings: Settings, value: str) -> Settings:
+    return replace(settings, kernels=replace(settings.kernels, fused_permute=value == "on"))
+
+
 def _switch(on: bool) -> str:
     return "on" if on else "off"
 
@@ -173,6 +198,27 @@ CHOICES = {
         _with_graphs,
         "CUDA graphs {}",
         uncounted=dict.fromkeys(CUDA_GRAPHS, "memory of graphs, whose buffers stay"),
+    ),
+    "optimizer_offload": Choice(
+        lambda s: f"{s.optimizer.offload:g}",
+        _with_offload,
+        "{} of the states on the host",
+    ),
+    # Flex needs several ranks (`token_dispatcher.py`); alone, ranks exchange nothing.
+    "dispatcher": Choice(
+        lambda s: s.kernels.dispatcher,
+        _with_dispatcher,
+        "dispatcher {}",
+        idle=lambda s, _: s.ep * s.etp <= 1,
+        rest="alltoall",
+        uncounted={"flex": "DeepEP's buffers, which are none of PyTorch's"},
+    ),
+    "fused_permute": Choice(
+        lambda s: _switch(s.kernels.fused_permute),
+        _with_fused_permute,
+        "fused permute {}",
+        idle=lambda s, _: not _has_experts(s),
+        rest="off",
     ),
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ilp_planner.evaluate import Violation
+from ilp_planner.specs.generations import AMPERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,13 +84,26 @@ def of_virtual_stages(settings: Settings, pp: int, virtual: int) -> Iterator[Vio
         yield Violation(OVERLAP, "plan", f"pp {pp} without virtual stages", "virtual stages")
 
 
-def graphs_experts(job: TrainingJob) -> bool:
-    """Tell whether graphs have experts that take as many tokens as come: the host has to ask how
-    many, which no graph can."""
-    kernels = job.settings.kernels
+def does_otherwise(job: TrainingJob) -> bool:
+    """Tell whether Megatron accepts settings of a job that it does not run as they say.
+
+    It turns overlap of tensor parallelism off with latent attention
+    (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange are a2a. The
+    host has to ask how many tokens experts take, which no graph can, unless there is a capacity.
+    States of Megatron-FSDP do not get to the host (Megatron-LM, pull request 4623). DeepEP has
+    kernels from Ampere on (DeepEP, README).
+    """
+    settings, model = job.settings, job.model
+    kernels = settings.kernels
     padded = kernels.capacity and kernels.pad_to_capacity
-    whole = bool(kernels.graphs) and not kernels.graphed
-    return whole and job.model.experts is not None and not padded
+    graphs_all = kernels.graphs and not kernels.graphed
+    return bool(
+        (settings.overlap_tensor and model.latent is not None)
+        or (settings.cp_inner and settings.cp_inner == settings.cp)
+        or (graphs_all and model.experts is not None and not padded)
+        or (settings.optimizer.offload and settings.optimizer.sharding != "optimizer")
+        or (kernels.dispatcher == "flex" and job.generation < AMPERE)
+    )
 
 
 def _graphs(settings: Settings) -> str:

@@ -175,8 +175,10 @@ OPTIMIZER = (
         ("overlap",), choice="overlap",
     ),
     Row(
-        "states on the host", _of("optimizer.", "offload", "overlap_offload"), LEFT_OUT, IMPORTED,
-        values=_always("none"),
+        "states on the host", _of("optimizer.", "offload", "overlap_offload"), DECIDED,
+        "any share, with optimizer sharding and moments of fp32; stepped there while gradients and "
+        "parameters travel", ("optimizer_offload",), choice="optimizer_offload",
+        words=((0.0, "none"),),
     ),
 )  # fmt: skip
 KERNELS = (
@@ -214,12 +216,16 @@ KERNELS = (
     Row("fused softmax", _of("kernels.", "fused_softmax"), FIXED, "counts for local layers alone"),
     Row("fused gradient accumulation", _of("kernels.", "accumulation_fusion"), FIXED,
         DEFAULT),
-    Row("fused permutation of tokens", _of("kernels.", "fused_permute"), LEFT_OUT, IMPORTED),
+    Row(
+        "fused permutation of tokens", _of("kernels.", "fused_permute"), DECIDED,
+        "needs Transformer Engine 2.1", ("fused_permute",), choice="fused_permute",
+    ),
     Row("grouped products of experts", _of("kernels.", "grouped_experts"), FIXED,
         "with experts, as Megatron's recipes"),
     Row(
-        "dispatcher of tokens", _of("kernels.", "dispatcher"), FIXED,
-        "alltoall with experts, as Megatron's recipes; flex is not tried",
+        "dispatcher of tokens", _of("kernels.", "dispatcher"), DECIDED,
+        "alltoall where nothing is asked, as Megatron's recipes; flex is DeepEP, from Ampere on",
+        ("dispatcher",), choice="dispatcher",
     ),
     Row(
         "capacity of experts", _of("kernels.", "capacity", "pad_to_capacity"), LEFT_OUT,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
     """Check everything that Megatron-LM's plans keep."""
-    return check_plan(problem, plan, check_context, check_recompute, check_combined)
+    return check_plan(problem, plan, check_context, check_recompute, check_states, check_combined)
 
 
 def check_plan(
@@ -131,6 +131,18 @@ def check_recompute(job: TrainingJob) -> Iterator[Violation]:
         yield Violation("recompute layers", "plan", have, f"1 to {max(counts)}")
     elif recompute.method == "uniform" and any(count % recompute.layers for count in counts):
         yield Violation("recompute layers", "plan", have, "a divisor of every stage's layers")
+
+
+def check_states(job: TrainingJob) -> Iterator[Violation]:
+    """States on the host or of other widths are those of the precision-aware optimiser, which
+    shares them between replicas (Megatron core, `OptimizerConfig`)."""
+    optimizer = job.settings.optimizer
+    narrow = optimizer.name == "adam" and (optimizer.moments < 8 or optimizer.master == 2)
+    if optimizer.sharding == "none" and (optimizer.offload or narrow):
+        have = (
+            "states on the host" if optimizer.offload else f"moments of {optimizer.moments} bytes"
+        )
+        yield Violation("optimizer", "plan", f"{have}, not sharded", "optimizer sharding")
 
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:

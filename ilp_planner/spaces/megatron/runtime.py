@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ilp_planner.errors import SpecError
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner_ranks
 from ilp_planner.spaces.megatron.combined import (
-    graphs_experts,
+    does_otherwise,
     of_degrees,
     of_recomputation,
     of_virtual_stages,
@@ -19,7 +19,7 @@ from ilp_planner.spaces.megatron.combined import (
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
-from ilp_planner.spaces.megatron.rules import check_megatron, context_rules
+from ilp_planner.spaces.megatron.rules import check_megatron, check_states, context_rules
 from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.training import ORDERS
 
@@ -129,7 +129,7 @@ class Runtime:
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
-        yield from map(str, of_degrees(job))
+        yield from map(str, (*of_degrees(job), *check_states(job)))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
         """Tell whether settings of a job go with what is computed again."""
@@ -147,18 +147,14 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention. Overlap of tensor parallelism is never tried with that, for which
-        Megatron turns it off (`core/extensions/transformer_engine.py: TELinear`), nor a2a+p2p where
-        it is a2a, nor graphs of experts without a capacity."""
+        without latent attention; and of what is asked for, what Megatron runs as it says
+        (`does_otherwise`)."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
-        latent, inner = job.model.latent is not None, job.settings.cp_inner
-        exchanged = job.settings.cp_comm == "a2a" and latent
+        exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
         return not (
             (sharded and job.pp > 1 and not asked.sharding)
             or (exchanged and not asked.cp_comm)
-            or (job.settings.overlap_tensor and latent)
-            or (inner and inner == job.settings.cp)
-            or graphs_experts(job)
+            or does_otherwise(job)
         )
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.certificate import check_certificate
-from ilp_planner.errors import InfeasibleError
+from ilp_planner.errors import InfeasibleError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_arguments
 from ilp_planner.formats.megatron.plan import job_of_plan
@@ -28,10 +28,14 @@ from tests.runtime_cases import runtime_problem
 
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
 
 SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, "vocab": 16000}
 H100 = gpu_cluster(parse_gpus("4xH100"))
-ASKED = ("tensor_overlap", "expert_overlap", "cuda_graphs")
+ASKED = (
+    "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
+    "fused_permute",
+)  # fmt: skip
 
 
 def asked_problem(said: dict[str, list[str]], **options: object) -> Problem:
@@ -40,20 +44,26 @@ def asked_problem(said: dict[str, list[str]], **options: object) -> Problem:
     return small_problem(constraints=constraints_of({**FEW, **said}), **options)
 
 
-def values(name: str) -> st.SearchStrategy[list[str]]:
-    """Draw some values of a choice."""
-    return st.lists(st.sampled_from(ASKABLE[name]), min_size=1, unique=True)
+@st.composite
+def demands(draw: st.DrawFn) -> dict[str, list[str]]:
+    """Draw some values of one choice or two."""
+    names = draw(st.lists(st.sampled_from(ASKED), min_size=1, max_size=2, unique=True))
+    some = {"min_size": 1, "max_size": 2, "unique": True}
+    return {name: draw(st.lists(st.sampled_from(ASKABLE[name]), **some)) for name in names}
 
 
 @examples(4)
 @given(
-    said=st.fixed_dictionaries({}, optional={name: values(name) for name in ASKED}),
+    said=demands(),
     cluster=st.sampled_from((small_cluster(2, 1), small_cluster(1, 2))),
     limit=st.sampled_from((None, 1.6 * GIB, 2.2 * GIB)),
     experts=st.sampled_from((None, MIXTURE)),
 )
 def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, experts):
-    problem = asked_problem(said, cluster=cluster, memory_limit=limit, experts=experts)
+    try:
+        problem = asked_problem(said, cluster=cluster, memory_limit=limit, experts=experts)
+    except InfeasibleError:
+        assume(False)
     legal = [e for plan in every_plan(problem) if (e := evaluate(problem, plan)).legal]
     found = solve(problem)
     if not legal:
@@ -163,3 +173,40 @@ def test_a_plan_that_breaks_a_rule_of_overlap_or_graphs_is_illegal() -> None:
     ):
         broken = replace(plan, settings=replace(plan.settings, **changes))
         assert {each.rule for each in evaluate(problem, broken).violations} == rules
+
+
+def test_states_go_to_the_host_as_memory_falls() -> None:
+    """And no more of them than has to: stepping them there takes longer. Without that there is no
+    plan in little memory, and bounds do not say that there is none."""
+
+    def found(limit: float, *shares: str) -> Result:
+        options = {"cluster": small_cluster(1, 1), "memory_limit": limit * GIB}
+        return solve(asked_problem({"optimizer_offload": [*shares]}, **options))
+
+    limits = (1.4, 1.2, 1.1)
+    both = [found(limit, "0", "0.5", "1") for limit in limits]
+    assert all(each.status is Status.OPTIMAL for each in both)
+    assert [each.plan.settings.optimizer.offload for each in both] == [0, 0.5, 1]
+    assert found(limits[-1], "0").status is Status.INFEASIBLE
+    assert both[0].objective < both[1].objective < both[2].objective
+    assert both[1].objective < found(limits[1], "1").objective
+
+
+@pytest.mark.parametrize("said", ["2", "-1", "half", "1e-3", "nan", True])
+def test_shares_are_numbers_up_to_one(said: object) -> None:
+    with pytest.raises(UsageError, match=r"^optimizer_offload: .* shares from 0 to 1"):
+        constraints_of({"optimizer_offload": said})
+
+
+def test_shares_have_one_text() -> None:
+    for said in ("0.50,0,1.0", [0.5, 0, 1.0], ["0.5", "0", "1"]):
+        assert constraints_of({"optimizer_offload": said}).optimizer_offload == ("0", "0.5", "1")
+
+
+def test_what_is_not_sharded_has_no_states_on_the_host_and_none_of_other_widths() -> None:
+    for said in ({"optimizer_offload": "1"}, {"moments": "bf16"}):
+        with pytest.raises(InfeasibleError, match="`sharding=none`"):
+            runtime_problem("megatron", constraints=constraints_of({"sharding": "none", **said}))
+    asked = constraints_of({"optimizer_offload": "1", "moments": "bf16"})
+    with pytest.raises(InfeasibleError, match="`moments=bf16`, `optimizer_offload=1`: no plan"):
+        runtime_problem("megatron", constraints=asked)

@@ -81,6 +81,8 @@ def demands(draw: st.DrawFn) -> dict[str, list[int | str]]:
     for name in TRIED:
         said[name] = [draw(st.sampled_from(TRIED[name]))]
         kept.add(name)
+    if said["sharding"] == ["none"]:
+        said["moments"] = ["fp32"]  # Megatron's others are sharded
     few = {name: text.split(",") for name, text in FEW.items()}
     return few | {name: values for name, values in said.items() if values and name in kept}
 

@@ -151,11 +151,11 @@ def test_what_a_runtime_lacks_is_refused(name: str) -> None:
 
 def test_the_table_follows_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = runtime_named("megatron")
-    tried = {**runtime.tried, "sharding": ("none",), "moments": ("fp32", "bf16")}
+    tried = {**runtime.tried, "sharding": ("parameters",), "moments": ("fp32", "bf16")}
     monkeypatch.setattr(type(runtime), "tried", tried)
     monkeypatch.setattr(type(runtime), "most_cp", 2)
     found = {row.setting: row for row in treatments(runtime)}
-    assert found["sharding"].values == ("none",)
+    assert found["sharding"].values == ("parameters",)
     assert found["moments"].values == ("fp32", "bf16")
     assert found["moments"].how == "searched"
     assert found["cp"].values == ("1 to 2",)
