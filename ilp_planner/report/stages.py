@@ -246,6 +246,10 @@ def describe_training(plan: AnyPlan) -> str:
         found.append("data-parallel messages overlapped")
     if kernels.fused_loss:
         found.append("fused loss")
+    if settings.ep * settings.etp > 1 and kernels.dispatcher != "alltoall":
+        found.append(f"dispatcher {kernels.dispatcher}")
+    if kernels.fused_permute:
+        found.append("fused permutation of tokens")
     if settings.overlap_tensor:
         found.append("tensor-parallel messages overlapped")
     if settings.overlap_experts:

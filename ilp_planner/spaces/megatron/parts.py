@@ -23,7 +23,7 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.numerics import NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.spaces.megatron.choices import decided, different
+from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
@@ -337,12 +337,14 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     """
     asked = problem.constraints
     always = asked.virtual_stages is None and not asked.recompute and not asked.expert_overlap
+    chosen = any(getattr(asked, name) for name in CHOICES)
     for degrees in possible_degrees(problem, costs):
         tried: set[Settings] = set()
         for number in range(len(costs.choices)):
             part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            own = decided(part.settings, replicated=degrees.replicated)
-            if part.settings in tried or any(asked.broken(own)):
+            if part.settings in tried:
+                continue
+            if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
                 continue
             if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
                 continue

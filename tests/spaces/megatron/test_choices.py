@@ -17,9 +17,10 @@ from ilp_planner.formats.megatron.arguments import arguments_of_job, job_of_argu
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.report.stages import describe_training
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
-from ilp_planner.spaces.megatron.choices import values_of
+from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model import ModelSpec
 from tests.examples import examples
@@ -61,7 +62,8 @@ def demands(draw: st.DrawFn) -> dict[str, list[str]]:
 )
 def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, experts):
     try:
-        problem = asked_problem(said, cluster=cluster, memory_limit=limit, experts=experts)
+        options = {"memory_limit": limit, "experts": experts, "batch": 2}
+        problem = asked_problem(said, cluster=cluster, **options)
     except InfeasibleError:
         assume(False)
     legal = [e for plan in every_plan(problem) if (e := evaluate(problem, plan)).legal]
@@ -78,7 +80,8 @@ def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n in ASKED for v in ASKABLE[n]])
 def test_megatron_reads_what_is_chosen(name: str, value: str) -> None:
-    """Every plan is written with arguments that Megatron's rules accept, and that say the same."""
+    """Every plan is written with arguments that Megatron's rules accept, and that say the same; and
+    people read of what is not usual."""
     chosen = set()
     for experts in (None, MIXTURE):
         try:
@@ -94,7 +97,11 @@ def test_megatron_reads_what_is_chosen(name: str, value: str) -> None:
             if evaluate(problem, plan).legal:
                 job = job_of_plan(plan, model, problem.cluster)
                 assert job_of_arguments(arguments_of_job(job)).settings == job.settings
-                chosen.add(values_of(job.settings)[name])
+                if found := decided(job.settings, replicated=True).get(name):
+                    usual = CHOICES[name].write(plan.settings, ASKABLE[name][0])
+                    plain = describe_training(replace(plan, settings=usual))
+                    assert (describe_training(plan) == plain) == (found == ASKABLE[name][0])
+                    chosen.add(found)
     assert value in chosen
 
 
