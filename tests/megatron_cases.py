@@ -116,7 +116,15 @@ def every_plan(
             ranks = [node * each + i for node in nodes for i in range(each)]
             settings = replace(
                 choice, cp_comm=choice.cp_comm if cp > 1 else "p2p",
+                cp_inner=choice.cp_inner if cp > 1 else 0,
                 cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1, order=order,
+                overlap_tensor=choice.overlap_tensor and tp > 1,
+                overlap_experts=choice.overlap_experts and ep > 1,
+                kernels=replace(
+                    choice.kernels,
+                    dispatcher=choice.kernels.dispatcher if ep * etp > 1 or not experts
+                    else "alltoall",
+                ),
             )  # fmt: skip
             groups = rank_groups(ranks, tp * cp, dp, pp, size, order)
             degrees = (tp, size, cp, ep, etp) if experts else (tp, size, cp, 0, 0)

@@ -70,6 +70,12 @@ def problem(
     gradients: str | Sequence[str] | None = None,
     moments: str | Sequence[str] | None = None,
     keep: str | Sequence[str] | None = None,
+    tensor_overlap: str | Sequence[str] | None = None,
+    expert_overlap: str | Sequence[str] | None = None,
+    cuda_graphs: str | Sequence[str] | None = None,
+    optimizer_offload: float | str | Sequence[float] | None = None,
+    dispatcher: str | Sequence[str] | None = None,
+    fused_permute: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -99,6 +105,10 @@ def problem(
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
+    tensor_overlap, expert_overlap: `on`, `off` or both, `off` where nothing is said. cuda_graphs:
+        some of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
+    optimizer_offload: shares of the states, from 0 to 1, that may be on the host. dispatcher: some
+        of `alltoall`, `allgather` and `flex`. fused_permute: `on`, `off` or both.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -164,6 +174,12 @@ def problem(
                 gradients=gradients,
                 moments=moments,
                 keep=keep,
+                tensor_overlap=tensor_overlap,
+                expert_overlap=expert_overlap,
+                cuda_graphs=cuda_graphs,
+                optimizer_offload=optimizer_offload,
+                dispatcher=dispatcher,
+                fused_permute=fused_permute,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,

@@ -104,6 +104,60 @@ Keep = Annotated[
         "PLAN:STAGE",
     ),
 ]
+TensorOverlap = Annotated[
+    str | None,
+    asked(
+        "--tensor-overlap",
+        "Whether messages of tensor parallelism travel while products run (--tp-comm-overlap): on, "
+        "off or both; off without this option.",
+        "SWITCH",
+    ),
+]
+ExpertOverlap = Annotated[
+    str | None,
+    asked(
+        "--expert-overlap",
+        "Whether tokens travel to experts and back while another micro-batch computes "
+        "(--overlap-moe-expert-parallel-comm): on, off or both; off without this option.",
+        "SWITCH",
+    ),
+]
+CudaGraphs = Annotated[
+    str | None,
+    asked(
+        "--cuda-graphs",
+        "What CUDA graphs have: some of none, attn, router (attention and routing), layer, "
+        "full_iteration; none without this option.",
+        "WHAT",
+    ),
+]
+OptimizerOffload = Annotated[
+    str | None,
+    asked(
+        "--optimizer-offload",
+        "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
+        "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
+        "SHARE",
+    ),
+]
+Dispatcher = Annotated[
+    str | None,
+    asked(
+        "--dispatcher",
+        "How tokens get to experts: some of alltoall, allgather, flex (DeepEP); alltoall without "
+        "this option.",
+        "HOW",
+    ),
+]
+FusedPermute = Annotated[
+    str | None,
+    asked(
+        "--fused-permute",
+        "Whether one kernel puts tokens in the order of experts (--moe-permute-fusion): on, off or "
+        "both; off without this option.",
+        "SWITCH",
+    ),
+]
 MaxDevices = Annotated[
     str | None, asked("--max-devices", "Devices at most, in whole nodes that are equal.", "N")
 ]

@@ -28,7 +28,8 @@ NAMED = (
     "text_only", "device", "backend", "resume", "output", "accept_changed", "fit", "pp", "cp", "ep",
     "dp", "virtual_stages", "rank_order", "recompute", "max_devices", "without", "headroom",
     "sharding", "cp_comm", "overlap", "fused_loss", "gradients", "moments",
-    "nearest", "layout", "keep",
+    "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
+    "fused_permute", "nearest", "layout", "keep",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
+SWITCH = ("off", "on")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
 CHOICES = {
     "rank_order": ORDERS,
@@ -38,6 +39,12 @@ CHOICES = {
     "fused_loss": ("native", "none"),
     "gradients": ("fp32", "bf16"),
     "moments": ("fp32", "bf16", "fp8"),
+    "tensor_overlap": SWITCH,
+    "expert_overlap": SWITCH,
+    "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
+    "optimizer_offload": ("0", "0.25", "0.5", "0.75", "1"),
+    "dispatcher": ("alltoall", "allgather", "flex"),
+    "fused_permute": SWITCH,
 }
 ALIASES = {"uniform": "full"}
 LAYOUT = "layout"
@@ -46,6 +53,7 @@ OF_DEVICES = ("max_devices", "without", "headroom")
 KEEP = "keep"
 AS_SAID = (LAYOUT, KEEP)  # whose commas do not part what may be instead
 NAMES = (*OF_PLANS, KEEP, *OF_DEVICES)
+SHARE = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,4})?")
 ITEM = re.compile(r"([1-9][0-9]{0,9})(?:\.\.([1-9][0-9]{0,9}))?")
 
 
@@ -74,9 +82,13 @@ class Constraints:
     layout: of the pipeline. rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and
     of `RECOMPUTED`. sharding: some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap:
     whether messages of data parallelism travel while passes compute. fused_loss: whose kernel.
-    gradients, moments: types that they may be of. keep: stages that plans have. max_devices: at
-    most, whole nodes of a cluster of equal ones. without: nodes that stay idle, by number or by the
-    name of their group. headroom: bytes of every device that stay free.
+    gradients, moments: types that they may be of. tensor_overlap, expert_overlap: whether messages
+    of tensor and of expert parallelism travel while products run. cuda_graphs: what of a job they
+    start. optimizer_offload: shares of the states that may be on the host, any from 0 to 1.
+    dispatcher: of tokens to experts. fused_permute: tokens are put in the order of experts by one
+    kernel. keep: stages that plans have. max_devices: at most, whole nodes of a cluster of equal
+    ones. without: nodes that stay idle, by number or by the name of their group. headroom: bytes of
+    every device that stay free.
     """
 
     tp: Numbers | None = None
@@ -95,6 +107,12 @@ class Constraints:
     gradients: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
     keep: tuple[KeptStage, ...] = ()
+    tensor_overlap: tuple[str, ...] = ()
+    expert_overlap: tuple[str, ...] = ()
+    cuda_graphs: tuple[str, ...] = ()
+    optimizer_offload: tuple[str, ...] = ()
+    dispatcher: tuple[str, ...] = ()
+    fused_permute: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None
@@ -208,6 +226,19 @@ def _choices(name: str, value: object) -> tuple[str, ...]:
     return tuple(name for name in known if name in found)
 
 
+def _shares(name: str, value: object) -> tuple[str, ...]:
+    expected = "shares from 0 to 1, as 0,0.5"
+    values = [str(value)] if isinstance(value, float) else value
+    if isinstance(values, list | tuple):
+        values = [str(each) if isinstance(each, float) else each for each in values]
+    found = set()
+    for text in _items(name, values, expected):
+        if not SHARE.fullmatch(text) or float(text) > 1:
+            raise _error(name, text, expected)
+        found.add(float(text))
+    return tuple(f"{share:g}" for share in sorted(found))
+
+
 def _number(name: str, value: object) -> int:
     expected = "a whole number of at least 1"
     texts = _items(name, value, expected)
@@ -244,6 +275,7 @@ _READ = {
     LAYOUT: lambda name, value: asked_layout(value),
     **dict.fromkeys(CHOICES, _choices),
     KEEP: lambda name, value: kept_stages(value),
+    "optimizer_offload": _shares,
     "max_devices": _number,
     "without": _nodes,
     "headroom": _size,

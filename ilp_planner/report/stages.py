@@ -213,7 +213,10 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"products in {kernels.quantised}")
     if settings.cp > 1:
         how = settings.cp_comm
-        found.append(f"cp {settings.cp}{f' by {how}' if how != CP_COMMUNICATIONS[0] else ''}")
+        inner = f" over {settings.cp_inner}" if settings.cp_inner else ""
+        found.append(
+            f"cp {settings.cp}{f' by {how}{inner}' if how != CP_COMMUNICATIONS[0] else ''}"
+        )
     if settings.ep > 1 or settings.etp:
         found.append(f"ep {settings.ep}")
     if settings.etp:
@@ -243,6 +246,10 @@ def describe_training(plan: AnyPlan) -> str:
         found.append("data-parallel messages overlapped")
     if kernels.fused_loss:
         found.append("fused loss")
+    if settings.ep * settings.etp > 1 and kernels.dispatcher != "alltoall":
+        found.append(f"dispatcher {kernels.dispatcher}")
+    if kernels.fused_permute:
+        found.append("fused permutation of tokens")
     if settings.overlap_tensor:
         found.append("tensor-parallel messages overlapped")
     if settings.overlap_experts:

@@ -11,6 +11,7 @@ from ilp_planner.formats.megatron.settings import (
     sequence_parallel_of,
 )
 from ilp_planner.formats.megatron.values import MegatronArguments
+from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.specs.training import USUAL_FORMATS
 from ilp_planner.units import format_bytes
 
@@ -27,7 +28,7 @@ UNCOUNTED = {
     "fine_grained_offloading_max_inflight_offloads": "its cap on activations on their way",
     "softmax_type": "the offset of softmax, which is not learnt",
     "fp32_residual_connection": "4-byte residual connections; counted as the training precision",
-    "overlap_moe_expert_parallel_comm": "memory of the second micro-batch in flight",
+    "overlap_moe_expert_parallel_comm": CHOICES["expert_overlap"].uncounted["on"],
     "moe_shared_expert_overlap": "the overlap of shared experts with the exchange of tokens",
     "defer_embedding_wgrad_compute": "outputs that are kept until the pipeline flushes",
     "sft": "packed samples of different lengths; counted as full ones",
@@ -35,7 +36,7 @@ UNCOUNTED = {
     "hybrid_context_parallel": "samples of different lengths; counted as full ones",
     "rampup_batch_size": "smaller batches at the beginning; counted as --global-batch-size",
     "perform_rl_step": "inference between training steps",
-    "moe_enable_deepep": "DeepEP's buffers, which are none of PyTorch's",
+    "moe_enable_deepep": CHOICES["dispatcher"].uncounted["flex"],
     "moe_paged_stash": "paged activations of experts; counted as kept",
 }
 BIG = 2**28  # bytes worth a note
@@ -88,7 +89,7 @@ def _graphs(args: MegatronArguments) -> list[str]:
         for key in ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
         if args[key] not in (False, "none")
     )
-    return [f"{flag_of(key)}: not counted: memory of graphs, whose buffers stay"]
+    return [f"{flag_of(key)}: not counted: {CHOICES['cuda_graphs'].uncounted['layer']}"]
 
 
 def _tensor_overlap(args: MegatronArguments) -> list[str]:
@@ -96,7 +97,7 @@ def _tensor_overlap(args: MegatronArguments) -> list[str]:
     if not args.on("tp_comm_overlap"):
         return []
     off = [flag_of(key) for key in OVERLAPS if not args.on(key)]
-    what = "userbuffers, which are none of PyTorch's"
+    what = CHOICES["tensor_overlap"].uncounted["on"]
     notes = [f"--tp-comm-overlap: not counted: {what}"]
     if off:
         notes.append(f"{', '.join(off)}: not counted: counted as overlapped")

@@ -13,6 +13,7 @@ from ilp_planner.inputs.tables import wanted_rows
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.elements import ElementProfile, element_table, elements_of_layers
 from ilp_planner.spaces.layers import memory_limits, micro_batch_counts
+from ilp_planner.spaces.megatron.choices import uncounted
 from ilp_planner.spaces.megatron.conflict import check_possible
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp
@@ -78,7 +79,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
-    notes += runtime.notes()
+    notes += (*runtime.notes(), *uncounted(asked.constraints, runtime.listens))
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
         runtime.check_model(decoder, settings)

@@ -64,6 +64,7 @@ class CheckedRuntime(Runtime):
                 "fused activation",
                 "fused softmax",
                 "fused gradient accumulation",
+                "fused permutation of tokens",
                 "grouped products of experts",
                 "dispatcher of tokens",
                 "asynchronous backward products",
@@ -72,6 +73,7 @@ class CheckedRuntime(Runtime):
             ),
             OF_FIGURES,
         ),
+        "states on the host": "judged in imported plans alone",
         "bytes of the stepped copy": "0 where parameters are fp32 themselves",
         "vocabulary padded to a multiple of": "what tp divides",
     }

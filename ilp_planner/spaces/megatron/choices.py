@@ -7,28 +7,46 @@ gradients and moments, are tried over values that were asked for alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.specs.degrees import divisors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.specs.training import Settings
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
 MOMENT_BYTES = {"fp32": 8, "bf16": 4, "fp8": 2}  # of both together
+# Way and what of a layer is in graphs: NVIDIA's recipes have attention, with experts what comes
+# before their tokens are exchanged as well, and without experts all of a layer or an iteration.
+CUDA_GRAPHS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "attn": ("transformer_engine", ("attn",)),
+    "router": ("transformer_engine", ("attn", "moe_router", "moe_preprocess")),
+    "layer": ("transformer_engine", ()),
+    "full_iteration": ("full_iteration", ()),
+}
 REMAINDERS = 2  # bytes of a copy that has what a parameter of 16 bits lacks
+
+
+def _never(settings: Settings, replicated: bool) -> bool:
+    return False
 
 
 class Choice(NamedTuple):
     """read: the value of settings. write: settings with a value; None where there are none. text:
-    how names of parts say it."""
+    how names of parts say it. idle: whether it decides nothing in settings of a job, of whose
+    parameters several ranks have the same or not. rest: its value there; empty: as in the plainest
+    settings. uncounted: of values, what neither the time nor the memory of a job has of them."""
 
     read: Callable[[Settings], str]
     write: Callable[[Settings, str], Settings | None]
     text: str
+    idle: Callable[[Settings, bool], bool] = _never
+    rest: str = ""
+    uncounted: Mapping[str, str] = MappingProxyType({})
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
@@ -91,13 +109,117 @@ def _with_moments(settings: Settings, value: str) -> Settings | None:
     return replace(settings, optimizer=optimizer)
 
 
+def _with_tensor_overlap(settings: Settings, value: str) -> Settings | None:
+    """Transformer Engine's buffers for it have numbers of 2 bytes (`comm_gemm_overlap.h`)."""
+    if value == "on" and settings.width > 2:
+        return None
+    return replace(settings, overlap_tensor=value == "on")
+
+
+def _graphs(settings: Settings) -> str:
+    kernels = settings.kernels
+    found = (kernels.graphs, kernels.graphed)
+    named = (name for name, graphs in CUDA_GRAPHS.items() if graphs == found)
+    return next(named, " ".join((kernels.graphs, *kernels.graphed))) if kernels.graphs else "none"
+
+
+def _with_graphs(settings: Settings, value: str) -> Settings:
+    graphs, graphed = CUDA_GRAPHS.get(value, ("", ()))
+    kernels = replace(settings.kernels, graphs=graphs, graphed=graphed)
+    return replace(settings, kernels=kernels)
+
+
+def _with_offload(settings: Settings, value: str) -> Settings | None:
+    """States on the host are of single precision, those of the device beside them likewise
+    (`hybrid_optimizer.py`); what travels there overlaps with steps, as its authors advise."""
+    optimizer, share = settings.optimizer, float(value)
+    if share and optimizer.moments != MOMENT_BYTES["fp32"]:
+        return None
+    optimizer = replace(optimizer, offload=share, overlap_offload=share > 0)
+    return replace(settings, optimizer=optimizer)
+
+
+def _has_experts(settings: Settings) -> bool:
+    """Tell whether a job has experts: the products of those are grouped wherever there are any."""
+    return settings.kernels.grouped_experts
+
+
+def _with_dispatcher(settings: Settings, value: str) -> Settings:
+    if not _has_experts(settings):
+        return settings
+    return replace(settings, kernels=replace(settings.kernels, dispatcher=value))
+
+
+def _with_fused_permute(settings: Settings, value: str) -> Settings:
+    return replace(settings, kernels=replace(settings.kernels, fused_permute=value == "on"))
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
 CHOICES = {
-    "sharding": Choice(lambda s: s.optimizer.sharding, _with_sharding, "{} sharded"),
-    "cp_comm": Choice(lambda s: s.cp_comm, lambda s, v: replace(s, cp_comm=v), "cp by {}"),
+    "sharding": Choice(
+        lambda s: s.optimizer.sharding,
+        _with_sharding,
+        "{} sharded",
+        idle=lambda s, replicated: not replicated,
+    ),
+    "cp_comm": Choice(
+        lambda s: s.cp_comm,
+        lambda s, v: replace(s, cp_comm=v, cp_inner=0),
+        "cp by {}",
+        idle=lambda s, _: s.cp == 1,
+        rest="p2p",
+    ),
     "overlap": Choice(_overlap, _with_overlap, "overlap {}"),
     "fused_loss": Choice(_loss, _with_loss, "fused loss {}"),
     "gradients": Choice(_gradients, _with_gradients, "gradients {}"),
     "moments": Choice(_moments, _with_moments, "moments {}"),
+    # Megatron overlaps what sequence parallelism sends (`--tp-comm-overlap`).
+    "tensor_overlap": Choice(
+        lambda s: _switch(s.overlap_tensor),
+        _with_tensor_overlap,
+        "tensor overlap {}",
+        idle=lambda s, _: not s.sequence_parallel,
+        rest="off",
+        uncounted={"on": "userbuffers, which are none of PyTorch's"},
+    ),
+    "expert_overlap": Choice(
+        lambda s: _switch(s.overlap_experts),
+        lambda s, v: replace(s, overlap_experts=v == "on"),
+        "expert overlap {}",
+        idle=lambda s, _: s.ep == 1,
+        rest="off",
+        uncounted={"on": "memory of the second micro-batch in flight"},
+    ),
+    "cuda_graphs": Choice(
+        _graphs,
+        _with_graphs,
+        "CUDA graphs {}",
+        uncounted=dict.fromkeys(CUDA_GRAPHS, "memory of graphs, whose buffers stay"),
+    ),
+    "optimizer_offload": Choice(
+        lambda s: f"{s.optimizer.offload:g}",
+        _with_offload,
+        "{} of the states on the host",
+    ),
+    # Flex needs several ranks (`token_dispatcher.py`); alone, ranks exchange nothing.
+    "dispatcher": Choice(
+        lambda s: s.kernels.dispatcher,
+        _with_dispatcher,
+        "dispatcher {}",
+        idle=lambda s, _: s.ep * s.etp <= 1,
+        rest="alltoall",
+        uncounted={"flex": "DeepEP's buffers, which are none of PyTorch's"},
+    ),
+    "fused_permute": Choice(
+        lambda s: _switch(s.kernels.fused_permute),
+        _with_fused_permute,
+        "fused permute {}",
+        idle=lambda s, _: not _has_experts(s),
+        rest="off",
+    ),
 }
 
 
@@ -131,11 +253,28 @@ def values_of(settings: Settings) -> dict[str, str]:
     return {name: choice.read(settings) for name, choice in CHOICES.items()}
 
 
+def settled(settings: Settings, plainest: Settings, *, replicated: bool) -> Settings:
+    """Return settings of a job where what decides nothing is at rest.
+
+    replicated: several ranks have the same parameters. plainest: settings whose values rest where a
+    choice has none of its own.
+    """
+    for choice in CHOICES.values():
+        if choice.idle(settings, replicated):
+            rest = choice.rest or choice.read(plainest)
+            if choice.read(settings) != rest:
+                settings = choice.write(settings, rest) or settings
+    return settings
+
+
 def decided(settings: Settings, *, replicated: bool) -> dict[str, str]:
     """Return those of `values_of` that decide something: not how context-parallel ranks attend
     where there is one, nor what ranks share of parameters that no two of them have."""
-    idle = {"cp_comm": settings.cp == 1, "sharding": not replicated}
-    return {name: v for name, v in values_of(settings).items() if not idle.get(name)}
+    return {
+        name: choice.read(settings)
+        for name, choice in CHOICES.items()
+        if not choice.idle(settings, replicated)
+    }
 
 
 def different(settings: Settings, plainest: Settings) -> Iterator[str]:
@@ -148,3 +287,11 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
         yield f"heads exchanged by {settings.cp_inner}"
     if settings.optimizer.instances != plainest.optimizer.instances:
         yield f"in {settings.optimizer.instances} copies"
+
+
+def uncounted(asked: Constraints, names: Collection[str]) -> Iterator[str]:
+    """Yield a note on every value of some choices that was asked for and is not counted whole."""
+    for name in names:
+        for value in getattr(asked, name):
+            if what := CHOICES[name].uncounted.get(value):
+                yield f"{name.replace('_', ' ')} {value}: not counted: {what}"

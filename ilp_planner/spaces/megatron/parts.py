@@ -23,7 +23,7 @@ from ilp_planner.errors import InfeasibleError
 from ilp_planner.numerics import NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.spaces.megatron.choices import decided, different
+from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
@@ -195,13 +195,17 @@ class MegatronPart:
 
     def allows(self, recompute: Recompute) -> bool:
         """Tell whether a recomputation is one that plans may have."""
-        return self.problem.constraints.recomputes(recompute)
+        costs = self.costs
+        return self.problem.constraints.recomputes(recompute) and costs.runtime.recomputes(
+            self.settings, costs.model, recompute
+        )
 
     @cached_property
     def recomputations(self) -> tuple[Recompute, ...]:
         """Those that are tried and say nothing of a number of layers."""
         costs, asked = self.costs, self.problem.constraints
-        return costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
+        every = costs.runtime.recomputations(costs.model, self.settings.kernels, asked)
+        return tuple(filter(self.allows, every))
 
     def variants(self) -> tuple[Variant, ...]:
         """Return all of them."""
@@ -345,13 +349,15 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     """
     asked = problem.constraints
     always = asked.virtual_stages is None and asked.layout is None
-    always = always and not asked.recompute and not asked.keep
+    always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
+    chosen = any(getattr(asked, name) for name in CHOICES)
     for degrees in possible_degrees(problem, costs):
         tried: set[Settings] = set()
         for number in range(len(costs.choices)):
             part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            own = decided(part.settings, replicated=degrees.replicated)
-            if part.settings in tried or any(asked.broken(own)):
+            if part.settings in tried:
+                continue
+            if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
                 continue
             if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
                 continue

@@ -23,6 +23,11 @@ SHARDED = "sharded parameters"
 EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
+TENSORS = "overlap of tensor parallelism"
+EXPERTS = "overlap of expert parallelism"
+GRAPHS = "CUDA graphs"
+HOST = "states on the host"
+FLEX = "dispatcher flex"
 CONTEXT = "context parallelism"
 
 
@@ -48,6 +53,11 @@ def _of_job(settings: Settings) -> dict[str, bool]:
     return {
         CONTEXT: settings.cp > 1,
         EXCHANGED: settings.cp_comm != CP_COMMUNICATIONS[0],
+        TENSORS: settings.overlap_tensor,
+        EXPERTS: settings.overlap_experts,
+        HOST: settings.optimizer.offload > 0,
+        FLEX: settings.kernels.dispatcher == "flex",
+        GRAPHS: settings.kernels.graphs != "",
         SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
     }
 

@@ -127,9 +127,15 @@ class RankCosts:
 
     def _seen(self, kind: int) -> object:
         """Return all that the times of layers on a kind of rank depend on: not how replicas share
-        states, nor where ranks are but for the routes between them."""
+        states, nor where those are, nor where ranks are but for the routes between them."""
         job, net = self.job, self.network
-        optimizer = replace(job.settings.optimizer, sharding="parameters", instances=1)
+        optimizer = replace(
+            job.settings.optimizer,
+            sharding="parameters",
+            instances=1,
+            offload=0.0,
+            overlap_offload=False,
+        )
         settings = replace(job.settings, optimizer=optimizer, order=ORDERS[0])
         steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
         routes = tuple(net.route(job, group, kind) for group in LAYER_GROUPS)

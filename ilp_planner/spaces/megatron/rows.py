@@ -174,8 +174,10 @@ OPTIMIZER = (
         ("overlap",), choice="overlap",
     ),
     Row(
-        "states on the host", _of("optimizer.", "offload", "overlap_offload"), LEFT_OUT, IMPORTED,
-        values=_always("none"),
+        "states on the host", _of("optimizer.", "offload", "overlap_offload"), DECIDED,
+        "any share, with optimizer sharding and moments of fp32; stepped there while gradients and "
+        "parameters travel", ("optimizer_offload",), choice="optimizer_offload",
+        words=((0.0, "none"),),
     ),
 )  # fmt: skip
 KERNELS = (
@@ -213,12 +215,16 @@ KERNELS = (
     Row("fused softmax", _of("kernels.", "fused_softmax"), FIXED, "counts for local layers alone"),
     Row("fused gradient accumulation", _of("kernels.", "accumulation_fusion"), FIXED,
         DEFAULT),
-    Row("fused permutation of tokens", _of("kernels.", "fused_permute"), LEFT_OUT, IMPORTED),
+    Row(
+        "fused permutation of tokens", _of("kernels.", "fused_permute"), DECIDED,
+        "needs Transformer Engine 2.1", ("fused_permute",), choice="fused_permute",
+    ),
     Row("grouped products of experts", _of("kernels.", "grouped_experts"), FIXED,
         "with experts, as Megatron's recipes"),
     Row(
-        "dispatcher of tokens", _of("kernels.", "dispatcher"), FIXED,
-        "alltoall with experts, as Megatron's recipes; flex is not tried",
+        "dispatcher of tokens", _of("kernels.", "dispatcher"), DECIDED,
+        "alltoall where nothing is asked, as Megatron's recipes; flex is DeepEP, from Ampere on",
+        ("dispatcher",), choice="dispatcher",
     ),
     Row(
         "capacity of experts", _of("kernels.", "capacity", "pad_to_capacity"), LEFT_OUT,
@@ -229,12 +235,25 @@ KERNELS = (
     Row("mask of the loader", _of("kernels.", "loader_mask"), LEFT_OUT,
         f"causal attention needs none: {IMPORTED}"),
     Row("package flash-attn", _of("kernels.", "flash_package"), LEFT_OUT, IMPORTED),
-    Row("CUDA graphs", _of("kernels.", "graphs", "graphed"), LEFT_OUT, IMPORTED,
-        values=_always("none")),
+    Row(
+        "CUDA graphs", _of("kernels.", "graphs", "graphed"), DECIDED,
+        "they hide what the host takes to start kernels, of which only experts have any before a "
+        "calibration; router: attention and routing; layer and full_iteration without experts; "
+        "layers are computed again whole with full_iteration alone",
+        ("cuda_graphs",), choice="cuda_graphs",
+    ),
 )  # fmt: skip
 MESSAGES = (
-    Row("overlap of tensor parallelism", _of("", "overlap_tensor"), LEFT_OUT, IMPORTED),
-    Row("overlap of expert parallelism", _of("", "overlap_experts"), LEFT_OUT, IMPORTED),
+    Row(
+        "overlap of tensor parallelism", _of("", "overlap_tensor"), DECIDED,
+        "with tp above 1 and parameters of 2 bytes; Megatron-LM turns it off with latent attention",
+        ("tensor_overlap",), choice="tensor_overlap",
+    ),
+    Row(
+        "overlap of expert parallelism", _of("", "overlap_experts"), DECIDED,
+        "with ep above 1, virtual stages in a pipeline, and neither layers nor experts computed "
+        "again whole", ("expert_overlap",), choice="expert_overlap",
+    ),
     Row("asynchronous backward products", _of("", "async_tensor"), FIXED, DEFAULT),
     Row("overlap of virtual stages' messages", _of("", "overlap_sends"), FIXED, DEFAULT),
     Row("shares of sends gathered", _of("", "scatter_sends"), FIXED,

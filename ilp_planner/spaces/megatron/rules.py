@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
+from ilp_planner.spaces.megatron.combined import check_combined
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.spaces.megatron.job import node_order
 from ilp_planner.specs.training import ORDERS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
     """Check everything that Megatron-LM's plans keep."""
-    return check_plan(problem, plan, check_context, check_recompute)
+    return check_plan(problem, plan, check_context, check_recompute, check_states, check_combined)
 
 
 def check_plan(
@@ -145,6 +146,18 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Violation]:
     if recompute.distribute and (job.tp == 1 or job.settings.sequence_parallel):
         limit = "tensor parallelism without sequence parallelism, where inputs are divided"
         yield Violation("recompute inputs", "plan", f"divided with tp {job.tp}", limit)
+
+
+def check_states(job: TrainingJob) -> Iterator[Violation]:
+    """States on the host or of other widths are those of the precision-aware optimiser, which
+    shares them between replicas (Megatron core, `OptimizerConfig`)."""
+    optimizer = job.settings.optimizer
+    narrow = optimizer.name == "adam" and (optimizer.moments < 8 or optimizer.master == 2)
+    if optimizer.sharding == "none" and (optimizer.offload or narrow):
+        have = (
+            "states on the host" if optimizer.offload else f"moments of {optimizer.moments} bytes"
+        )
+        yield Violation("optimizer", "plan", f"{have}, not sharded", "optimizer sharding")
 
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:

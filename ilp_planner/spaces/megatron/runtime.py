@@ -9,13 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
-from ilp_planner.spaces.megatron.choices import CHOICES, choices, with_inner
+from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
+from ilp_planner.spaces.megatron.combined import (
+    does_otherwise,
+    of_degrees,
+    of_recomputation,
+    of_virtual_stages,
+)
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
-from ilp_planner.spaces.megatron.rules import check_megatron, context_rules
+from ilp_planner.spaces.megatron.rules import check_megatron, check_states, context_rules
 from ilp_planner.spaces.megatron.unfit import check_model
-from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
+from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,20 +111,15 @@ class Runtime:
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; what makes no difference there is as in the plainest
         choice."""
-        optimizer = choice.optimizer
-        if not d.replicated:
-            optimizer = replace(optimizer, sharding=plainest.optimizer.sharding)
-        return replace(
+        settings = replace(
             choice,
             cp=d.cp,
             ep=d.ep,
             etp=d.etp,
             sequence_parallel=d.tp > 1,
             order=ORDERS[d.order],
-            cp_comm=choice.cp_comm if d.cp > 1 else CP_COMMUNICATIONS[0],
-            cp_inner=choice.cp_inner if d.cp > 1 else 0,
-            optimizer=optimizer,
         )
+        return settled(settings, plainest, replicated=d.replicated)
 
     def recomputations(
         self, model: Decoder, kernels: Kernels, asked: Constraints
@@ -128,7 +129,16 @@ class Runtime:
 
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
-        return context_rules(job)
+        yield from context_rules(job)
+        yield from map(str, (*of_degrees(job), *check_states(job)))
+
+    def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
+        """Tell whether settings of a job go with what is computed again."""
+        return not any(of_recomputation(settings, model, again))
+
+    def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
+        """Tell whether settings of a job go with so many virtual stages per pipeline rank."""
+        return not any(of_virtual_stages(settings, pp, virtual))
 
     def untried(self, asked: Constraints) -> str:
         """Return what `tries` leaves out, as `among` says it."""
@@ -138,7 +148,8 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention; and of a ring of exchanges neither one rank nor all in each."""
+        without latent attention; of a ring of exchanges neither one rank nor all in each; and of
+        what is asked for, what Megatron runs as it says (`does_otherwise`)."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
         several = 1 < job.settings.cp_inner < job.settings.cp
@@ -146,6 +157,7 @@ class Runtime:
             (sharded and job.pp > 1 and not asked.sharding)
             or (exchanged and not asked.cp_comm)
             or (job.settings.cp_comm == "a2a+p2p" and not several)
+            or does_otherwise(job)
         )
 
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:

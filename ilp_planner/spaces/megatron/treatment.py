@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
-from ilp_planner.spaces.megatron.example_jobs import EXAMPLES, PLAIN, jobs_of
+from ilp_planner.spaces.megatron.example_jobs import EXAMPLES, EXPERTS, PLAIN, jobs_of
 from ilp_planner.spaces.megatron.rows import DECIDED, FIXED, GIVEN, LEFT_OUT, ROWS
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 SEARCHED, AS_ASKED, FOLLOWS = "searched", "as asked", "follows"
+MODELS = (PLAIN, EXPERTS)  # examples of what may be asked for
 HOW = {
     SEARCHED: "the search tries these values",
     AS_ASKED: "the user says it; otherwise as in the model's file, or the first value",
@@ -85,7 +86,7 @@ def _how(runtime: Runtime, row: Row, values: tuple[str, ...], on_request: tuple[
 
 def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[str, ...]:
     """Return what jobs have of a row; of several fields a text for each, or one for all of them
-    where each has one value."""
+    where each has one value, or all have none."""
     if row.choice in runtime.listens:
         return _decided(row.choice, jobs)
     if len(row.fields) == 1:
@@ -96,10 +97,13 @@ def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[
         )
         values = tuple(dict.fromkeys(found))
         return (row.span,) if row.span and len(values) > 1 else values
-    texts = []
-    for field in row.fields:
-        each = dict.fromkeys(_text(row, attrgetter(field)(job)) for job in jobs)
-        texts.append(f"{field.rpartition('.')[2]} {' or '.join(each)}")
+    each = {
+        field.rpartition(".")[2]: dict.fromkeys(_text(row, attrgetter(field)(job)) for job in jobs)
+        for field in row.fields
+    }
+    if all([*found] == ["none"] for found in each.values()):
+        return ("none",)
+    texts = [f"{name} {' or '.join(found)}" for name, found in each.items()]
     several = any(len({attrgetter(field)(job) for job in jobs}) > 1 for field in row.fields)
     return tuple(texts) if several else (", ".join(texts),)
 
@@ -130,7 +134,7 @@ def _on_request(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[str
     return tuple(
         value
         for value, only in asked.items()
-        if value in _decided(row.choice, jobs_of(runtime, PLAIN, only))
+        if any(value in _decided(row.choice, jobs_of(runtime, one, only)) for one in MODELS)
     )
 
 

@@ -50,13 +50,14 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     The interleaved schedule takes micro-batches in groups of pp.
     """
     pp, layers = part.degrees.pp, part.costs.model.layers
-    asked, most = part.problem.constraints, 1
-    if pp > 1 and part.micro_batches % pp == 0 and part.costs.runtime.interleaves:
+    asked, most, runtime = part.problem.constraints, 1, part.costs.runtime
+    if pp > 1 and part.micro_batches % pp == 0 and runtime.interleaves:
         # the last virtual stage may have the output alone; where stages are chosen one by one, the
         # first one the embedding as well
         alone = 1 if asked.layout is None and part.alike else 2
         most = max(1, (layers + alone) // pp)
     every = (v for v in range(1, most + 1) if asked.allows("virtual_stages", v))
+    every = (v for v in every if runtime.has_stages(part.settings, pp, v))
     every = (v for v in every if not asked.keep or leaves_room(part, v))
     return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
 

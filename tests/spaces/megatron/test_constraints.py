@@ -36,6 +36,7 @@ TRIED = {
     "cp_comm": ("p2p", "a2a"),
     "gradients": ("fp32", "bf16"),
     "moments": ("fp32", "bf16"),
+    "tensor_overlap": ("off", "on"),
 }
 NUMBERS = st.none() | st.lists(st.sampled_from((1, 2, 3, 4)), min_size=1, max_size=3)
 
@@ -55,7 +56,8 @@ def keeps(plan: GroupPlan, said: dict[str, list[int | str]]) -> bool:
         "recompute": "block" if again.method == "block" else again.granularity,
         **values_of(plan.settings),
     }
-    has["cp_comm"] = has["cp_comm"] if cp > 1 else said.get("cp_comm", [""])[0]
+    for name, idle in (("cp_comm", cp == 1), ("tensor_overlap", has["tp"] == 1)):
+        has[name] = said.get(name, [""])[0] if idle else has[name]
     modules = {*again.modules} & {*said.get("recompute", ())} == {*again.modules} != set()
     return all(
         has[name] in values or (name == "recompute" and modules) for name, values in said.items()
@@ -79,9 +81,11 @@ def demands(draw: st.DrawFn) -> dict[str, list[int | str]]:
     for name, known in (("rank_order", ORDERS), ("recompute", (*RECOMPUTATIONS, "layernorm"))):
         said[name] = draw(st.none() | st.lists(st.sampled_from(known), min_size=1, unique=True))
     kept = draw(st.sets(st.sampled_from(sorted(said)), max_size=4))
-    for name in ("sharding", "cp_comm", "gradients", "moments"):
+    for name in TRIED:
         said[name] = [draw(st.sampled_from(TRIED[name]))]
         kept.add(name)
+    if said["sharding"] == ["none"]:
+        said["moments"] = ["fp32"]  # Megatron's others are sharded
     few = {name: text.split(",") for name, text in FEW.items()}
     return few | {name: values for name, values in said.items() if values and name in kept}
 

@@ -1,0 +1,110 @@
+"""What does not go together in Megatron-LM with overlap of expert parallelism or with CUDA graphs:
+`core/transformer/transformer_config.py: TransformerConfig`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.evaluate import Violation
+from ilp_planner.specs.generations import AMPERE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.training import Recompute, Settings, TrainingJob
+
+OVERLAP, GRAPHS = "expert overlap", "CUDA graphs"
+# Part of a layer that is computed again -> what of it a graph may have, where numbers are dropped.
+RANDOM = {"core_attn": "attn", "mlp": "mlp", "moe": "moe"}
+
+
+def check_combined(job: TrainingJob) -> Iterator[Violation]:
+    """Overlap of expert parallelism and CUDA graphs have what they need."""
+    settings = job.settings
+    yield from of_degrees(job)
+    yield from of_recomputation(settings, job.model, settings.recompute)
+    yield from of_virtual_stages(settings, job.pp, job.virtual)
+
+
+def of_degrees(job: TrainingJob) -> Iterator[Violation]:
+    """Yield what of a job does not go with them, whatever its layout and its recomputation."""
+    settings, model = job.settings, job.model
+    kernels = settings.kernels
+    if settings.overlap_experts:
+        if settings.ep == 1:
+            yield Violation(OVERLAP, "plan", "ep 1", "ep above 1")
+        if kernels.dispatcher == "allgather":
+            yield Violation(OVERLAP, "plan", "dispatcher allgather", "alltoall or flex")
+        if settings.width > 2:
+            yield Violation(OVERLAP, "plan", settings.precision, "bf16 or fp16")
+        if model.prediction_layers > 1 or (model.prediction_layers and job.pp == 1):
+            have = f"{model.prediction_layers} layers of multi-token prediction, pp {job.pp}"
+            yield Violation(OVERLAP, "plan", have, "at most one, in a pipeline")
+        inside = {"moe", "mlp"}.intersection(kernels.graphed)
+        if kernels.graphs and (kernels.graphs != "transformer_engine" or inside):
+            yield Violation(OVERLAP, "plan", f"graphs {_graphs(settings)}", "none of moe and mlp")
+    if not kernels.graphs:
+        return
+    if settings.offload.layers:
+        yield Violation(GRAPHS, "plan", f"{settings.offload.layers} layers on the host", "none")
+    routed = {"moe", "moe_router", "moe_preprocess"}.intersection(kernels.graphed)
+    if routed and model.experts is None:
+        yield Violation(GRAPHS, "plan", f"{_graphs(settings)} without experts", "attn or mlp")
+    if "moe" in routed and not (kernels.capacity and kernels.pad_to_capacity):
+        yield Violation(GRAPHS, "plan", "moe without padding to a capacity", "moe_router")
+
+
+def of_recomputation(settings: Settings, model: Decoder, again: Recompute) -> Iterator[Violation]:
+    """Yield why settings do not go with what is computed again: inside of a graph, nothing may draw
+    random numbers then."""
+    kernels, names = settings.kernels, again.modules
+    if settings.overlap_experts:
+        if again.granularity == "full":
+            yield Violation(OVERLAP, "plan", "full recomputation", "selective or none")
+        if "moe" in names:
+            yield Violation(OVERLAP, "plan", "recomputation of moe", "of other parts")
+    if not kernels.graphs:
+        return
+    if again.granularity == "full" and kernels.graphs != "full_iteration":
+        limit = "selective or none, or a graph of the full iteration"
+        yield Violation(GRAPHS, "plan", "full recomputation with graphs of layers", limit)
+    if "moe" in names and "moe_router" in kernels.graphed:
+        yield Violation(GRAPHS, "plan", "recomputation of moe with moe_router", "one of them")
+    for name, inside in RANDOM.items():
+        graphed = not kernels.graphed or inside in kernels.graphed
+        if name in names and graphed and model.dropout:
+            have = f"dropout {model.dropout} with {name} computed again in a graph"
+            yield Violation(GRAPHS, "plan", have, "0")
+
+
+def of_virtual_stages(settings: Settings, pp: int, virtual: int) -> Iterator[Violation]:
+    """Yield why settings do not go with so many virtual stages per pipeline rank."""
+    if settings.overlap_experts and pp > 1 and virtual == 1:
+        yield Violation(OVERLAP, "plan", f"pp {pp} without virtual stages", "virtual stages")
+
+
+def does_otherwise(job: TrainingJob) -> bool:
+    """Tell whether Megatron accepts settings of a job that it does not run as they say.
+
+    It turns overlap of tensor parallelism off with latent attention
+    (`core/extensions/transformer_engine.py: TELinear`). Heads that all ranks exchange are a2a. The
+    host has to ask how many tokens experts take, which no graph can, unless there is a capacity.
+    States of Megatron-FSDP do not get to the host (Megatron-LM, pull request 4623). DeepEP has
+    kernels from Ampere on (DeepEP, README).
+    """
+    settings, model = job.settings, job.model
+    kernels = settings.kernels
+    padded = kernels.capacity and kernels.pad_to_capacity
+    graphs_all = kernels.graphs and not kernels.graphed
+    return bool(
+        (settings.overlap_tensor and model.latent is not None)
+        or (settings.cp_inner and settings.cp_inner == settings.cp)
+        or (graphs_all and model.experts is not None and not padded)
+        or (settings.optimizer.offload and settings.optimizer.sharding != "optimizer")
+        or (kernels.dispatcher == "flex" and job.generation < AMPERE)
+    )
+
+
+def _graphs(settings: Settings) -> str:
+    return " ".join((settings.kernels.graphs, *settings.kernels.graphed))
