@@ -103,15 +103,14 @@ def torchtitan_settings(base: Settings, d: Degrees) -> Iterator[Settings]:
     """Yield how torchtitan may train under some degrees, with what it refuses among it."""
     common = replace(base, cp=d.cp, ep=d.ep, etp=d.etp, sequence_parallel=d.tp > 1)
     own = replace(base.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True)
-    kinds = ("optimizer", "gradients", "parameters")
     for how in ("all_gather", "p2p") if d.cp > 1 else ("p2p",):
         if not replicated(d):
-            alone = replace(own, sharding="none", instances=1)
+            alone = replace(own, sharding="none", instances=1, from_master=False)
             yield replace(common, cp_comm=how, optimizer=alone)
             continue
+        kinds = ("gradients", "parameters")
         for sharding, instances in itertools.product(kinds, divisors(d.dp)):
-            sharded = sharding != "optimizer"
-            optimizer = replace(own, sharding=sharding, instances=instances, from_master=sharded)
+            optimizer = replace(own, sharding=sharding, instances=instances, from_master=True)
             yield replace(common, cp_comm=how, optimizer=optimizer)
 
 

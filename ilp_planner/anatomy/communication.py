@@ -25,7 +25,7 @@ from ilp_planner.anatomy.messages import (
 from ilp_planner.anatomy.modules import Message
 from ilp_planner.anatomy.recompute import recomputed_layers
 from ilp_planner.anatomy.replicas import replicas_traffic
-from ilp_planner.anatomy.states import reduces_late
+from ilp_planner.anatomy.states import rhythm
 from ilp_planner.anatomy.traffic import EMBEDDING, FAMILIES, Traffic, row_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -180,10 +180,10 @@ def _undivided(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     what, optimizer = "gradients of undivided parameters", job.settings.optimizer
     if optimizer.from_master:
         for size, count in counts.items():
-            late = (0, count) if reduces_late(job) else (count, count * job.micro_batches)
+            often = (count, count * job.micro_batches) if rhythm(job).sums else (0, count)
             if count:
                 sent = ("all_reduce", "tp", size * job.settings.width)
-                yield row_of(job, pp_rank, what, *sent, late)
+                yield row_of(job, pp_rank, what, *sent, often)
     elif total := sum(size * count for size, count in counts.items()):
         yield row_of(job, pp_rank, what, "all_reduce", "tp", total * optimizer.gradient, (0, 1))
 

@@ -14,8 +14,8 @@ from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
 from ilp_planner.anatomy.parts import memory_parts as memory_parts
-from ilp_planner.anatomy.states import copies_parameters
-from ilp_planner.anatomy.units import gathered, whole_gradients
+from ilp_planner.anatomy.states import copies_parameters, stay_gathered
+from ilp_planner.anatomy.units import gathered, left_gathered, whole_gradients
 from ilp_planner.schedule import Schedule
 from ilp_planner.specs.training import TrainingJob
 
@@ -210,11 +210,15 @@ def _moments(
     backward, last = whole_gradients(parts, counts)
     staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
     stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
+    end = counts["embedding"] * kinds["embedding"].moment + last
+    if stay_gathered(parts.job):
+        # What the first element of a rank needs when the others' parameters are there again.
+        end = larger(end, larger(layer, once) + backward) + left_gathered(parts, counts)
     return [
         (before + staying + coming, 0.0, layer + backward),
         (before - where(once > 0, forgotten), 0.0, once + backward),
         (before + staying, has_output * (kinds["output"].kept + kinds["output"].moment), 0.0),
-        (before - own, 0.0, counts["embedding"] * kinds["embedding"].moment + last),
+        (before - own, 0.0, end),
         (0.0, 0.0, stepped),
     ]
 

@@ -7,7 +7,7 @@ from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.anatomy.groups import ACROSS, INSTANCE, group_size
 from ilp_planner.anatomy.modules import Module
 from ilp_planner.anatomy.quantised import quantised_counts, sent_width
-from ilp_planner.anatomy.states import reduces_late
+from ilp_planner.anatomy.states import rhythm
 from ilp_planner.anatomy.traffic import Traffic, row_of
 from ilp_planner.specs.training import TrainingJob
 
@@ -37,6 +37,24 @@ def replicas_traffic(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
             yield from _reduced(job, pp_rank, what, group, _sizes(job, count, quantised))
 
 
+def _gatherings(job: TrainingJob) -> tuple[int, int]:
+    """Return how often parameters are gathered, per micro-batch and per iteration."""
+    often = rhythm(job)
+    each = often.forward + often.backward
+    return each, each * job.micro_batches + often.once
+
+
+def _reductions(job: TrainingJob) -> tuple[int, int]:
+    """Return how often gradients are reduced, likewise."""
+    return (1, job.micro_batches) if rhythm(job).reduces else (0, 1)
+
+
+def _parameters(job: TrainingJob) -> str:
+    """Return what gathered parameters are called."""
+    again = job.settings.optimizer.sharding == "parameters"
+    return "parameters, forward and backward" if again else "parameters"
+
+
 def _sizes(job: TrainingJob, count: int, quantised: int) -> tuple[float, float]:
     """Return the bytes of so many gradients and parameters, of which some are quantised."""
     width = job.settings.width
@@ -51,17 +69,11 @@ def _by_unit(job: TrainingJob, pp_rank: int, modules: tuple[Module, ...]) -> Ite
     spread over ranks are units besides (torchtitan's `apply_fsdp`). Each micro-batch gathers a
     unit's parameters and reduces its gradients, over instances as well.
 
-    In a pipeline gradients are reduced after the last micro-batch, and parameters stay after a
-    backward pass: one right after another gathers none, nor does the next forward pass, so that M
-    micro-batches gather M + 1 times where a forward pass gives them up, and once where it does not
-    (measured; of up to three virtual stages on a rank, more are given up in between:
-    `pipelining/schedules.py: _add_unshard_reshard`).
+    How often is measured, in pipelines of up to three virtual stages on a rank; of more, some are
+    given up in between (`pipelining/schedules.py: _add_unshard_reshard`).
     """
-    again, batches = job.settings.optimizer.sharding == "parameters", job.micro_batches
-    name = "parameters, forward and backward" if again else "parameters"
-    reduced, gathered = (1, batches), (1 + again, (1 + again) * batches)
-    if reduces_late(job):
-        reduced, gathered = (0, 1), (0, batches + 1 if again else 1)
+    name = _parameters(job)
+    reduced, gathered = _reductions(job), _gatherings(job)
     units: dict[tuple[str, str, float, float], int] = defaultdict(int)
     for module in modules:
         one = module.times(1)
@@ -91,14 +103,8 @@ def _reduced(
 ) -> Iterator[Traffic]:
     """Yield the messages of one set of parameters. sizes: bytes of gradients and of parameters.
 
-    Megatron reduces gradients after the last micro-batch, into shards with the distributed
-    optimizer, and gathers the stepped parameters. With sharded gradients (ZeRO-2) every micro-batch
-    reduces; with sharded parameters (ZeRO-3) every micro-batch gathers them twice, to compute
-    forward and backward (Rajbhandari et al. 2020, arXiv 1910.02054, section 7). Several instances
-    of the optimizer sum their shards after the last micro-batch (`megatron_fsdp.py:
-    outer_fsdp_group_grad_reduce`).
+    How often says `rhythm`; several instances of the optimizer sum their shards once.
     """
-    optimizer, each = job.settings.optimizer, job.micro_batches
     gradient, parameter = sizes
 
     def row(
@@ -106,20 +112,14 @@ def _reduced(
     ) -> Traffic:
         return row_of(job, pp_rank, name + what, collective, group, size, times, part=part)
 
-    if optimizer.sharding == "none":
+    if job.settings.optimizer.sharding == "none":
         yield row("gradients", "all_reduce", gradient, (0, 1))
         return
-    often = (0, 1) if optimizer.sharding == "optimizer" else (1, each)
-    inner = row("gradients", "reduce_scatter", gradient, often, INSTANCE)
+    inner = row("gradients", "reduce_scatter", gradient, _reductions(job), INSTANCE)
     if inner.members > 1:
         yield inner
     if group_size(job, group, ACROSS) > 1:
         size = gradient / inner.members
         yield row(OVER, "all_reduce", size, (0, 1), ACROSS)
-    if inner.members == 1:
-        return
-    if optimizer.sharding == "parameters":
-        name, often = "parameters, forward and backward", (2, 2 * each)
-    else:
-        name, often = "parameters", (0, 1)
-    yield row(name, "all_gather", parameter, often, INSTANCE)
+    if inner.members > 1:
+        yield row(_parameters(job), "all_gather", parameter, _gatherings(job), INSTANCE)

@@ -9,6 +9,23 @@ SINGLE = 4  # bytes of a number in fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """When replicas send what they share of states.
+
+    forward, backward: every micro-batch gathers parameters for this pass. once: an iteration
+    gathers them once besides. reduces: every micro-batch reduces gradients into shards; otherwise
+    an iteration does so once. sums: likewise over several instances, and over tensor-parallel ranks
+    what these hold undivided.
+    """
+
+    forward: bool = False
+    backward: bool = False
+    once: bool = False
+    reduces: bool = False
+    sums: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateWidths:
     """Bytes on a rank per parameter of its shard. optimizer: master copy and moments."""
 
@@ -88,6 +105,31 @@ def gathers(job: TrainingJob) -> tuple[bool, bool]:
     return _level(job) >= 3, _divides_gradients(job)
 
 
+def rhythm(job: TrainingJob) -> Rhythm:
+    """Return when a job's replicas send.
+
+    Megatron gathers stepped parameters once. With sharded gradients (ZeRO-2) every micro-batch
+    reduces; with sharded parameters (ZeRO-3) every micro-batch gathers twice, to compute forward
+    and backward (Rajbhandari et al. 2020, arXiv 1910.02054, section 7). Several instances sum their
+    shards after the last micro-batch (`megatron_fsdp.py: outer_fsdp_group_grad_reduce`).
+
+    `fully_shard` gathers and reduces with every micro-batch, over instances as well. In a pipeline
+    gradients are reduced after the last one, and parameters stay after a backward pass: one right
+    after another gathers none, nor does the next forward pass. Where forward passes give parameters
+    up, M micro-batches gather M + 1 times: those that fill the pipeline, and one more, in their
+    forward passes, the others in their backward ones, of which as many gather nothing when it
+    empties. Counted here is a gathering for each backward pass, and one.
+    """
+    level, sharded = _level(job), _level(job) >= 3
+    if not job.settings.optimizer.from_master:
+        return Rhythm(
+            forward=sharded, backward=sharded, once=level in (1, 2), reduces=level in (2, 3)
+        )
+    if reduces_late(job):
+        return Rhythm(backward=sharded, once=True)
+    return Rhythm(forward=True, backward=sharded, reduces=True, sums=True)
+
+
 def reduces_late(job: TrainingJob) -> bool:
     """Return whether gradients that are divided wait, whole, for the last micro-batch.
 
@@ -96,6 +138,12 @@ def reduces_late(job: TrainingJob) -> bool:
     they are reduced (`_fsdp_param.py: to_accumulated_grad_if_needed`).
     """
     return job.settings.optimizer.from_master and job.pp > 1
+
+
+def stay_gathered(job: TrainingJob) -> bool:
+    """Return whether parameters that a forward pass gives up stay gathered after a backward pass,
+    as in PyTorch's pipelines (`pipelining/stage.py: set_reshard_after_backward`)."""
+    return reduces_late(job) and _level(job) >= 3
 
 
 def _divides_gradients(job: TrainingJob) -> bool:

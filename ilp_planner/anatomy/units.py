@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ilp_planner.anatomy.counts import Count, larger, where
 from ilp_planner.anatomy.parts import KINDS, MemoryParts
 from ilp_planner.anatomy.quantised import gathered_width
-from ilp_planner.anatomy.states import gathers
+from ilp_planner.anatomy.states import gathers, stay_gathered
 
 AT_ONCE = 2  # layers whose parameters are gathered: the one in use and the next
 LAYERS = ("layer", "expert layer", "prediction layer")
@@ -16,18 +16,30 @@ def gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
 
     FSDP gathers a layer's parameters before it is used, and the next one's meanwhile. What is no
     layer is no unit of its own, and stays gathered (`megatron_fsdp.py: _post_forward`). torchtitan
-    makes units of it as well (`apply_fsdp`).
+    makes units of it as well (`apply_fsdp`); with virtual stages PyTorch gathers whole ones, ahead
+    of their turn, up to three on a rank (`pipelining/schedules.py: _add_unshard_reshard`): all
+    count.
     """
     weights, _ = gathers(parts.job)
     if not weights:
         return 0.0
     width = parts.job.settings.width
+    if stay_gathered(parts.job) and parts.job.virtual > 1:
+        return width * _whole(parts, counts)
     if parts.job.settings.optimizer.from_master:
         return width * _neighbours(parts, counts)
     if parts.job.settings.quantised:
         rest = width * _rest(parts, counts, KINDS)
         return gathered_width(parts.job) * _units(parts, counts) + rest
     return width * (_units(parts, counts) + _rest(parts, counts, KINDS))
+
+
+def left_gathered(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return what the end of a backward pass leaves gathered, beyond what always is."""
+    if not stay_gathered(parts.job) or parts.job.virtual > 1:
+        return 0.0
+    more = larger(0.0, _whole(parts, counts) - _neighbours(parts, counts))
+    return parts.job.settings.width * more
 
 
 def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Count, Count]:
@@ -45,6 +57,11 @@ def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Co
         return units, units
     layers = _units(parts, counts) + _rest(parts, counts, ("output",))
     return width * layers, width * _rest(parts, counts, KINDS)
+
+
+def _whole(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:
+    """Return all parameters of a rank."""
+    return sum(counts[kind] * parts.parts[kind].parameters for kind in KINDS)
 
 
 def _units(parts: MemoryParts, counts: Mapping[str, Count]) -> Count:

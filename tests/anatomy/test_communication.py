@@ -224,7 +224,7 @@ def by_unit(sharding: str, *, pp: int = 1, tp: int = 1, instances: int = 1) -> T
     [
         ("parameters", 1, (2, 16), (1, 8)),
         ("gradients", 1, (1, 8), (1, 8)),
-        ("parameters", 2, (0, 9), (0, 1)),
+        ("parameters", 2, (1, 9), (0, 1)),
         ("gradients", 2, (0, 1), (0, 1)),
     ],
 )

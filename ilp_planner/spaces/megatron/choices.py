@@ -50,7 +50,10 @@ class Choice(NamedTuple):
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
-    return replace(settings, optimizer=replace(settings.optimizer, sharding=value))
+    """Only where gradients or parameters are divided, these are gathered from the stepped copy."""
+    own = settings.optimizer
+    from_master = own.from_master and value in ("gradients", "parameters")
+    return replace(settings, optimizer=replace(own, sharding=value, from_master=from_master))
 
 
 def _overlap(settings: Settings) -> str:

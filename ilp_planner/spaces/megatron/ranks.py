@@ -28,7 +28,7 @@ from ilp_planner.anatomy.decoder import (
 from ilp_planner.anatomy.groups import ACROSS, INSTANCE, grid
 from ilp_planner.anatomy.messages import tokens_shape
 from ilp_planner.anatomy.quantised import quantised_counts, sent_width
-from ilp_planner.anatomy.states import sharing
+from ilp_planner.anatomy.states import rhythm, sharing
 from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.profiles.work import rates_of
 from ilp_planner.spaces.megatron.held import Held, held_by_elements
@@ -50,13 +50,6 @@ if TYPE_CHECKING:
 
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
 SYNC_GROUPS = ("dp-cp", "edp")
-# Sharding -> collectives over replicas that every micro-batch has.
-PER_MICRO_BATCH = {
-    "none": (),
-    "optimizer": (),
-    "gradients": ("reduce_scatter",),
-    "parameters": ("reduce_scatter", "all_gather"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,28 +172,21 @@ class RankCosts:
 
     def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
         """Return the chain with what every micro-batch sends of sharded gradients (ZeRO-2) and
-        parameters (ZeRO-3): gathered for both passes and scattered in the backward one, while the
-        next layer computes."""
-        sharding = self.job.settings.optimizer.sharding
-        if sharding not in ("gradients", "parameters"):
+        parameters (ZeRO-3): gathered for passes and reduced in the backward one, while the next
+        layer computes; sums over tensor-parallel ranks wait for nothing else."""
+        often = rhythm(self.job)
+        if not (often.forward or often.backward or often.reduces):
             return chain
-        sent = self._ring_seconds(kind)
-        scatter = sent["reduce_scatter"]
-        gather = sent["all_gather"] if sharding == "parameters" else np.zeros_like(scatter)
+        sent = _seconds(self.replica_rings(kind), len(self.held))
+        gather, reduce = sent["all_gather"], sent["reduce_scatter"]
+        if often.sums:
+            reduce = reduce + sent["all_reduce"]
+        there, back = often.forward * gather, often.backward * gather + often.reduces * reduce
+        summed = often.sums * _seconds(self.undivided_rings(kind), len(self.held))["all_reduce"]
         return tuple(
-            element.waiting(float(there), float(back))
-            for element, there, back in zip(chain, gather, gather + scatter, strict=True)
+            element.waiting(float(a), float(b)).sending(float(c))
+            for element, a, b, c in zip(chain, there, back, summed, strict=True)
         )
-
-    def _ring_seconds(self, kind: int) -> dict[str, NDArray[np.float64]]:
-        """Return collective -> seconds of every element's own message over its replicas."""
-        found = {name: np.zeros(len(self.held)) for name in ("reduce_scatter", "all_gather")}
-        for one in self.rings(kind):
-            if one.collective in found:
-                found[one.collective] += np.where(
-                    one.sizes > 0, one.latency + one.per_byte * one.sizes, 0.0
-                )
-        return found
 
     def timed(self, kind: int) -> dict[str, tuple[Timed, ...]]:
         """Return device type -> the chain with the profile's times, of a kind of rank."""
@@ -287,8 +273,13 @@ class RankCosts:
     def exposed_rings(self, kind: int) -> list[tuple[float, Ring]]:
         """Return the rings that an iteration has once, each after the share of its seconds that the
         passes do not hide."""
-        every = PER_MICRO_BATCH[self.job.settings.optimizer.sharding]  # what `elements` has
-        rings = [one for one in self.rings(kind) if one.collective not in every]
+        often = rhythm(self.job)  # what `elements` has not
+        once = {
+            "all_gather": often.once,
+            "reduce_scatter": not often.reduces,
+            "all_reduce": not often.sums,
+        }
+        rings = [one for one in self.rings(kind) if once[one.collective]]
         return [(self._exposed(one, kind), one) for one in rings]
 
     def _exposed(self, one: Ring, kind: int) -> float:
@@ -330,9 +321,13 @@ class RankCosts:
 
     def rings(self, kind: int) -> list[Ring]:
         """Return what reduces gradients and gathers parameters on a kind of rank."""
+        return [*self.replica_rings(kind), *self.undivided_rings(kind)]
+
+    def replica_rings(self, kind: int) -> list[Ring]:
+        """Return those over replicas."""
         job, net, links = self.job, self.network, self.links
         gradient, width = job.settings.optimizer.gradient, job.settings.width
-        dense, expert, unsplit = self.counts.T
+        dense, expert, _ = self.counts.T
         saved = (width - sent_width(job)) * self.quantised.T
         several = job.settings.optimizer.sharding != "none" and job.settings.optimizer.instances > 1
         found: list[Ring] = []
@@ -347,9 +342,18 @@ class RankCosts:
             if several:
                 peers = net.route(job, group, kind, ACROSS)
                 found.append(ring("all_reduce", peers, gradient * count / shard.size, links))
-        if unsplit.any():
-            found.append(ring("all_reduce", net.route(job, "tp", kind), gradient * unsplit, links))
         return found
+
+    def undivided_rings(self, kind: int) -> list[Ring]:
+        """Return what sums gradients of parameters that tensor-parallel ranks hold whole: a DTensor
+        does so in its own precision (`_fsdp_param.py: _get_grad_inner_tensor`)."""
+        job, unsplit = self.job, self.counts[:, 2]
+        if not unsplit.any():
+            return []
+        optimizer = job.settings.optimizer
+        width = job.settings.width if optimizer.from_master else optimizer.gradient
+        route = self.network.route(job, "tp", kind)
+        return [ring("all_reduce", route, width * unsplit, self.links)]
 
     def step(self, kind: int) -> NDArray[np.float64]:
         """Return the seconds of the optimiser's step of each element, of a rank's slowest device.
@@ -407,3 +411,13 @@ class RankCosts:
         """Return where these seconds come from."""
         way = self.network.transfer(self.job, self.job.pp - 1)
         return way.origin(self.tied / 2, self.links)
+
+
+def _seconds(rings: Sequence[Ring], elements: int) -> dict[str, NDArray[np.float64]]:
+    """Return collective -> seconds of every element's own messages of these rings."""
+    found = {name: np.zeros(elements) for name in ("reduce_scatter", "all_gather", "all_reduce")}
+    for one in rings:
+        found[one.collective] += np.where(
+            one.sizes > 0, one.latency + one.per_byte * one.sizes, 0.0
+        )
+    return found

@@ -74,6 +74,10 @@ class ElementTime:
         late = max(0.0, there - forward), max(0.0, back - backward)
         return replace(self, messages=self.messages + sum(late), forward=forward + late[0])
 
+    def sending(self, back: float) -> ElementTime:
+        """Return the element with so many seconds of messages more in its backward pass."""
+        return replace(self, messages=self.messages + back)
+
 
 class Passes(NamedTuple):
     """Seconds of an element on a device, each forward and backward.

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 
 class Torchtitan(CheckedRuntime):
-    """torchtitan 0.2.2. Without a pipeline its FSDP reduces gradients after every micro-batch, and
-    keeps gathered parameters until the backward pass (`gradients` sharded) or not (`parameters`).
-    In a pipeline both are whole until the last micro-batch (`optimizer` sharded): torch has FSDP
-    wait so long (`torch/distributed/pipelining/stage.py: perform_reduce_grad`)."""
+    """torchtitan 0.2.2. Its FSDP keeps parameters gathered until the backward pass (`gradients`
+    sharded: `fsdp_reshard_after_forward` is `never`) or gives them up (`parameters`: `always`). In
+    a pipeline gradients are whole until the last micro-batch, and what is kept stays gathered for
+    all (`anatomy/states.py: rhythm`). torchtitan's own `default` is `never` in a pipeline and
+    `always` elsewhere."""
 
     name = "torchtitan"
     title = "torchtitan"
     tried: ClassVar = {
-        "sharding": ("gradients", "parameters", "optimizer"),
+        "sharding": ("gradients", "parameters"),
         "cp_comm": ("all_gather", "p2p"),
     }
     lacks: ClassVar = {**CheckedRuntime.lacks, "CUDA graphs": "its release 0.2.2 has none"}
@@ -46,11 +47,12 @@ class Torchtitan(CheckedRuntime):
         "cp by": "keys and values gathered, or around a ring",
         "recomputation": "selective checkpointing of single operators is not in the memory model",
         "kept inputs divided": "tensor parallelism divides them already",
-        "sharding": "gradients or parameters without a pipeline, optimizer in one; none for being "
-        "asked alone, with nothing but dp",
+        "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
+        "sharded (`fsdp_reshard_after_forward` always), else never; none for being asked alone, "
+        "with nothing but dp",
         "copies of sharded states": "HSDP",
         "overlap of data parallelism": "of gradients without a pipeline",
-        "parameters from the stepped copy": "where gradients or parameters are sharded",
+        "parameters from the stepped copy": "where they are sharded",
         "gathered inputs kept": "DTensor keeps them",
     }
 
@@ -58,27 +60,25 @@ class Torchtitan(CheckedRuntime):
         """Return what a user has to know of every result."""
         return (
             *super().notes(),
-            "copies of sharded states (HSDP) sum their gradients once an iteration; without a "
-            "pipeline torchtitan has them do so after every micro-batch",
+            "virtual stages whose parameters PyTorch gathers again, where a rank has more than "
+            "three, are taken to come in time",
         )
 
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its
         limit."""
         check_torchtitan(job)
-        sharding = job.settings.optimizer.sharding
-        if alone(job) or sharding == "none":
+        optimizer = job.settings.optimizer
+        if alone(job) or optimizer.sharding == "none":
             return
-        pipeline = job.pp > 1
-        if pipeline and sharding != "optimizer":
-            raise Unfit("settings.optimizer.sharding", sharding).but(
-                "in a pipeline FSDP keeps parameters and gradients whole until the last "
-                "micro-batch",
-                "sharding = optimizer",
+        if optimizer.sharding == "optimizer":
+            raise Unfit("settings.optimizer.sharding", "optimizer").but(
+                "FSDP divides the copy of parameters that is stepped, and gradients",
+                "sharding = gradients",
             )
-        if not pipeline and sharding == "optimizer":
-            raise Unfit("settings.optimizer.sharding", sharding).but(
-                "FSDP divides gradients after every micro-batch", "sharding = gradients"
+        if not optimizer.from_master:
+            raise Unfit("settings.optimizer.from_master", "false").but(
+                "FSDP gathers parameters from the copy that is stepped", "from_master = true"
             )
 
     def settings(
@@ -86,7 +86,7 @@ class Torchtitan(CheckedRuntime):
     ) -> Settings:
         """Return what plans have alike: products keep what DTensor gathered for them."""
         base = super().settings(model, precision, cluster, recipe)
-        optimizer = replace(base.optimizer, sharding="gradients")
+        optimizer = replace(base.optimizer, sharding="gradients", from_master=True)
         return replace(base, optimizer=optimizer, cp_comm="all_gather", keeps_gathered=True)
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
@@ -106,8 +106,8 @@ class Torchtitan(CheckedRuntime):
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
         )
-        if optimizer.sharding in ("gradients", "parameters"):
-            optimizer = replace(optimizer, from_master=True)
+        sharded = optimizer.sharding in ("gradients", "parameters")
+        optimizer = replace(optimizer, from_master=sharded)
         if not d.replicated:
             optimizer = replace(optimizer, sharding="none", instances=1, from_master=False)
         return replace(settings, optimizer=optimizer)

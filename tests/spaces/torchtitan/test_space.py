@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import SpecError
+from ilp_planner.errors import InfeasibleError, SpecError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.report.stages import describe_training
@@ -15,33 +15,50 @@ from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
 
 
-def test_a_pipeline_has_whole_gradients() -> None:
-    """Plans that keep less than FSDP does there are illegal, with the sharding that it is."""
+@pytest.mark.parametrize(
+    ("changes", "repair"),
+    [
+        ({"sharding": "optimizer", "from_master": False}, "sharding = gradients"),
+        ({"from_master": False}, "from_master = true"),
+    ],
+)
+@pytest.mark.parametrize("pp", [1, 2])
+def test_states_are_divided_as_fsdp_does(changes: dict[str, object], repair: str, pp: int) -> None:
+    """What shards less, or keeps parameters besides, is illegal; what it offers is legal."""
     problem = runtime_problem("torchtitan", cluster=small_cluster(1, 4))
-    shown = set()
-    for plan in every_plan(problem):
-        assert plan.settings is not None
-        pipeline, sharding = plan.ranks > 1, plan.settings.optimizer.sharding
-        evaluation = evaluate(problem, plan)
-        if evaluation.legal and sharding != "none":
-            assert pipeline == (sharding == "optimizer")
-        for broken in evaluation.violations:
-            if broken.rule == "torchtitan" and "sharding" in broken.have:
-                shown.add((pipeline, broken.limit.rpartition(" ")[2]))
-    assert shown == {(True, "optimizer"), (False, "gradients")}
+    plan = next(
+        plan
+        for plan in every_plan(problem)
+        if plan.ranks == pp
+        and plan.settings.optimizer.sharding == "gradients"
+        and evaluate(problem, plan).legal
+    )
+    optimizer = replace(plan.settings.optimizer, **changes)
+    other = replace(plan, settings=replace(plan.settings, optimizer=optimizer))
+    (broken,) = evaluate(problem, other).violations
+    assert broken.rule == "torchtitan"
+    assert broken.limit.endswith(repair)
 
 
-@pytest.mark.parametrize(("asked", "ranks"), [("parameters", {1}), ("optimizer", {2})])
-def test_sharding_that_was_asked_for(asked: str, ranks: set[int]) -> None:
+@pytest.mark.parametrize("asked", ["gradients", "parameters"])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_sharding_that_was_asked_for(asked: str, pp: int) -> None:
+    """With and without a pipeline parameters are kept or given up, as is asked for."""
     problem = runtime_problem(
         "torchtitan",
-        constraints=constraints_of({"sharding": asked}),
+        cluster=small_cluster(2, 2),
+        constraints=constraints_of({"sharding": asked, "pp": pp}),
     )
     plan = solve(problem).plan
     assert plan is not None
-    assert plan.ranks in ranks
     assert plan.settings.optimizer.sharding == asked
+    assert plan.settings.optimizer.from_master
     assert problem.space.outside(problem, plan) is None
+
+
+def test_sharding_that_it_has_not() -> None:
+    with pytest.raises(InfeasibleError, match="`sharding=gradients` would do"):
+        runtime_problem("torchtitan", constraints=constraints_of({"sharding": "optimizer"}))
 
 
 def test_one_device_has_no_fsdp() -> None:
