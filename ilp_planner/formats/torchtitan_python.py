@@ -36,16 +36,8 @@ FUNCTION = "planned"  # what `--config` names
 
 
 def export_torchtitan_python(job: TrainingJob, name: str, _: Expected | None = None) -> Exported:
-    """Return the module that configures a run.
-
-    Parameters
-    ----------
-    name: of the run, and of its file without its end.
-
-    Raises
-    ------
-    PlanError: what torchtitan cannot run, with its limit and the nearest that it can.
-    """
+    """Return the module that configures a run of this name, or raise a PlanError: what torchtitan
+    cannot run, with its limit and the nearest that it can."""
     check_model(job)
     check_runnable(job)
     notes = tuple(differences(job))

@@ -37,9 +37,9 @@ class Family:
 
     folder: str
     model: str
-    rope: str
-    output: str
     layers: Callable[[Decoder], str]
+    rope: str = "ComplexRoPE"
+    output: str = "family._output_linear_init({})"
     norms_heads: bool = False
 
 
@@ -295,25 +295,13 @@ def _routing(model: Decoder) -> str:
     return f"        if layer.moe is not None:\n{body}"
 
 
-LLAMA = Family(
-    folder="llama3",
-    model="Llama3Model",
-    rope="ComplexRoPE",
-    output="family._output_linear_init({})",
-    layers=_llama,
-)
+LLAMA = Family(folder="llama3", model="Llama3Model", layers=_llama)
 QWEN = Family(
     folder="qwen3",
     model="Qwen3Model",
+    layers=_qwen,
     rope="CosSinRoPE",
     output="family._LINEAR_INIT",
-    layers=_qwen,
     norms_heads=True,
 )
-DEEPSEEK = Family(
-    folder="deepseek_v3",
-    model="DeepSeekV3Model",
-    rope="ComplexRoPE",
-    output="family._output_linear_init({})",
-    layers=_deepseek,
-)
+DEEPSEEK = Family(folder="deepseek_v3", model="DeepSeekV3Model", layers=_deepseek)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given
 
-from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
 from ilp_planner.runtimes.torchtitan import VERSION
 from ilp_planner.runtimes.torchtitan_models import flavors
@@ -20,7 +19,7 @@ from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
 from tests.runtime_cases import problems, solved_job
-from tests.runtimes.titan import read, stand_in_for_unused
+from tests.runtimes.titan import read, stand_in_for_unused, whole_parameters
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
 
@@ -178,16 +177,7 @@ def test_every_solved_plan_is_read(
 def test_model_has_the_plans_parameters(name: str, tmp_path: Path) -> None:
     case = EXAMPLES[name]
     model = build(read(case, tmp_path))
-    alone = dataclasses.replace(
-        case,
-        tp=1,
-        pp=1,
-        dp=1,
-        layout=None,
-        settings=dataclasses.replace(case.settings, cp=1, ep=1, etp=0, vocab_multiple=1),
-    )
-    planned = sum(module.parameters for module in rank_modules(alone, 0))
-    assert sum(p.numel() for p in model.parameters()) == planned
+    assert sum(p.numel() for p in model.parameters()) == whole_parameters(case)
 
 
 @pytest.mark.parametrize("name", [name for name, case in EXAMPLES.items() if case.pp > 1])

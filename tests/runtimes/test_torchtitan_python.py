@@ -17,6 +17,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
+from tests.runtimes.titan import whole_parameters
 from tests.runtimes.titan_python import FOLDER, VERSION, look_at
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -176,16 +177,7 @@ def check_batches(case: TrainingJob, facts: dict[str, Any]) -> None:
 
 def check_parameters(case: TrainingJob, facts: dict[str, Any]) -> None:
     """The whole model has the plan's parameters."""
-    alone = dataclasses.replace(
-        case,
-        tp=1,
-        pp=1,
-        dp=1,
-        layout=None,
-        settings=dataclasses.replace(case.settings, cp=1, ep=1, etp=0, vocab_multiple=1),
-    )
-    planned = sum(module.parameters for module in rank_modules(alone, 0))
-    assert facts["parameters"] == planned
+    assert facts["parameters"] == whole_parameters(case)
 
 
 def check_stages(case: TrainingJob, facts: dict[str, Any]) -> None:

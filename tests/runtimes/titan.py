@@ -7,9 +7,11 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.formats.exported import file_name
 from ilp_planner.formats.torchtitan import export_torchtitan
 
@@ -62,6 +64,13 @@ def stand_in_for_unused() -> None:
     for name, needed in MODULES.items():
         if importlib.util.find_spec(needed) is None:
             sys.modules.setdefault(name, AbsentModule(name))
+
+
+def whole_parameters(case: TrainingJob) -> int:
+    """Return the parameters of a plan's whole model, which no rank divides or pads."""
+    settings = replace(case.settings, cp=1, ep=1, etp=0, vocab_multiple=1)
+    alone = replace(case, tp=1, pp=1, dp=1, layout=None, settings=settings)
+    return sum(module.parameters for module in rank_modules(alone, 0))
 
 
 def read(case: TrainingJob, folder: Path, name: str = "run") -> Any:
