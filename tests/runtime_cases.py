@@ -141,6 +141,10 @@ SETTINGS: dict[str, Callable[[Settings, Degrees], Iterator[Settings]]] = {
     "torchtitan": torchtitan_settings,
     "deepspeed": deepspeed_settings,
 }
+SELECTIVE = {
+    "torchtitan": [Recompute(granularity="selective", modules=("operators",))],
+    "deepspeed": [],
+}
 CHUNKS: dict[str, Callable[[int], tuple[int, ...]]] = {
     "torchtitan": lambda layers: (1,),
     "deepspeed": divisors,
@@ -151,7 +155,7 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
     """Yield all plans that could be of the problem's space, legal or not."""
     space, costs = problem.space.name, problem.costs
     model, count = costs.model, problem.cluster.device_count  # type: ignore[attr-defined]
-    again = [Recompute()] + [
+    again = [Recompute(), *SELECTIVE[space]] + [
         Recompute(granularity="full", method="uniform", layers=size)
         for size in CHUNKS[space](model.layers)
     ]

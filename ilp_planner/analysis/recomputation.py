@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
+from ilp_planner.anatomy.operators import shares_again
 from ilp_planner.anatomy.recompute import recomputed_layers
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.specs.training import Recompute, TrainingJob
@@ -77,18 +78,6 @@ def describe_recompute(recompute: Recompute) -> str:
     return f"full: in chunks of {recompute.layers} layers{spread}"
 
 
-# Kernels of a layer's work that selective recomputation makes again, by Megatron's module names.
-WORK_OF = {
-    "core_attn": ("core_attention",),
-    "mlp": ("mlp_",),
-    "moe": ("router", "permute", "experts_", "shared_experts_", "unpermute"),
-    "shared_experts": ("shared_experts_",),
-    "moe_act": ("experts_activation",),
-    "mla_up_proj": ("linear_q_up_proj", "linear_kv_up_proj"),
-    "layernorm": ("input_norm", "mlp_norm"),
-}
-
-
 def extra_flops(job: TrainingJob) -> float:
     """Return what recomputation adds to the arithmetic of an iteration, as a share of it."""
     recompute = job.settings.recompute
@@ -97,16 +86,18 @@ def extra_flops(job: TrainingJob) -> float:
     base += arithmetic(embedding_work(job)) + arithmetic(output_work(job))
     if job.model.prediction_layers:
         base += job.model.prediction_layers * arithmetic(prediction_work(job))
+    shares = {experts: shares_again(job, experts) for experts in kinds}
     extra = 0.0
     for k, stage in enumerate(job.stages):
         start, again = job.pipeline.starts[k], recomputed_layers(job, stage.layers)
         for i, experts in enumerate(job.model.expert_layers[start : start + stage.layers]):
             if i < again:
                 extra += arithmetic(kinds[experts], backward=False)
-            elif recompute.granularity == "selective":
-                names = tuple(n for module in recompute.modules for n in WORK_OF.get(module, ()))
-                parts = [work for work in kinds[experts] if work.name.startswith(names)]
-                extra += arithmetic(parts, backward=False)
+            elif named := [s for n, s in shares[experts].items() if n in recompute.modules]:
+                extra += sum(
+                    max(share(work.name) for share in named) * arithmetic([work], backward=False)
+                    for work in kinds[experts]
+                )
     return extra / base
 
 

@@ -11,6 +11,7 @@ from ilp_planner.anatomy.attention import MASK, attention_modules
 from ilp_planner.anatomy.experts import expert_modules
 from ilp_planner.anatomy.mlp import mlp_modules
 from ilp_planner.anatomy.modules import Kept, Module, Weight
+from ilp_planner.anatomy.operators import outputs_kept
 from ilp_planner.anatomy.products import norm_module, product, product_input, with_kept
 from ilp_planner.anatomy.recompute import (
     checkpoint,
@@ -20,7 +21,7 @@ from ilp_planner.anatomy.recompute import (
     recomputes,
 )
 from ilp_planner.anatomy.shard import part, shard_of
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 BEFORE = ("input_layernorm", "pre_mlp_layernorm")  # norms whose output the next product reads
 IDENTIFIER = 8  # bytes of a token's number
@@ -88,6 +89,8 @@ def layer_module(job: TrainingJob, experts: bool, *, recomputed: bool = False) -
     layer = Module(name="decoder.layers", children=tuple(children))
     if recomputed:
         return forget(layer, checkpoint(job))
+    if recomputes(job, OPERATORS):
+        return forget(layer, *outputs_kept(job, experts))
     return layer
 
 

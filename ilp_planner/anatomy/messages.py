@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 from ilp_planner.anatomy.modules import Message
-from ilp_planner.anatomy.recompute import recomputed_parts
+from ilp_planner.anatomy.operators import shares_again
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.training import TrainingJob
 
@@ -96,9 +96,9 @@ def recomputed_messages(job: TrainingJob, experts: bool) -> Messages:
             kept = _tp(job, "all_gather", tokens_shape(job, job.model.hidden))
             again["input"] = ((kept,), ())
         return again
-    parts = recomputed_parts(experts=experts)
-    starts = tuple(start for name in recompute.modules for start in parts.get(name, ()))
-    return {name: pair for name, pair in again.items() if name.startswith(starts)}
+    shares = shares_again(job, experts)
+    named = [shares[name] for name in recompute.modules if name in shares]
+    return {name: pair for name, pair in again.items() if any(share(name) for share in named)}
 
 
 def unsplit_parameters(job: TrainingJob, experts: bool) -> int:

@@ -20,6 +20,7 @@ from ilp_planner.anatomy.moments import (
     ring_forward,
 )
 from ilp_planner.anatomy.offload import moved_groups
+from ilp_planner.anatomy.operators import outputs_needed
 from ilp_planner.anatomy.overheads import (
     between_stages,
     handles,
@@ -28,10 +29,10 @@ from ilp_planner.anatomy.overheads import (
     workspace,
 )
 from ilp_planner.anatomy.quantised import quantised_counts
-from ilp_planner.anatomy.recompute import checkpoint, remembering
+from ilp_planner.anatomy.recompute import checkpoint, recomputes, remembering
 from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
 from ilp_planner.specs.generations import HOPPER
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
 
@@ -222,7 +223,10 @@ def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float,
     restored = _layer_moment(job, remembered, remembered, experts)
     own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
     # Its output is held by the function that computes it again, beside what it keeps.
-    return largest, whole - own_input + flow(job).narrow + restored, whole
+    again = whole - own_input + flow(job).narrow + restored
+    if recomputes(job, OPERATORS):
+        return again - outputs_needed(job, experts), again, whole
+    return largest, again, whole
 
 
 def _layer_moment(job: TrainingJob, kept: Module, remembered: Module, experts: bool) -> float:

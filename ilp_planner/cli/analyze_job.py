@@ -15,8 +15,8 @@ from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pip
 from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
 from ilp_planner.specs.recipes import precision_of, quantised_kernels
 from ilp_planner.specs.training import (
+    PARTS,
     PRECISIONS,
-    RECOMPUTED,
     Kernels,
     OptimizerSettings,
     Recompute,
@@ -243,11 +243,11 @@ def recompute_of(asked: dict[str, Any]) -> Recompute:
     names = (asked["recompute_modules"] or "").replace(" ", ",").split(",")
     modules = tuple(name for name in names if name)
     for name in modules:
-        if name not in RECOMPUTED:
-            near = difflib.get_close_matches(name, RECOMPUTED, n=1)
+        if name not in PARTS:
+            near = difflib.get_close_matches(name, PARTS, n=1)
             hint = f"; {near[0]} would do" if near else ""
             raise UsageError(
-                f"--recompute-modules: found {name}, expected one of {', '.join(RECOMPUTED)}{hint}"
+                f"--recompute-modules: found {name}, expected one of {', '.join(PARTS)}{hint}"
             )
     method, layers = asked["recompute_method"], asked["recompute_layers"]
     for option, value, expected in (

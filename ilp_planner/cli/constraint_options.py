@@ -12,8 +12,8 @@ from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
+    PARTS,
     RECOMPUTATIONS,
-    RECOMPUTED,
     SHARDINGS,
 )
 
@@ -50,7 +50,7 @@ Recompute = Annotated[
     asked(
         "--recompute",
         f"What may be computed again: some of {', '.join(RECOMPUTATIONS)}, or parts of every "
-        f"layer: some of {', '.join(RECOMPUTED)}.",
+        f"layer: some of {', '.join(PARTS)}.",
         "KIND",
     ),
 ]

@@ -20,7 +20,7 @@ from ilp_planner.formats.torchtitan_models import model_module
 from ilp_planner.runtimes.limits import check_order
 from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
 from ilp_planner.runtimes.torchtitan_models import titan_model
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 Value = bool | int | str | list[str] | list[list[str]]
 Tables = dict[str, dict[str, Value]]
@@ -159,13 +159,15 @@ def stage_modules(job: TrainingJob) -> list[list[str]]:
 
 def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
     """Return the activation checkpointing that recomputes just what the plan does."""
-    granularity = job.settings.recompute.granularity
-    if granularity == "selective":
+    recompute = job.settings.recompute
+    if OPERATORS in recompute.modules:
+        return {"mode": "selective", "selective_ac_option": "op"}
+    if recompute.granularity == "selective":
         notes.append(
             "settings.recompute: core_attn; torch's fused attention never keeps the scores, so "
             "that nothing is left to recompute"
         )
-    return {"mode": "full" if granularity == "full" else "none"}
+    return {"mode": "full" if recompute.granularity == "full" else "none"}
 
 
 def _note_differences(job: TrainingJob, notes: list[str]) -> None:

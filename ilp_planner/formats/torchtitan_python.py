@@ -30,7 +30,7 @@ from ilp_planner.runtimes.torchtitan_python import (
     replicas,
     takes_graphs,
 )
-from ilp_planner.specs.training import TrainingJob
+from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 FUNCTION = "planned"  # what `--config` names
 
@@ -81,8 +81,8 @@ def _imports(job: TrainingJob) -> str:
         found.append(Import("models.common.config_utils", ("make_ffn_config",)))
     if job.model.tied:
         found.append(Import("models.common.param_init", ("skip_param_init",)))
-    if recomputes_all(job):
-        found.append(Import("distributed.activation_checkpoint", ("FullAC",)))
+    if policy := _policy(job):
+        found.append(Import("distributed.activation_checkpoint", (policy,)))
     if job.settings.quantised:
         found.append(
             Import("components.quantization", (CONVERTERS[job.settings.kernels.quantised],))
@@ -94,7 +94,8 @@ def _imports(job: TrainingJob) -> str:
 def _planned(job: TrainingJob) -> str:
     """Return the function that `--config` names."""
     s = job.settings
-    checkpoint = "FullAC.Config()" if recomputes_all(job) else "None"
+    policy = _policy(job)
+    checkpoint = f"{policy}.Config()" if policy else "None"
     return (
         f"def {FUNCTION}() -> Trainer.Config:\n"
         "    config = model()\n"
@@ -148,6 +149,13 @@ def _parallelism(job: TrainingJob) -> Literals:
             "module_fqns_per_model_part": stage_modules(job),
         }
     return found
+
+
+def _policy(job: TrainingJob) -> str:
+    """Return the class of the policy that computes again what the plan does; empty for nothing."""
+    if OPERATORS in job.settings.recompute.modules:
+        return "SelectiveAC"
+    return "FullAC" if recomputes_all(job) else ""
 
 
 def stage_modules(job: TrainingJob) -> list[list[str]]:

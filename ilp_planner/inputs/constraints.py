@@ -16,8 +16,8 @@ from ilp_planner.inputs.kept import KeptStage, kept_stages
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
+    PARTS,
     RECOMPUTATIONS,
-    RECOMPUTED,
     SHARDINGS,
     Recompute,
 )
@@ -32,7 +32,7 @@ SWITCH = ("off", "on")
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
 CHOICES = {
     "rank_order": ORDERS,
-    "recompute": (*RECOMPUTATIONS, *RECOMPUTED),
+    "recompute": (*RECOMPUTATIONS, *PARTS),
     "sharding": SHARDINGS,
     "cp_comm": CP_COMMUNICATIONS,
     "overlap": ("data", "none"),
@@ -80,7 +80,7 @@ class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
     layout: of the pipeline. rank_order: some of `ORDERS`. recompute: some of `RECOMPUTATIONS` and
-    of `RECOMPUTED`. sharding: some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap:
+    of `PARTS`. sharding: some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap:
     whether messages of data parallelism travel while passes compute. fused_loss: whose kernel.
     gradients, moments: types that they may be of. tensor_overlap, expert_overlap: whether messages
     of tensor and of expert parallelism travel while products run. cuda_graphs: what of a job they
@@ -131,7 +131,7 @@ class Constraints:
     @property
     def modules(self) -> tuple[str, ...]:
         """The parts of layers that may be computed again, where some are named."""
-        return tuple(name for name in self.recompute if name in RECOMPUTED)
+        return tuple(name for name in self.recompute if name in PARTS)
 
     def recomputes(self, recompute: Recompute) -> bool:
         """Tell whether a plan may have a recomputation."""

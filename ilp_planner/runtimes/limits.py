@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.pipeline_layout import LayoutStage
-from ilp_planner.specs.training import ORDERS, Offload, TrainingJob
+from ilp_planner.specs.training import OPERATORS, ORDERS, Offload, Recompute, TrainingJob
 from ilp_planner.specs.usual import unusual
 
 
@@ -75,6 +75,21 @@ def check_order(job: TrainingJob, tool: str) -> tuple[str, ...]:
         f"{tool} has one order of ranks",
         f"order = {usual}; plans of one stage, which `max_stages=1` asks for, run in either",
     )
+
+
+def check_parts(recompute: Recompute, tool: str) -> None:
+    """Refuse to compute parts of layers again that torchtitan has no policy for: it has operators,
+    and the core of attention, whose scores are never kept.
+
+    Raises
+    ------
+    PlanError: names the parts.
+    """
+    if more := [name for name in recompute.modules if name not in ("core_attn", OPERATORS)]:
+        raise Unfit("settings.recompute.modules", " ".join(recompute.modules)).but(
+            f"{tool} cannot recompute {' '.join(more)} alone",
+            f"granularity = full, or modules = {OPERATORS}",
+        )
 
 
 def check_plain_kernels(job: TrainingJob, tool: str) -> None:

@@ -10,6 +10,7 @@ from ilp_planner.runtimes.limits import (
     check_batch,
     check_heads,
     check_order,
+    check_parts,
     check_plain_kernels,
     check_torch_schedule,
 )
@@ -99,11 +100,7 @@ def _check_recompute(job: TrainingJob) -> None:
     if r.granularity == "none":
         return
     if r.granularity == "selective":
-        if more := [m for m in r.modules if m != "core_attn"]:
-            raise Unfit("settings.recompute.modules", " ".join(r.modules)).but(
-                f"{TOOL} cannot recompute {' '.join(more)} alone",
-                "granularity = full, or modules = core_attn",
-            )
+        check_parts(r, TOOL)
         return
     most = max(stage.layers for stage in job.stages)
     if (r.method == "uniform" and r.layers <= 1) or (r.method == "block" and r.layers >= most):

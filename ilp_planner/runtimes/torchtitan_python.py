@@ -14,6 +14,7 @@ from ilp_planner.runtimes.limits import (
     check_batch,
     check_heads,
     check_order,
+    check_parts,
     check_plain_kernels,
     check_torch_schedule,
 )
@@ -70,7 +71,7 @@ def differences(job: TrainingJob) -> Iterator[str]:
             "settings.optimizer.sharding: optimizer; torchtitan's FSDP shards gradients and FP32 "
             "parameters as well and keeps gathered BF16 parameters between forward and backward"
         )
-    if s.recompute.granularity == "selective":
+    if "core_attn" in s.recompute.modules:
         yield (
             "settings.recompute: core_attn; flex attention never keeps the scores, so that nothing "
             "is left to recompute"
@@ -210,11 +211,7 @@ def _check_recompute(job: TrainingJob) -> None:
             "already",
             "distribute = false",
         )
-    if r.granularity == "selective" and (more := [m for m in r.modules if m != "core_attn"]):
-        raise Unfit("settings.recompute.modules", " ".join(r.modules)).but(
-            f"{TOOL} cannot recompute {' '.join(more)} alone",
-            "granularity = full, or modules = core_attn",
-        )
+    check_parts(r, TOOL)
     if r.granularity != "full" or recomputes_all(job):
         return
     if r.method == "uniform":

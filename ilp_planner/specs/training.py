@@ -24,6 +24,9 @@ METHODS = ("uniform", "block")
 RECOMPUTATIONS = ("none", "selective", "full", "block")  # what users call them
 # Parts of a layer that Megatron's selective recomputation names.
 RECOMPUTED = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+# What torchtitan's recomputes of every layer: all but outputs of some operators.
+OPERATORS = "operators"
+PARTS = (*RECOMPUTED, OPERATORS)  # what selective recomputation can name
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")  # ZeRO 0, 1, 2, 3
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 CP_COMMUNICATIONS = ("p2p", "all_gather", "a2a", "a2a+p2p")
@@ -56,10 +59,11 @@ GRAPHED = ("attn", "mlp", "moe", "moe_router", "moe_preprocess")
 class Recompute:
     """Which activations are forgotten after the forward pass and computed again.
 
-    granularity: `none`, `selective` (parts of every layer: `modules`, in Megatron's names) or
-    `full` (whole layers). method: of full: `uniform` keeps the input of every `layers` layers,
-    `block` recomputes the first `layers` layers of each (virtual) stage one by one. distribute: the
-    kept inputs are divided among the tensor-parallel ranks.
+    granularity: `none`, `selective` (parts of every layer: `modules`, in Megatron's names, or
+    `operators` alone: all but what `anatomy.operators` keeps) or `full` (whole layers). method: of
+    full: `uniform` keeps the input of every `layers` layers, `block` recomputes the first `layers`
+    layers of each (virtual) stage one by one. distribute: the kept inputs are divided among the
+    tensor-parallel ranks.
     """
 
     granularity: str = "none"
@@ -73,6 +77,8 @@ class Recompute:
             raise ValueError(f"granularity must be one of {GRANULARITIES}, got {self.granularity}")
         if self.granularity == "selective" and not self.modules:
             object.__setattr__(self, "modules", ("core_attn",))
+        if OPERATORS in self.modules and len(self.modules) > 1:
+            raise ValueError(f"modules must be {OPERATORS} alone or without it, got {self.modules}")
         if self.granularity == "full" and self.method not in METHODS:
             raise ValueError(f"method must be one of {METHODS}, got {self.method!r}")
 

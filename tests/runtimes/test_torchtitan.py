@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given
 from ilp_planner.errors import PlanError
 from ilp_planner.runtimes.torchtitan import VERSION
 from ilp_planner.runtimes.torchtitan_models import flavors
+from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
@@ -57,6 +58,7 @@ EXAMPLES = {
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
     "recomputed": job(settings=usual(recompute=FULL)),
+    "recomputed by operators": job(settings=usual(recompute=BY_OPERATORS)),
     "known flavor": job(LLAMA_8B, layout=split_layout([7, 8, 9, 8])),
     "context parallel": job(settings=usual(cp=2)),
     "hybrid sharding": job(
@@ -121,8 +123,11 @@ def check_config(case: TrainingJob, config: Any) -> None:
     check_batches(case, config)
     p, optimizer = config.parallelism, case.settings.optimizer
     assert config.training.seq_len == case.model.sequence
-    full = case.settings.recompute.granularity == "full"
-    assert config.activation_checkpoint.mode == ("full" if full else "none")
+    recompute = case.settings.recompute
+    assert config.activation_checkpoint.mode == recompute.granularity
+    if recompute.granularity == "selective":
+        assert recompute == BY_OPERATORS
+        assert config.activation_checkpoint.selective_ac_option == "op"
     if optimizer.sharding != "none":
         assert p.data_parallel_replicate_degree == optimizer.instances
         policy = "always" if optimizer.sharding == "parameters" else "never"

@@ -12,6 +12,7 @@ from ilp_planner.anatomy.decoder import rank_modules
 from ilp_planner.errors import PlanError
 from ilp_planner.formats.torchtitan_python import export_torchtitan_python
 from ilp_planner.library import find_spec
+from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Decoder, Experts, Rotary
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
@@ -47,6 +48,7 @@ EXAMPLES = {
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
     "recomputed": job(settings=usual(recompute=FULL)),
+    "recomputed by operators": job(settings=usual(recompute=BY_OPERATORS)),
     "context parallel": job(settings=usual(cp=2)),
     "whole sequences": job(settings=usual(sequence_parallel=False)),
     "hybrid sharding": job(
@@ -203,7 +205,8 @@ def check_training(case: TrainingJob, facts: dict[str, Any]) -> None:
     assert training["mixed_precision_param"] == ("float32" if s.precision == "fp32" else "bfloat16")
     assert training["enable_cpu_offload"] == (s.optimizer.offload == 1)
     assert training["disable_cuda_graphs"] == (s.kernels.graphs == "")
-    assert facts["checkpoint"] == ("FullAC.Config" if s.recompute.granularity == "full" else None)
+    policy = "FullAC.Config" if s.recompute.granularity == "full" else None
+    assert facts["checkpoint"] == ("SelectiveAC.Config" if s.recompute == BY_OPERATORS else policy)
     assert facts["compile"]["enable_async_tensor_parallel"] == s.overlap_tensor
     kept = facts["parallelism"]["fsdp_reshard_after_forward"]
     assert kept == ("always" if s.optimizer.sharding == "parameters" else "never")

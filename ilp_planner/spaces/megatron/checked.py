@@ -37,10 +37,11 @@ OF_FIGURES = "the figures are of Megatron-LM's kernels"
 
 class CheckedRuntime(Runtime):
     """A training system with a check of jobs and one order of ranks; nothing pads the vocabulary
-    but the ranks that divide it."""
+    but the ranks that divide it. selective: recomputations of parts of every layer that it has."""
 
     blocks = False
     orders = ORDERS[:1]
+    selective: tuple[Recompute, ...] = ()
     lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             "turns",
@@ -113,9 +114,9 @@ class CheckedRuntime(Runtime):
     def recomputations(
         self, model: Decoder, kernels: Kernels, asked: Constraints
     ) -> tuple[Recompute, ...]:
-        """Return what is tried: nothing, or all layers."""
+        """Return what is tried: nothing, parts of all layers, or all layers."""
         full = (replace(FULL, layers=size) for size in self.chunks(model.layers))
-        return tuple(one for one in (NOTHING, *full) if asked.recomputes(one))
+        return tuple(one for one in (NOTHING, *self.selective, *full) if asked.recomputes(one))
 
     def check_model(self, model: Decoder, settings: Settings) -> None:
         """Refuse a model, or settings, that not even two replicas can have.

@@ -14,7 +14,7 @@ from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model_reader import read_model
-from ilp_planner.specs.training import QUANTISED, RECOMPUTATIONS, RECOMPUTED, TrainingJob
+from ilp_planner.specs.training import PARTS, QUANTISED, RECOMPUTATIONS, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,13 +93,13 @@ def said_recomputations(runtime: Runtime, asked: Constraints = ANY) -> tuple[str
         for one in runtime.recomputations(example.decoder, kernels, asked):
             found |= set(names_of(one))
     first, *whole = (kind for kind in RECOMPUTATIONS if kind in found)
-    parts = (name for name in RECOMPUTED if name in found)
+    parts = (name for name in PARTS if name in found)
     blocks = ("block of any number of layers",) if runtime.blocks else ()
     return (first, *parts, *whole, *blocks)
 
 
 def more_recomputations(runtime: Runtime) -> tuple[str, ...]:
     """Return the parts of a layer that a runtime tries to compute again for being asked alone."""
-    every = constraints_of({"recompute": (RECOMPUTATIONS[0], *RECOMPUTED)})
+    every = constraints_of({"recompute": (RECOMPUTATIONS[0], *PARTS)})
     tried = said_recomputations(runtime)
     return tuple(name for name in said_recomputations(runtime, every) if name not in tried)

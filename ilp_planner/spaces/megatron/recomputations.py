@@ -6,7 +6,7 @@ from itertools import chain, combinations, product
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.recompute import OF_DENSE, OF_EXPERTS
-from ilp_planner.specs.training import Recompute
+from ilp_planner.specs.training import OPERATORS, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NOTHING = Recompute()
 SELECTIVE = Recompute(granularity="selective")
+BY_OPERATORS = Recompute(granularity="selective", modules=(OPERATORS,))
 FULL = Recompute(granularity="full", method="uniform", layers=1)
 # With the recipe whose scales are of earlier steps, Transformer Engine computes neither again.
 NOT_DELAYED = ("layernorm", "moe_act")

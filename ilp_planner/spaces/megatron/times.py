@@ -18,12 +18,12 @@ from ilp_planner.anatomy.messages import (
     output_messages,
     prediction_messages,
 )
-from ilp_planner.anatomy.recompute import recomputed_parts
+from ilp_planner.anatomy.operators import shares_again
 from ilp_planner.anatomy.work import embedding_work, layer_work, output_work, prediction_work
 from ilp_planner.profiles.work import kernel_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ilp_planner.anatomy.messages import Messages
     from ilp_planner.anatomy.modules import Message
@@ -189,9 +189,9 @@ def job_passes(
     def layer(experts: bool) -> Passes | None:
         if experts not in job.model.expert_layers:
             return None
-        parts = recomputed_parts(experts=experts)
+        again = shares_again(job, experts)
         work, messages = layer_work(job, experts=experts), layer_messages(job, experts)
-        return rank.passes(_Element(work, messages, layers=1, parts=parts))
+        return rank.passes(_Element(work, messages, layers=1, again=again))
 
     output = rank.passes(_Element(output_work(job), output_messages(job)))
     if count := job.model.prediction_layers:
@@ -219,13 +219,14 @@ def element_messages(job: TrainingJob, kind: str) -> list[Message]:
 class _Element(NamedTuple):
     """What an element of the chain does, by its modules.
 
-    layers: that the host starts. parts: how names of what can be computed again begin.
+    layers: that the host starts. again: of what can be computed again, the share of a module or of
+    its messages.
     """
 
     work: tuple[ModuleWork, ...]
     messages: Messages
     layers: int = 0
-    parts: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    again: Mapping[str, Callable[[str], float]] = MappingProxyType({})
 
 
 class _Way(NamedTuple):
@@ -234,11 +235,10 @@ class _Way(NamedTuple):
     kernels: Mapping[str, float]
     messages: Mapping[str, float]
 
-    def of(self, names: Sequence[str]) -> tuple[float, float]:
-        """Return the seconds of kernels and of messages of modules whose names begin so."""
-        starts = tuple(names)
+    def of(self, share: Callable[[str], float]) -> tuple[float, float]:
+        """Return the seconds of kernels and of messages, of each module its share."""
         kernels, messages = (
-            sum(seconds for name, seconds in both.items() if name.startswith(starts))
+            sum(seconds * share(name) for name, seconds in both.items())
             for both in (self.kernels, self.messages)
         )
         return kernels, messages
@@ -258,7 +258,7 @@ class _Rank(NamedTuple):
         """Return the seconds of an element."""
         job, machine = self.job, self.device.machine
         ways = [self.way(element, way) for way in (FORWARD, BACKWARD)]
-        floors = _host_floors(job, machine, element.parts)
+        floors = _host_floors(job, machine, element.again)
         passes = []
         for way, floor in zip(ways, floors, strict=True):
             sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
@@ -267,7 +267,7 @@ class _Rank(NamedTuple):
         return Passes(
             kernels=(forward, backward),
             sent=(sent, returned),
-            parts={name: ways[FORWARD].of(starts) for name, starts in element.parts.items()},
+            parts={name: ways[FORWARD].of(share) for name, share in element.again.items()},
         )
 
     def way(self, element: _Element, way: int) -> _Way:
@@ -286,9 +286,7 @@ class _Rank(NamedTuple):
         return _Way(_kernel_seconds(self.job, self.device, element.work, way), messages)
 
 
-def _host_floors(
-    job: TrainingJob, machine: Machine, parts: Mapping[str, tuple[str, ...]]
-) -> tuple[float, float]:
+def _host_floors(job: TrainingJob, machine: Machine, parts: Collection[str]) -> tuple[float, float]:
     """Return the seconds that the host takes to start a layer's kernels, forward and backward.
 
     A graph starts at once what it has: all of a layer, or of its two halves, attention and what

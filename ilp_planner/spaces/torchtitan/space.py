@@ -1,8 +1,7 @@
 """torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
 
-Operator by operator recomputation ("selective" activation checkpointing with a policy) is not in
-the memory model, so that either nothing or every layer is computed again. Of the pipeline's
-schedules it is 1F1B and Interleaved1F1B, which have Megatron's order of operations.
+Of activation checkpointing it has "full", and "selective" by operators (`anatomy.operators`); of
+the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order of operations.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.runtimes.torchtitan import alone, check_torchtitan
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.checked import CheckedRuntime
+from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
 
@@ -37,6 +37,7 @@ class Torchtitan(CheckedRuntime):
 
     name = "torchtitan"
     title = "torchtitan"
+    selective = (BY_OPERATORS,)
     tried: ClassVar = {
         "sharding": ("gradients", "parameters"),
         "cp_comm": ("all_gather", "p2p"),
@@ -45,7 +46,8 @@ class Torchtitan(CheckedRuntime):
     says: ClassVar = {
         **CheckedRuntime.says,
         "cp by": "keys and values gathered, or around a ring",
-        "recomputation": "selective checkpointing of single operators is not in the memory model",
+        "recomputation": "operators: outputs of attention, of messages and of every other product "
+        "are kept (`selective` with `op`); of every n-th layer is left out",
         "kept inputs divided": "tensor parallelism divides them already",
         "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
         "sharded (`fsdp_reshard_after_forward` always), else never; none for being asked alone, "
