@@ -17,7 +17,6 @@ from ilp_planner.formats.exported import (
 from ilp_planner.formats.torchtitan_python_models import (
     Literals,
     call,
-    check_model,
     family_of,
     model_text,
 )
@@ -30,6 +29,7 @@ from ilp_planner.runtimes.torchtitan_python import (
     replicas,
     takes_graphs,
 )
+from ilp_planner.runtimes.torchtitan_python_models import check_model
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 FUNCTION = "planned"  # what `--config` names
