@@ -52,6 +52,7 @@ PROBLEMS: dict[str, Callable[[], Problem[Any]]] = {
     "megatron": lambda: small_problem(batch=4, memory_limit=2.6 * GIB),
     "megatron, two types": lambda: small_problem(small_cluster(1, 2, slow=1), batch=4),
     "torchtitan": lambda: runtime_problem("torchtitan", memory_limit=int(1.8 * GIB)),
+    "torchtitan@0.2.2": lambda: runtime_problem("torchtitan@0.2.2", memory_limit=int(1.8 * GIB)),
     "deepspeed": lambda: runtime_problem("deepspeed", memory_limit=int(1.8 * GIB)),
     "amp": lambda: amp_problem("default"),
     "amp, free": lambda: amp_problem("free"),

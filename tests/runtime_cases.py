@@ -139,14 +139,18 @@ def replicated(d: Degrees) -> bool:
 
 SETTINGS: dict[str, Callable[[Settings, Degrees], Iterator[Settings]]] = {
     "torchtitan": torchtitan_settings,
+    "torchtitan@0.2.2": torchtitan_settings,
     "deepspeed": deepspeed_settings,
 }
+BY_OPERATORS = Recompute(granularity="selective", modules=("operators",))
 SELECTIVE = {
-    "torchtitan": [Recompute(granularity="selective", modules=("operators",))],
+    "torchtitan": [BY_OPERATORS],
+    "torchtitan@0.2.2": [BY_OPERATORS],
     "deepspeed": [],
 }
 CHUNKS: dict[str, Callable[[int], tuple[int, ...]]] = {
     "torchtitan": lambda layers: (1,),
+    "torchtitan@0.2.2": lambda layers: (1,),
     "deepspeed": divisors,
 }
 

@@ -1,7 +1,7 @@
 """The options that commands share, each described once."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -140,6 +140,13 @@ AnyGlobalBatch = Annotated[
         str(DEFAULT_GLOBAL_BATCH),
     ),
 ]
+
+
+def _newest(names: Iterable[str]) -> str:
+    """Return the choice of some names as help shows it: of systems without their releases."""
+    return f"<{'|'.join(name for name in names if '@' not in name)}>"
+
+
 if TYPE_CHECKING:
     SpaceName = str
 else:
@@ -151,6 +158,7 @@ Space = Annotated[
         "Which plans: of operators on equal devices; of whole layers on any groups of devices, "
         "exactly those that Metis or AMP can choose from, or those that a training system runs.",
         default="by model, devices and profile",
+        metavar=_newest((*SPACES, *ALIASES)),
     ),
 ]
 if TYPE_CHECKING:
@@ -159,7 +167,12 @@ else:
     RuntimeName = Literal[RUNTIMES]
 Runtime = Annotated[
     RuntimeName | None,
-    runtime("--runtime", "Only plans that this system can run; the same as --space of its name."),
+    runtime(
+        "--runtime",
+        "Only plans that this system can run, in its newest release or another one, as "
+        "torchtitan@0.2.2; the same as --space of its name.",
+        metavar=_newest(RUNTIMES),
+    ),
 ]
 MaxCp = Annotated[
     int | None,

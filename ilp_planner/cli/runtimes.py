@@ -53,15 +53,17 @@ def runtimes(
         else:
             print_report(summary(runtimes_legend()), runtimes_table())
         return
-    if name not in RELEASES:
-        raise UsageError(f"RUNTIME: found {name!r}, expected one of {', '.join(RELEASES)}")
+    known = dict.fromkeys((*RELEASES, *RUNTIMES))
+    if name not in known:
+        raise UsageError(f"RUNTIME: found {name!r}, expected one of {', '.join(known)}")
     runtime = runtime_named(name) if name in RUNTIMES else None
     rows = [_typed(row) for row in runtime.treatments()] if runtime else []
     if as_json:
         settings = [treatment_object(row) for row in rows]
         print_json(runtime_object(name) | {"settings": settings})
     elif runtime:
-        legend = treatments_legend(runtime.treatment_words())
+        about = [("above", f"what a search does about the settings of {runtime.title}")]
+        legend = about + treatments_legend(runtime.treatment_words())
         print_report(summary(runtime_lines(name) + legend), treatments_table(rows))
     else:
         print_report(summary(runtime_lines(name)))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from ilp_planner.formats.exports import Export
     from ilp_planner.spaces.megatron.treatment import Treatment
 
 OPTIONS = "options"  # what JSON calls them
@@ -45,9 +46,9 @@ def runtimes_legend() -> list[tuple[str, str]]:
 
 
 def runtime_lines(system: str) -> list[tuple[str, str]]:
-    """Return what is known of a system."""
+    """Return what is known of a system, or of one release of it."""
     lines = [("runtime", system)]
-    for release, export in RELEASES[system].items():
+    for release, export in _releases(system).items():
         lines.append(("release", export.release or release))
         lines.append(("written", export.files))
         lines.append(("checked by", export.checked))
@@ -55,17 +56,17 @@ def runtime_lines(system: str) -> list[tuple[str, str]]:
 
 
 def runtime_object(system: str) -> dict[str, Any]:
-    """Return a system as JSON."""
+    """Return a system, or one release of it, as JSON."""
     return {
         "name": system,
         "releases": [
             {
-                "to": str(Runtime(system, release)),
+                "to": str(Runtime(system.partition("@")[0], release)),
                 "release": export.release or release,
                 "written": export.files,
                 "checked": export.checked,
             }
-            for release, export in RELEASES[system].items()
+            for release, export in _releases(system).items()
         ],
         "searched": system in RUNTIMES,
     }
@@ -103,6 +104,12 @@ def treatment_object(row: Treatment) -> dict[str, Any]:
     """Return what is done about a setting as JSON."""
     values = asdict(row)
     return {OPTIONS if name == "asked_by" else name: value for name, value in values.items()}
+
+
+def _releases(system: str) -> Mapping[str, Export]:
+    """Return the releases of a system, or the one that its name ends in."""
+    name, _, only = system.partition("@")
+    return {release: one for release, one in RELEASES[name].items() if only in ("", release)}
 
 
 def _searched(system: str) -> str:

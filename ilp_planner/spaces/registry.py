@@ -73,7 +73,14 @@ SPACES: dict[str, SpaceEntry] = {
         ("native",),
         ("max_cp", "precision"),
         constrained=True,
-        runtime="ilp_planner.spaces.torchtitan.space:TORCHTITAN",
+        runtime="ilp_planner.spaces.torchtitan.space:NEWEST",
+    ),
+    "torchtitan@0.2.2": SpaceEntry(
+        "ilp_planner.spaces.torchtitan.space:build_earlier",
+        ("native",),
+        ("max_cp", "precision"),
+        constrained=True,
+        runtime="ilp_planner.spaces.torchtitan.space:EARLIER",
     ),
     "deepspeed": SpaceEntry(
         "ilp_planner.spaces.deepspeed.space:build",

@@ -146,7 +146,7 @@ def test_decoders_are_planned_for_megatron(ilp_plan, folder):
     assert "plans           space megatron" in done.out
 
 
-@pytest.mark.parametrize("runtime", ["torchtitan", "deepspeed"])
+@pytest.mark.parametrize("runtime", ["torchtitan", "torchtitan@0.2.2", "deepspeed"])
 def test_other_runtimes_get_plans_that_are_exported_to_them(ilp_plan, folder, runtime):
     """And proved again from the saved file."""
     asked = ("llama2-7b", "--gpus", "4xH100", "--global-batch-size", "8", "--runtime", runtime)
@@ -162,6 +162,8 @@ def test_other_runtimes_get_plans_that_are_exported_to_them(ilp_plan, folder, ru
 
 
 def test_a_model_that_torchtitan_does_not_have(ilp_plan):
-    done = ilp_plan("solve", "gpt3-1.3b", "--gpus", "8xH100", "--runtime", "torchtitan")
-    assert done.code == 1
-    assert "model 'gpt3-1.3b': model.norm: found layernorm, but torchtitan 0.2.2's" in done.err
+    for runtime, title in (("torchtitan", "0.3.0"), ("torchtitan@0.2.2", "0.2.2")):
+        done = ilp_plan("solve", "gpt3-1.3b", "--gpus", "8xH100", "--runtime", runtime)
+        assert done.code == 1
+        said = f"model 'gpt3-1.3b': model.norm: found layernorm, but torchtitan {title}'s"
+        assert said in done.err

@@ -18,6 +18,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
+from tests.runtime_cases import problems, solved_job
 from tests.runtimes.titan import whole_parameters
 from tests.runtimes.titan_python import FOLDER, VERSION, look_at
 from tests.training_jobs import deepseek, job, jobs, llama
@@ -25,6 +26,8 @@ from tests.training_jobs import settings as usual
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ilp_planner.problem import Problem
 
 pytest.importorskip("torch", reason="needs the extra 'runtimes': torch")
 pytest.importorskip("tyro", reason="needs the extra 'runtimes': tyro")
@@ -105,6 +108,21 @@ def drawn(count: int) -> list[TrainingJob]:
     return found
 
 
+def solved(count: int) -> list[TrainingJob]:
+    """Return the jobs of the best plans of so many random problems, of those that have any."""
+    found: list[TrainingJob] = []
+
+    @examples(count, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(problems("torchtitan"))
+    def draw(problem: Problem) -> None:
+        case = solved_job(problem)
+        if case is not None:
+            found.append(case)
+
+    draw()
+    return found
+
+
 def public(name: str) -> TrainingJob:
     """Return a job of a model that comes with the planner."""
     model = read_model(find_spec(name, "models")).architecture
@@ -117,6 +135,7 @@ PUBLIC = {
     for name in ("llama3-8b", "llama3.1-70b", "llama3.2-1b", "qwen3-32b", "deepseek-v3")
 }
 DRAWN = 40  # random jobs, of which some are exported
+SOLVED = 6  # random problems whose best plan is exported, where there is one
 Looked = dict[str, tuple[TrainingJob, dict[str, Any]]]
 
 
@@ -135,6 +154,7 @@ def looked_at(cases: dict[str, TrainingJob], folder: Path) -> Looked:
 def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     """What torchtitan makes of all cases, in one process."""
     random = {f"drawn {number}": case for number, case in enumerate(drawn(DRAWN))}
+    random |= {f"solved {number}": case for number, case in enumerate(solved(SOLVED))}
     return looked_at({**EXAMPLES, **PUBLIC, **random}, tmp_path_factory.mktemp("modules"))
 
 
@@ -261,6 +281,21 @@ def test_any_job_is_read_or_refused(looked: Looked) -> None:
     assert len(random) > DRAWN / 10
     for name in random:
         check(*looked[name])
+
+
+def test_every_solved_plan_is_read(looked: Looked) -> None:
+    names = [name for name in looked if name.startswith("solved")]
+    assert len(names) > SOLVED / 2
+    for name in names:
+        check(*looked[name])
+
+
+@pytest.mark.slow
+def test_many_solved_plans_are_read(tmp_path: Path) -> None:
+    cases = {str(number): case for number, case in enumerate(solved(60))}
+    assert len(cases) >= 40
+    for case, facts in looked_at(cases, tmp_path).values():
+        check(case, facts)
 
 
 @pytest.mark.slow

@@ -6,11 +6,14 @@ the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order o
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from ilp_planner.runtimes import torchtitan, torchtitan_python
 from ilp_planner.runtimes.limits import Unfit
-from ilp_planner.runtimes.torchtitan import alone, check_torchtitan
+from ilp_planner.runtimes.torchtitan import alone
+from ilp_planner.runtimes.torchtitan_python_models import check_model
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.checked import CheckedRuntime
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
@@ -29,23 +32,15 @@ if TYPE_CHECKING:
 
 
 class Torchtitan(CheckedRuntime):
-    """torchtitan 0.2.2. Its FSDP keeps parameters gathered until the backward pass (`gradients`
-    sharded: `fsdp_reshard_after_forward` is `never`) or gives them up (`parameters`: `always`). In
-    a pipeline gradients are whole until the last micro-batch, and what is kept stays gathered for
-    all (`anatomy/states.py: rhythm`). torchtitan's own `default` is `never` in a pipeline and
-    `always` elsewhere."""
+    """A release of torchtitan: the newest has its name alone. Its FSDP keeps parameters gathered
+    until the backward pass (`gradients` sharded: `fsdp_reshard_after_forward` is `never`) or gives
+    them up (`parameters`: `always`). In a pipeline gradients are whole until the last micro-batch,
+    and what is kept stays gathered for all (`anatomy/states.py: rhythm`). torchtitan's own
+    `default` is `never` in a pipeline and `always` elsewhere."""
 
-    name = "torchtitan"
-    title = "torchtitan"
     selective = (BY_OPERATORS,)
-    tried: ClassVar = {
-        "sharding": ("gradients", "parameters"),
-        "cp_comm": ("all_gather", "p2p"),
-    }
-    lacks: ClassVar = {**CheckedRuntime.lacks, "CUDA graphs": "its release 0.2.2 has none"}
     says: ClassVar = {
         **CheckedRuntime.says,
-        "cp by": "keys and values gathered, or around a ring",
         "recomputation": "operators: outputs of attention, of messages and of every other product "
         "are kept (`selective` with `op`); of every n-th layer is left out",
         "kept inputs divided": "tensor parallelism divides them already",
@@ -66,10 +61,14 @@ class Torchtitan(CheckedRuntime):
             "three, are taken to come in time",
         )
 
+    @abstractmethod
+    def check_release(self, job: TrainingJob) -> None:
+        """Refuse a job that the release cannot run: a PlanError with its limit."""
+
     def check_job(self, job: TrainingJob) -> None:
         """Refuse a job that torchtitan cannot run, or does not run so: a PlanError with its
         limit."""
-        check_torchtitan(job)
+        self.check_release(job)
         optimizer = job.settings.optimizer
         if alone(job) or optimizer.sharding == "none":
             return
@@ -81,6 +80,10 @@ class Torchtitan(CheckedRuntime):
         if not optimizer.from_master:
             raise Unfit("settings.optimizer.from_master", "false").but(
                 "FSDP gathers parameters from the copy that is stepped", "from_master = true"
+            )
+        if job.dp * job.settings.cp == optimizer.instances:
+            raise Unfit("settings.optimizer.instances", optimizer.instances).but(
+                "no two ranks are left to share states", "instances = 1"
             )
 
     def settings(
@@ -115,17 +118,79 @@ class Torchtitan(CheckedRuntime):
         return replace(settings, optimizer=optimizer)
 
 
-TORCHTITAN = Torchtitan()
+class Newest(Torchtitan):
+    """torchtitan 0.3.0: flex attention, experts whole where there is expert parallelism."""
+
+    name = "torchtitan"
+    title = torchtitan_python.TOOL
+    tried: ClassVar = {"sharding": ("gradients", "parameters"), "cp_comm": ("all_gather",)}
+    lacks: ClassVar = {
+        name: why
+        for name, why in CheckedRuntime.lacks.items()
+        if name not in ("CUDA graphs", "overlap of tensor parallelism")
+    }
+    says: ClassVar = {
+        **Torchtitan.says,
+        "cp by": "keys and values gathered for flex attention",
+        "tp of experts": "1 with ep above 1, tp otherwise",
+        "CUDA graphs": "of whole steps, without a pipeline and ep: judged in imported plans, never "
+        "tried",
+        "overlap of tensor parallelism": "async tensor parallelism, which compiles layers as well: "
+        "judged in imported plans without what compiling gains, never tried",
+    }
+
+    def check_release(self, job: TrainingJob) -> None:
+        """Refuse a job that it cannot run."""
+        check_model(job)
+        torchtitan_python.check_runnable(job)
+        if job.settings.cp > 1 and job.settings.cp_comm != "all_gather":
+            raise Unfit("settings.cp_comm", job.settings.cp_comm).but(
+                f"{self.title} gathers keys and values", "cp_comm = all_gather"
+            )
+
+
+class Earlier(Torchtitan):
+    """torchtitan 0.2.2, the last one that is configured by TOML."""
+
+    name = "torchtitan@0.2.2"
+    title = torchtitan.TOOL
+    tried: ClassVar = {"sharding": ("gradients", "parameters"), "cp_comm": ("all_gather", "p2p")}
+    lacks: ClassVar = {**CheckedRuntime.lacks, "CUDA graphs": "it has none"}
+    says: ClassVar = {
+        **Torchtitan.says,
+        "cp by": "keys and values gathered, or around a ring",
+        "tp of experts": "1 or tp with ep above 1, tp otherwise",
+    }
+
+    def check_release(self, job: TrainingJob) -> None:
+        """Refuse a job that it cannot run."""
+        torchtitan.check_torchtitan(job)
+
+
+NEWEST, EARLIER = Newest(), Earlier()
 
 
 @dataclass(frozen=True, repr=False)
 class TorchtitanSpace(MegatronSpace):
     """A part for every choice of degrees and of FSDP."""
 
-    name = TORCHTITAN.name
-    runtime = TORCHTITAN
+    name = NEWEST.name
+    runtime = NEWEST
+
+
+@dataclass(frozen=True, repr=False)
+class EarlierSpace(MegatronSpace):
+    """The same for the release before."""
+
+    name = EARLIER.name
+    runtime = EARLIER
 
 
 def build(files: InputFiles) -> Problem[MegatronCosts]:
-    """Read all inputs and build the problem of torchtitan's space."""
+    """Read all inputs and build the problem of the newest torchtitan's space."""
     return build_for(files, TorchtitanSpace())
+
+
+def build_earlier(files: InputFiles) -> Problem[MegatronCosts]:
+    """Likewise of the space of the release before."""
+    return build_for(files, EarlierSpace())

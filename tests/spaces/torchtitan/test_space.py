@@ -36,7 +36,7 @@ def test_states_are_divided_as_fsdp_does(changes: dict[str, object], repair: str
     optimizer = replace(plan.settings.optimizer, **changes)
     other = replace(plan, settings=replace(plan.settings, optimizer=optimizer))
     (broken,) = evaluate(problem, other).violations
-    assert broken.rule == "torchtitan"
+    assert broken.rule == "torchtitan 0.3.0"
     assert broken.limit.endswith(repair)
 
 
@@ -57,8 +57,9 @@ def test_sharding_that_was_asked_for(asked: str, pp: int) -> None:
 
 
 def test_sharding_that_it_has_not() -> None:
-    with pytest.raises(InfeasibleError, match="`sharding=gradients` would do"):
-        runtime_problem("torchtitan", constraints=constraints_of({"sharding": "optimizer"}))
+    asked = constraints_of({"sharding": "optimizer", "dp": 2})
+    with pytest.raises(InfeasibleError, match="no plan of small on 4 devices has"):
+        runtime_problem("torchtitan", constraints=asked)
 
 
 def test_one_device_has_no_fsdp() -> None:
@@ -90,11 +91,27 @@ def test_models_that_torchtitan_does_not_have() -> None:
         runtime_problem("torchtitan", changes={"norm": "layernorm"})
 
 
-def test_experts_of_qwen_have_no_pipeline() -> None:
-    problem = runtime_problem("torchtitan", "experts")
-    assert {part.degrees.pp for part in problem.space.parts(problem)} == {1}
-    latent = runtime_problem("torchtitan", "latent")
-    assert {part.degrees.pp for part in latent.space.parts(latent)} > {1}
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+def test_releases_differ_in_pipelines_and_in_how_experts_are_divided(space: str) -> None:
+    """Release 0.2.2 has no pipeline for qwen3, and divides experts on ranks of ep as the rest."""
+    newest = space == "torchtitan"
+    found = {}
+    for model in ("experts", "latent"):
+        problem = runtime_problem(space, model)
+        found[model] = [part.degrees for part in problem.space.parts(problem)]
+    assert ({d.pp for d in found["experts"]} > {1}) == newest
+    assert {d.pp for d in found["latent"]} > {1}
+    both = {d.etp for d in found["latent"] if d.ep > 1 and d.tp > 1}
+    assert both == ({1} if newest else {1, 2})
+
+
+def test_context_parallelism_of_the_newest_release_gathers() -> None:
+    problem = runtime_problem("torchtitan", cluster=small_cluster(2, 2))
+    ways = {part.settings.cp_comm for part in problem.space.parts(problem) if part.degrees.cp > 1}
+    assert ways == {"all_gather"}
+    asked = constraints_of({"cp": 2, "cp_comm": "p2p"})
+    with pytest.raises(InfeasibleError, match="no plan of small on 4 devices has"):
+        runtime_problem("torchtitan", cluster=small_cluster(2, 2), constraints=asked)
 
 
 def test_more_memory_is_never_worse() -> None:
