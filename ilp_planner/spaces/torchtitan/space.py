@@ -15,7 +15,7 @@ from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.runtimes.torchtitan import alone
 from ilp_planner.runtimes.torchtitan_python_models import check_model
 from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.checked import CheckedRuntime
+from ilp_planner.spaces.megatron.checked import OF_FIGURES, CheckedRuntime
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
@@ -43,6 +43,13 @@ class Torchtitan(CheckedRuntime):
         **CheckedRuntime.says,
         "recomputation": "operators: outputs of attention, of messages and of every other product "
         "are kept (`selective` with `op`); of every n-th layer is left out",
+        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B. Schedules "
+        "that divide backward passes (InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) are left "
+        "out: memory and bounds of a search are those of whole ones, in turn",
+        "layers": f"{OF_FIGURES}; torch.compile is in none, and not written but for async tensor "
+        "parallelism",
+        "products in 8 or 4 bits": "where the devices have it, by torchao's converters; times and "
+        "bytes are those of Transformer Engine's recipe; changes the arithmetic",
         "kept inputs divided": "tensor parallelism divides them already",
         "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
         "sharded (`fsdp_reshard_after_forward` always), else never; none for being asked alone, "
