@@ -43,9 +43,9 @@ class Torchtitan(CheckedRuntime):
         **CheckedRuntime.says,
         "recomputation": "operators: outputs of attention, of messages and of every other product "
         "are kept (`selective` with `op`); of every n-th layer is left out",
-        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B. Schedules "
+        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B; those "
         "that divide backward passes (InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) are left "
-        "out: memory and bounds of a search are those of whole ones, in turn",
+        "out: a search has neither a bound of them nor the memory that waits",
         "layers": f"{OF_FIGURES}; torch.compile is in none, and not written but for async tensor "
         "parallelism",
         "products in 8 or 4 bits": "where the devices have it, by torchao's converters; times and "
