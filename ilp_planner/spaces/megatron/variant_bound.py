@@ -83,7 +83,8 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> f
     """Return seconds of a micro-batch that the slowest rank takes at least.
 
     Within tau seconds, a rank computes at most what takes tau * s on the fastest kind of rank, with
-    s the best ratio that any element has there; and whole layers. All ranks together must do all.
+    s the best ratio that any element has there; and whole layers, beside the embedding on the first
+    rank and the output on the last one. All ranks together must do all.
 
     Parameters
     ----------
@@ -98,15 +99,17 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> f
     more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
     steps = np.arange(1, part.costs.model.layers + 1)
     took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
-    rows, count = np.unique(part.rank_rows, return_counts=True)
-    ends = took[rows]  # when a rank can have had so many layers
+    edges = np.zeros(part.degrees.pp)  # what ranks have besides: the embedding, the output
+    edges[0] += times[part.rank_rows[0], 0]
+    edges[-1] += times[part.rank_rows[-1], -1]
+    ends = edges[:, None] + took[part.rank_rows]  # when a rank can have had so many layers
     moments = np.sort(ends, axis=None)
 
     def done(moment: int) -> bool:
-        return bool(((ends <= moments[moment]).sum(axis=1) * count).sum() >= steps[-1])
+        return int((ends <= moments[moment]).sum()) >= steps[-1]
 
     first = bisect_left(range(moments.size - 1), True, key=done)
-    return max(mean, float(moments[first]), float(fastest.max()))
+    return max(mean, float(moments[first]), float(edges.max()), float(fastest.max()))
 
 
 def never_fits(part: MegatronPart, variant: Variant) -> bool:
