@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.elements import Shard
-from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
+from ilp_planner.spaces.megatron.job import layout_of
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import ORDERS, Recompute
 from tests.problems import build_megatron_problem
+from tests.random_layouts import REMAINDERS, dealt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -178,10 +179,16 @@ def every_layout(
             if len(set(sizes[1:-1])) == 1:
                 yield ends
         return
+    found = {}
     for ends in every_cut(length, pp):
-        sizes = list(virtual_sizes(ends, virtual, model.layers))
-        if min(sizes) >= 1 and sum(sizes) == length:
-            yield (0, *itertools.accumulate(sizes))
+        sizes = [stop - start for start, stop in itertools.pairwise(ends)]
+        sizes[0] -= 1
+        sizes[-1] -= 1
+        for remainder in REMAINDERS if pp > 1 < virtual else REMAINDERS[:1]:
+            stages = dealt(sizes, virtual, remainder)
+            if min(stages) >= 1:
+                found[0, *itertools.accumulate(stages)] = True
+    yield from found
 
 
 def blocks(longest: int) -> Iterator[Recompute]:

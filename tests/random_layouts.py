@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.specs.decoder import Decoder
 
+REMAINDERS = ("first", "last", "alone")
 ANY = 0.05  # of the layouts with virtual stages, the share that is spread in any way
 
 
@@ -23,7 +24,7 @@ def sizes_of(draw: random.Random, model: Decoder, pp: int, virtual: int) -> tupl
     if draw.random() < ANY:
         return with_ends(composition(draw, layers, stages))
     if alike(model):
-        return dealt(composition(draw, layers, pp), virtual)
+        return dealt(composition(draw, layers, pp), virtual, draw.choice(REMAINDERS))
     each = draw.randint(1, max(1, layers // max(1, stages - 2)))
     rest = max(0, layers - each * (stages - 2))
     first = draw.randint(0, rest)
@@ -42,7 +43,9 @@ def shifted(
     source, target = draw.sample(range(len(stages)), 2)
     stages[source] -= 1
     stages[target] += 1
-    return dealt(stages, len(sizes) // pp) if alike(model) else with_ends(stages)
+    if alike(model):
+        return dealt(stages, len(sizes) // pp, draw.choice(REMAINDERS))
+    return with_ends(stages)
 
 
 def alike(model: Decoder) -> bool:
@@ -63,12 +66,21 @@ def composition(draw: random.Random, total: int, parts: int) -> list[int]:
     return [a + b - c for a, (c, b) in zip(least, itertools.pairwise(ends), strict=True)]
 
 
-def dealt(held: Sequence[int], virtual: int) -> tuple[int, ...]:
+def dealt(held: Sequence[int], virtual: int, remainder: str = "first") -> tuple[int, ...]:
     """Return the elements of virtual stages where ranks hold so many layers: as evenly as possible,
-    the first ones with one more."""
-    return with_ends(
-        [count // virtual + (chunk < count % virtual) for chunk in range(virtual) for count in held]
-    )
+    the first ones with one more; or the last ones, but for the rank of the output; or so with
+    stages of the embedding and of the output alone."""
+    ranks, empty = len(held), set()
+    if remainder == "alone" and virtual > 1 < ranks:
+        empty = {0, ranks * virtual - 1}
+    layers = [0] * (ranks * virtual)
+    for rank, count in enumerate(held):
+        stages = [stage for stage in range(rank, ranks * virtual, ranks) if stage not in empty]
+        if remainder != "first" and rank < ranks - 1:
+            stages.reverse()
+        for place, stage in enumerate(stages):
+            layers[stage] = count // len(stages) + (place < count % len(stages))
+    return with_ends(layers)
 
 
 def with_ends(layers: Sequence[int]) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ EVERY: dict[str, tuple[str, ...]] = {
 # What is sharded with (True) and without a pipeline by the runtimes that differ there.
 KINDS_OF_SHARDING = {
     ("torchtitan", False): ("gradients", "parameters"),
-    ("torchtitan", True): ("optimizer",),
+    ("torchtitan", True): ("gradients", "parameters"),
     ("deepspeed", False): SHARDINGS,
     ("deepspeed", True): ("none", "optimizer"),
 }
@@ -240,7 +240,7 @@ class Drawer:
         base, asked = self.problem.costs.settings, self.asked
         if self.name in SETTINGS:
             every = list(SETTINGS[self.name](base, d))
-            kinds = KINDS_OF_SHARDING[self.name, d.pp > 1]
+            kinds = KINDS_OF_SHARDING[self.name.partition("@")[0], d.pp > 1]
             kinds = [one for one in kinds if asked.allows("sharding", one)]
             usual = [s for s in every if s.optimizer.sharding in kinds]
             return self.mostly(usual or every, every)

@@ -42,6 +42,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {
         "pp": ("2", "1..2"),
         "virtual_stages": ("1", "2..3"),
+        "remainder": ("first", "last", "alone,first"),
         "rank_order": ORDERS,
         "recompute": ("none,full", "core_attn,layernorm,mlp", "block", "none,moe,moe_act"),
         "sharding": ("none,optimizer", "gradients,parameters", ",".join(SHARDINGS)),
@@ -54,8 +55,9 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "torchtitan": {
         "pp": ("2", "1..2"),
         "recompute": ("none", "full"),
-        "sharding": ("parameters", "gradients,optimizer"),
+        "sharding": ("parameters", "gradients"),
         "virtual_stages": ("1", "2..3"),
+        "remainder": ("first", "last,alone"),
     },
     "deepspeed": {
         "pp": ("2", "1..2"),
@@ -77,12 +79,14 @@ def problems(
 ) -> Problem[Any]:
     """Draw a problem of any kind of model with so many layers and demands at most, with much or
     little memory, and fast or slow links."""
-    kind = draw(st.sampled_from(KINDS_OF.get(space, [*sorted(MODELS), *sorted(KINDS)])))
+    family = space.partition("@")[0]
+    kind = draw(st.sampled_from(KINDS_OF.get(family, [*sorted(MODELS), *sorted(KINDS)])))
     base, changes = KINDS.get(kind, (kind, {}))
     nodes, devices, slow = draw(st.sampled_from(clusters))
     between = draw(st.sampled_from((1e9, 2e10, 2e11)))
-    asked = draw(st.sets(st.sampled_from(sorted(ASKED[space])), max_size=demands))
-    said = {name: draw(st.sampled_from(ASKED[space][name])) for name in sorted(asked)}
+    askable = ASKED[family]
+    asked = draw(st.sets(st.sampled_from(sorted(askable)), max_size=demands))
+    said = {name: draw(st.sampled_from(askable[name])) for name in sorted(asked)}
     sizes = {
         "layers": draw(st.integers(3, layers)),
         "vocab": draw(st.sampled_from((501, 16000))),

@@ -42,6 +42,16 @@ Layout = Annotated[
         "LAYERS",
     ),
 ]
+Remainder = Annotated[
+    str | None,
+    asked(
+        "--remainder",
+        "Which virtual stages take what is left over of a rank's layers: some of first, last and "
+        "alone (the last ones, and the embedding and the output have stages without layers); all "
+        "are tried without this option.",
+        "WHICH",
+    ),
+]
 RankOrder = Annotated[
     str | None, asked("--rank-order", f"Order of ranks: {' or '.join(ORDERS)}.", "ORDER")
 ]

@@ -18,14 +18,16 @@ from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
+from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"
-VERSION = 4
+VERSION = 5
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
 # kind `groups` and one of operators has other inputs; neither holds its model and cluster; up to
-# version 3, training jobs are the best of those with `BEFORE`.
-READABLE = (1, 2, 3, VERSION)
-LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS = 2, 3
+# version 3, training jobs are the best of those with `BEFORE`, and up to version 4 of those whose
+# first virtual stages take what is left over of a rank's layers.
+READABLE = (1, 2, 3, 4, VERSION)
+LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER = 2, 3, 4
 BEFORE = {
     "recompute": ("none", "core_attn", "full", "block"),
     "sharding": "optimizer",
@@ -96,8 +98,9 @@ def decode_saved(root: Fields) -> SavedPlan:
     operators = old and "kind" not in root.values
     fields, plan = root.inside("inputs"), decode_plan(root.inside("plan"))
     inputs = decode_operator_inputs(fields) if operators else decode_inputs(fields, old=old)
-    if root.values["version"] <= LAST_OF_FEW_SETTINGS and plan.settings is not None:
-        inputs = replace(inputs, constraints=_before(inputs.constraints))
+    if root.values["version"] <= LAST_OF_ONE_REMAINDER and plan.settings is not None:
+        few = root.values["version"] <= LAST_OF_FEW_SETTINGS
+        inputs = replace(inputs, constraints=_before(inputs.constraints, few_settings=few))
     return SavedPlan(
         plan=plan,
         inputs=inputs,
@@ -109,12 +112,14 @@ def decode_saved(root: Fields) -> SavedPlan:
     )
 
 
-def _before(constraints: Constraints) -> Constraints:
-    """Return what training jobs were the best of, when `selective` was attention's core."""
+def _before(constraints: Constraints, *, few_settings: bool) -> Constraints:
+    """Return what training jobs were the best of. few_settings: when few of them were tried, and
+    `selective` was attention's core."""
     texts = constraints.texts
-    if "recompute" in texts:
+    if few_settings and "recompute" in texts:
         texts["recompute"] = texts["recompute"].replace("selective", "core_attn")
-    return constraints_of({**BEFORE, **texts})
+    before = BEFORE if few_settings else {}
+    return constraints_of({"remainder": FIRST, **before, **texts})
 
 
 def open_plan(path: Path) -> Fields:

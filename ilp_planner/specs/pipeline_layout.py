@@ -12,6 +12,9 @@ from itertools import groupby
 
 from ilp_planner.errors import SpecError
 
+# Which virtual stages take what is left over of a rank's layers.
+REMAINDERS = FIRST, LAST, ALONE = "first", "last", "alone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutStage:

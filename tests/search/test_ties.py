@@ -36,6 +36,7 @@ def problem() -> Problem[MegatronCosts]:
         overlap="none",
         fused_loss="none",
         recompute="none,core_attn,full,block",
+        remainder="first",
     )
 
 

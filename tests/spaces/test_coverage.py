@@ -229,18 +229,18 @@ def test_no_training_job_inside_is_below_the_bound(cluster, options) -> None:
         assert count_inside(problem, result.bound, [result.plan]) == 1
 
 
-def test_an_embedding_alone_in_a_virtual_stage_is_outside() -> None:
-    problem = small_problem(small_cluster(2, 1), batch=4, layers=4, **WIDE)
+def test_layers_spread_unevenly_over_virtual_stages_are_outside() -> None:
+    problem = small_problem(small_cluster(2, 1), batch=4, layers=6, **WIDE)
     chain = next(p for p in every_plan(problem) if len(p.stages) == 4 and p.virtual == 2)
     assert problem.space.contains(problem, chain)
-    ends = (0, 1, 3, 4, 6)
+    ends = (0, 2, 3, 6, 8)
     stages = tuple(
         dataclasses.replace(stage, start=start, stop=stop)
         for stage, (start, stop) in zip(chain.stages, itertools.pairwise(ends), strict=True)
     )
-    alone = dataclasses.replace(chain, stages=stages)
-    assert evaluate(problem, alone).legal
-    reason = problem.space.outside(problem, alone)
+    uneven = dataclasses.replace(chain, stages=stages)
+    assert evaluate(problem, uneven).legal
+    reason = problem.space.outside(problem, uneven)
     assert reason is not None
     assert reason.startswith("layout: 2 virtual stages per rank with layers spread otherwise")
 

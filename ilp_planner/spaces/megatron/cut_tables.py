@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.spaces.megatron.keeping import fits_kept
-from ilp_planner.spaces.megatron.memory import chain_ranges, fits
+from ilp_planner.spaces.megatron.memory import chain_ranges, fits, stage_layers
 from ilp_planner.spaces.megatron.partition import CutTables, Spread
+from ilp_planner.specs.pipeline_layout import FIRST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     """Return what every range of the chain costs."""
-    found = fits_kept(part, variant.virtual, fits(part.memory(variant), part.limits))
+    found = fits(part.memory(variant), part.limits, variant.remainder)
+    found = fits_kept(part, variant.virtual, found)
     sends = part.sends(variant.virtual)
     rows: dict[tuple[int, float], int] = {}
     pairs = zip(part.rank_rows.tolist(), sends, strict=True)
@@ -33,7 +35,7 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
         load.append(_settled(part, (own + send) / variant.virtual))
         peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
     v, pp = variant.virtual, part.degrees.pp
-    least = [1] * pp if v == 1 else [v + 1, *[v] * (pp - 1)]
+    least = [v + (v > 1 and variant.remainder == FIRST), *[v] * (pp - 1)]
     return CutTables(
         kind=np.array(kind, np.int64),
         load=np.array(load),
@@ -66,15 +68,14 @@ def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
         backward=backward[:, 1:2] * counts + seconds[:, None] * repeated,
         edge=np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2),
         around=part.ranks.transfers[-1],
+        remainder=variant.remainder,
     )
 
 
 def _sample(part: MegatronPart) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and stops of ranges that have all the times there are: of equal counts, one."""
-    number = chain_ranges(part.costs.model.expert_layers).number
-    ranges = np.triu_indices(number.shape[0], 1)
-    _, places = np.unique(number[ranges], return_index=True)
-    return ranges[0][places], ranges[1][places]
+    ranges = chain_ranges(part.costs.model.expert_layers)
+    return ranges.start, ranges.stop
 
 
 def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -85,11 +86,9 @@ def _settled(part: MegatronPart, values: NDArray[np.float64]) -> NDArray[np.floa
     """
     if not part.alike:
         return values
-    number = chain_ranges(part.costs.model.expert_layers).number
-    ranges = np.triu_indices(number.shape[0], 1)
-    found = values.copy()
-    found[ranges] = values[_sample(part)][number[ranges]]
-    return found
+    ranges = chain_ranges(part.costs.model.expert_layers)
+    found: NDArray[np.float64] = values[ranges.start, ranges.stop][ranges.number]
+    return np.where(ranges.there, found, values)
 
 
 def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64]:
@@ -101,9 +100,11 @@ def _again(part: MegatronPart, variant: Variant, row: int) -> NDArray[np.float64
     inner = np.ones_like(repeated)
     inner[[0, -1]] = 0.0
     if variant.virtual > 1:
-        count, extra = np.divmod(_ranges(inner).astype(np.int64), variant.virtual)
-        spread = extra * np.minimum(recompute.layers, count + 1)
-        spread += (variant.virtual - extra) * np.minimum(recompute.layers, count)
+        layers = _ranges(inner).astype(np.int64)
+        place = np.arange(len(layers))
+        first, last = (place == 0)[:, None] & (layers >= 0), (place == place[-1]) & (layers >= 0)
+        stages = stage_layers(layers, first, last, variant.virtual, variant.remainder)
+        spread = sum(np.minimum(recompute.layers, stage) for stage in stages)
         seconds: NDArray[np.float64] = spread * repeated[1]
         return seconds
     sums = np.concatenate(([0.0], np.cumsum(repeated)))

@@ -114,9 +114,13 @@ class MegatronChoices:
         return MegatronChoice(part, self.any_variant(part, random))
 
     def any_variant(self, part: int, random: np.random.Generator) -> Variant:
-        """Return any variant of a part."""
-        variants = self.variants(part)
-        return variants[int(random.integers(len(variants)))]
+        """Return any variant of a part: any schedule and recomputation, and then one of theirs."""
+        alike: dict[object, list[Variant]] = {}
+        for variant in self.variants(part):
+            alike.setdefault((variant.virtual, variant.recompute), []).append(variant)
+        every = list(alike.values())
+        drawn = every[int(random.integers(len(every)))]
+        return drawn[int(random.integers(len(drawn)))]
 
     def near(self, choice: MegatronChoice, random: np.random.Generator) -> MegatronChoice:
         """Return other degrees, mostly with the same variant where they have it, or another variant
@@ -133,7 +137,10 @@ class MegatronChoices:
         near = [
             v
             for v in self.variants(choice.part)
-            if (v.virtual == wanted.virtual) != (v.recompute == wanted.recompute)
+            if (v.virtual != wanted.virtual)
+            + (v.recompute != wanted.recompute)
+            + (v.remainder != wanted.remainder)
+            == 1
         ]
         if not near:
             return choice

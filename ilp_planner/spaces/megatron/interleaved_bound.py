@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.kernels import kernel
+from ilp_planner.kernels import inner, kernel
 from ilp_planner.spaces.megatron.partition import INFINITE
+from ilp_planner.specs.pipeline_layout import REMAINDERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,29 +46,60 @@ def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.floa
     ends[:2, ranks, count - 1] = ends[2:, 0, 0] = 0.0
     _own(
         t.kind, spread.edge, spread.forward, spread.backward, t.sends, message, t.row, t.fits,
-        t.least, t.micro_batches, t.virtual, ends, through, own,
+        t.least, t.micro_batches, t.virtual, REMAINDERS.index(spread.remainder), ends, through, own,
     )  # fmt: skip
     return through, own
 
 
-@kernel
-def _passes(number, ranks, layers, virtual, head, tail, each):  # type: ignore[no-untyped-def]
-    # seconds of a rank's first passes, in groups of a micro-batch per rank; of a layered pass by
-    # its count of layers, and what the first and the last virtual stage have besides
-    less, more = divmod(layers, virtual)
-    whole, rest = divmod(number, virtual * ranks)
-    longer = whole * ranks * more + min(rest, ranks * more)
-    first = whole * ranks + min(rest, ranks)
-    last = whole * ranks + max(0, rest - (virtual - 1) * ranks)
-    took = (number - longer) * each[less] + first * head + last * tail
-    if longer > 0:
-        took += longer * each[less + 1]
+@inner
+def _layers(chunk, layers, virtual, remainder, first, last):  # type: ignore[no-untyped-def]
+    # of a virtual stage of a rank, as `job.spread`; first, last: whether the rank is
+    skipped = 1 if remainder == 2 and first else 0
+    count = virtual - skipped - (1 if remainder == 2 and last else 0)
+    place = chunk - skipped
+    if place < 0 or place >= count:
+        return 0
+    less, more = layers // count, layers % count
+    if remainder > 0 and not last:
+        place = count - 1 - place
+    return less + 1 if place < more else less
+
+
+@inner
+def _passes(  # type: ignore[no-untyped-def]
+    number, ranks, layers, virtual, remainder, first, last, head, tail, each
+):
+    # seconds of a rank's first passes, in groups of a micro-batch per rank; of a pass by its count
+    # of layers, and what the first and the last virtual stage have besides
+    whole, left = number // (virtual * ranks), number % (virtual * ranks)
+    took = 0.0
+    for chunk in range(virtual):
+        count = whole * ranks + min(max(left - chunk * ranks, 0), ranks)
+        took += count * each[_layers(chunk, layers, virtual, remainder, first, last)]
+        if chunk == 0:
+            took += count * head
+        if chunk == virtual - 1:
+            took += count * tail
     return took
 
 
 @kernel
 def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind, edge, forward, backward, sends, message, row, fits, least, m, v, ends, through, own
+    kind,
+    edge,
+    forward,
+    backward,
+    sends,
+    message,
+    row,
+    fits,
+    least,
+    m,
+    v,
+    remainder,
+    ends,
+    through,
+    own,
 ):
     # ends: of the ranks behind, all forward passes and the last backward one, and the other way
     # round; of the ranks before, all passes but the first, forward and backward
@@ -93,17 +125,21 @@ def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                 if not fits[row[r], start, stop]:
                     continue
                 layers = min(stop, count - 2) - max(start, 1)
-                less, more = layers // v, layers % v
                 f_head = b_head = f_tail = b_tail = 0.0
                 if start == 0:
                     f_head, b_head = edge[k, 0, 0], edge[k, 0, 1]
                 if stop == count - 1:
                     f_tail, b_tail = edge[k, 1, 0], edge[k, 1, 1]
-                longer = less + 1 if more > 0 else less
-                f_first, b_first = forward[k, longer] + f_head, backward[k, longer] + b_head
-                f_last, b_last = forward[k, less] + f_tail, backward[k, less] + b_tail
-                f = more * forward[k, longer] + (v - more) * forward[k, less] + f_head + f_tail
-                b = more * backward[k, longer] + (v - more) * backward[k, less] + b_head + b_tail
+                last = r == ranks - 1
+                begin = _layers(0, layers, v, remainder, r == 0, last)
+                end = _layers(v - 1, layers, v, remainder, r == 0, last)
+                f_first, b_first = forward[k, begin] + f_head, backward[k, begin] + b_head
+                f_last, b_last = forward[k, end] + f_tail, backward[k, end] + b_tail
+                f, b = f_head + f_tail, b_head + b_tail
+                for chunk in range(v):
+                    count_here = _layers(chunk, layers, v, remainder, r == 0, last)
+                    f += forward[k, count_here]
+                    b += backward[k, count_here]
                 if task == 0:
                     ends[0, r, start] = min(ends[0, r, start], ends[0, r + 1, stop] + f + b_last)
                     ends[1, r, start] = min(ends[1, r, start], ends[1, r + 1, stop] + f_last + b)
@@ -123,6 +159,10 @@ def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     if m * v <= warm:
                         own[r, start, stop] = max(took, there + m * b, m * f + back)
                         continue
-                    ahead = _passes(warm, ranks, layers, v, f_head, f_tail, forward[k])
-                    late = _passes(warm, ranks, layers, v, b_head, b_tail, backward[k])
+                    ahead = _passes(
+                        warm, ranks, layers, v, remainder, r == 0, last, f_head, f_tail, forward[k]
+                    )
+                    late = _passes(
+                        warm, ranks, layers, v, remainder, r == 0, last, b_head, b_tail, backward[k]
+                    )
                     own[r, start, stop] = took + max(0.0, there - ahead) + max(0.0, back - late)

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.errors import PlanError
 from ilp_planner.specs.data_sheets import flash_attention, generation
-from ilp_planner.specs.pipeline_layout import LayoutStage, PipelineLayout, split_layout
+from ilp_planner.specs.pipeline_layout import (
+    ALONE,
+    FIRST,
+    LayoutStage,
+    PipelineLayout,
+    split_layout,
+)
 from ilp_planner.specs.recipes import quantised_kernels
 from ilp_planner.specs.training import ORDERS, Kernels, OptimizerSettings, Settings, TrainingJob
 
@@ -168,21 +174,46 @@ def base_layout(model: Decoder, stages: int) -> PipelineLayout:
     )
 
 
-def spread(layers: int, virtual: int) -> tuple[int, ...]:
-    """Return how a rank's layers are spread over its virtual stages: as evenly as possible, the
-    first ones taking what is left over."""
-    each, extra = divmod(layers, virtual)
-    return tuple(each + (chunk < extra) for chunk in range(virtual))
+def spread(
+    layers: Any,
+    virtual: int,
+    remainder: str = FIRST,
+    *,
+    embedding: bool = False,
+    output: bool = False,
+) -> tuple[Any, ...]:
+    """Return how a rank's layers, a number or an array, are spread over its virtual stages: as
+    evenly as possible.
+
+    Parameters
+    ----------
+    remainder: which stages take what is left over: the first ones, or the last ones but on the
+        rank of the output; `ALONE`: likewise, and the embedding and the output have a stage each
+        that has no layers. embedding, output: whether the rank has it.
+    """
+    alone = [bool(remainder == ALONE and edge) for edge in (embedding, output)]
+    count = virtual - sum(alone)
+    each, extra = divmod(layers, count)
+    more = [each + (k < extra) for k in range(count)]
+    if remainder != FIRST and not output:
+        more.reverse()
+    nothing = [0 * each]
+    return (*nothing * alone[0], *more, *nothing * alone[1])
 
 
-def virtual_sizes(ends: Sequence[int], virtual: int, layers: int) -> tuple[int, ...]:
-    """Return the elements of every virtual stage, where `ends` says how many each rank has."""
+def virtual_sizes(
+    ends: Sequence[int], virtual: int, layers: int, remainder: str = FIRST
+) -> tuple[int, ...]:
+    """Return the elements of every virtual stage, where `ends` says how many each rank has.
+
+    remainder: as in `spread`.
+    """
     ranks = len(ends) - 1
     held = [min(stop, layers + 1) - max(start, 1) for start, stop in pairwise(ends)]
     sizes = [0] * (ranks * virtual)
     for rank, count in enumerate(held):
-        for chunk, size in enumerate(spread(max(0, count), virtual)):
-            sizes[chunk * ranks + rank] = size
+        edges = {"embedding": rank == 0, "output": rank == ranks - 1}
+        sizes[rank::ranks] = spread(max(0, count), virtual, remainder, **edges)
     sizes[0] += 1
     sizes[-1] += 1
     return tuple(sizes)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ilp_planner.spaces.megatron.job import seats_of, spread
 from ilp_planner.spaces.megatron.memory import Fits
+from ilp_planner.specs.pipeline_layout import REMAINDERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,11 @@ def _tried(part: MegatronPart, ranges: tuple[tuple[int, int], ...]) -> bool:
     last = part.costs.model.layers + 1
     if part.alike:
         counts = tuple(min(stop, last) - max(start, 1) for start, stop in ranges)
-        return counts == spread(sum(counts), len(ranges))
+        edges = {"embedding": ranges[0][0] == 0, "output": ranges[-1][1] > last}
+        return any(
+            counts == spread(sum(counts), len(ranges), remainder, **edges)
+            for remainder in REMAINDERS
+        )
     inner = [stop - start for start, stop in ranges if start > 0 and stop <= last]
     return len(set(inner)) <= 1
 

@@ -21,10 +21,10 @@ from ilp_planner.search.confirm import ROOM
 from ilp_planner.solvers.arc_flow import LinearModel
 from ilp_planner.solvers.arc_rows import Rows, flow_rows
 from ilp_planner.spaces.megatron.cut_graph import graph_of
+from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.partition import least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.search import ROUNDING
-from ilp_planner.spaces.megatron.variants import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -81,8 +81,8 @@ def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastCu
     part = next((s.part for s in search.states if s.part.holds(plan)), None)
     if part is None or plan.settings is None:
         return None
-    variant = Variant(plan.virtual, plan.settings.recompute)
-    if not part.spread(variant) or (part.kept and variant.virtual > 1):
+    variant = variant_of(part, plan)
+    if variant is None or not part.spread(variant) or (part.kept and variant.virtual > 1):
         return None
     held = plan.per_rank([stage.stop - stage.start for stage in plan.stages])
     value = part.seconds(variant, (0, *np.cumsum(held).tolist()))

@@ -91,7 +91,7 @@ def _needed(part: MegatronPart) -> float:
             return math.inf
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
-        sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers))
+        sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers, variant.remainder))
     stops = [0, *np.cumsum(sizes).tolist()]
     if sizes.min() < 1 or not keeps(part, stops):
         return math.inf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from ilp_planner.spaces.megatron.choices import decided
@@ -12,7 +12,8 @@ from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import is_in
 from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
 from ilp_planner.spaces.megatron.recomputations import NOTHING
-from ilp_planner.spaces.megatron.variants import Variant
+from ilp_planner.spaces.megatron.variants import Variant, remainders
+from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -74,27 +75,29 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         return
     if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
         yield "devices: others than those that ranks have in the order of the nodes"
-    variant = Variant(plan.virtual, settings.recompute)
-    if variant not in part.variants():
-        yield f"schedule: {variant} is not tried"
-    elif not laid_out(part, plan):
+    alike = [Variant(plan.virtual, settings.recompute, remainder) for remainder in REMAINDERS]
+    if not any(variant in part.variants() for variant in alike):
+        yield f"schedule: {alike[0]} is not tried"
+    elif variant_of(part, plan) is None:
         yield (
             f"layout: {plan.virtual} virtual stages per rank with layers spread otherwise than "
             "those tried"
         )
 
 
-def laid_out(part: MegatronPart, plan: GroupPlan) -> bool:
-    """Tell whether the layers of virtual stages are spread as in the layouts of a part; any are
-    where a layout is asked for, which the constraints compare."""
-    if plan.virtual == 1 or part.problem.constraints.layout is not None:
-        return True
+def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
+    """Return the variant of a part that has a plan; None where its layers are spread otherwise over
+    virtual stages. Any are where a layout is asked for, which the constraints compare."""
+    assert plan.settings is not None
+    again, virtual, layers = plan.settings.recompute, plan.virtual, part.costs.model.layers
+    if virtual == 1 or part.problem.constraints.layout is not None:
+        return Variant(virtual, again)
     ends = (0, *(stage.stop for stage in plan.stages))
     sizes = tuple(stop - start for start, stop in pairwise(ends))
     if not part.alike:
-        return len(set(sizes[1:-1])) == 1
-    held = plan.per_rank(sizes)
-    rank_ends = [0]
-    for count in held:
-        rank_ends.append(rank_ends[-1] + count)
-    return sizes == virtual_sizes(rank_ends, plan.virtual, part.costs.model.layers)
+        return Variant(virtual, again) if len(set(sizes[1:-1])) == 1 else None
+    rank_ends = [0, *accumulate(plan.per_rank(sizes))]
+    for remainder in remainders(part, virtual):
+        if sizes == virtual_sizes(rank_ends, virtual, layers, remainder):
+            return Variant(virtual, again, remainder)
+    return None

@@ -16,6 +16,8 @@ import numpy as np
 from ilp_planner.anatomy.memory import kept_bytes, stage_memory
 from ilp_planner.anatomy.overheads import outside
 from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.spaces.megatron.job import spread
+from ilp_planner.specs.pipeline_layout import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +42,14 @@ class Fits:
 class ChainRanges:
     """The different counts of what ranges of a chain hold; L layers, chain of n = L + 2.
 
-    number: int64 [n + 1, n + 1], of a range's counts. dense, expert, embedding, output: by number.
+    number: int64 [n + 1, n + 1], of a range's counts. there: bool [n + 1, n + 1], ranges that are
+    not empty. start, stop, dense, expert, embedding, output: by number, of one such range.
     """
 
     number: NDArray[np.int64]
+    there: NDArray[np.bool_]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
     dense: NDArray[np.int64]
     expert: NDArray[np.int64]
     embedding: NDArray[np.bool_]
@@ -62,11 +68,14 @@ def chain_ranges(expert_layers: tuple[bool, ...]) -> ChainRanges:
     counts = np.stack(
         [layers[stop] - layers[start] - expert, expert, (start == 0) * 1, (stop == edge[-1]) * 1]
     )
-    unique, inverse = np.unique(counts, axis=1, return_inverse=True)
+    unique, first, inverse = np.unique(counts, axis=1, return_index=True, return_inverse=True)
     number = np.zeros((edge.size, edge.size), np.int64)
     number[start, stop] = np.asarray(inverse).reshape(-1)
     return ChainRanges(
         number=number,
+        there=edge[:, None] < edge,
+        start=start[first],
+        stop=stop[first],
         dense=unique[0],
         expert=unique[1],
         embedding=unique[2] > 0,
@@ -74,16 +83,16 @@ def chain_ranges(expert_layers: tuple[bool, ...]) -> ChainRanges:
     )
 
 
-def fits(parts: MemoryParts, limits: Sequence[float]) -> Fits:
+def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) -> Fits:
     """Return what fits.
 
     Parameters
     ----------
     parts: of a job with the right number of virtual stages per rank. limits: bytes on the devices
-        of each rank.
+        of each rank. remainder: as in `spread`.
     """
     ranges = chain_ranges(parts.job.model.expert_layers)
-    row, good = _good(parts, ranges, limits)
+    row, good = _good(parts, ranges, limits, remainder)
     return Fits(row=row, possible=good[0][:, ranges.number])
 
 
@@ -92,6 +101,7 @@ def most_layers(
     limits: Sequence[float],
     sizes: Sequence[int] = (),
     layers: tuple[bool, ...] = (),
+    remainder: str = FIRST,
 ) -> NDArray[np.int64]:
     """Return the layers that each rank can hold at most, [1, ranks]; far below 0 for none.
 
@@ -99,13 +109,14 @@ def most_layers(
     ----------
     sizes: where the parts are of a job that computes the first layers of every virtual stage
         again, or chunks of layers: numbers of these layers to try instead, a row each.
-    layers: whether each of some layers has experts, instead of all that there are.
+    layers: whether each of some layers has experts, instead of all that there are. remainder: as in
+        `spread`.
     """
     job = parts.job
     if sizes:
         parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
     ranges = chain_ranges(layers or job.model.expert_layers)
-    row, good = _good(parts, ranges, limits)
+    row, good = _good(parts, ranges, limits, remainder)
     counts = ranges.dense + ranges.expert
     found = np.empty((good.shape[0], job.pp), np.int64)
     for rank in range(job.pp):
@@ -116,7 +127,7 @@ def most_layers(
 
 
 def _good(
-    parts: MemoryParts, ranges: ChainRanges, limits: Sequence[float]
+    parts: MemoryParts, ranges: ChainRanges, limits: Sequence[float], remainder: str
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the row of each rank, and what fits: [sizes of recomputation, rows, counts]."""
     job = parts.job
@@ -128,8 +139,9 @@ def _good(
         most = np.array([[[limit] for _, limit in rows]])
     else:
         row = list(range(job.pp))
-        chunks = tuple((a[None, None, :], b[None, None, :]) for a, b in _chunks(parts, ranges))
-        needed = _needed(parts, ranges, chunks, kept=_interleaved(parts, ranges))
+        own = _chunks(parts, ranges, remainder)
+        chunks = tuple((a[None, None, :], b[None, None, :]) for a, b in own)
+        needed = _needed(parts, ranges, chunks, kept=_interleaved(parts, ranges, own))
         most = np.array([[[limit] for limit in limits]])
     return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
 
@@ -154,23 +166,39 @@ def _needed(
     return total
 
 
-def _chunks(parts: MemoryParts, ranges: ChainRanges) -> Chunks:
+def _chunks(parts: MemoryParts, ranges: ChainRanges, remainder: str) -> Chunks:
     """Return the layers without and with experts of every virtual stage, by counts: a rank's
-    layers, all of one kind, are spread evenly over them."""
-    virtual = parts.job.virtual
-    each, extra = np.divmod(ranges.dense + ranges.expert, virtual)
-    counts = [each + (chunk < extra) for chunk in range(virtual)]
+    layers, all of one kind, are spread over them (`job.spread`)."""
+    virtual, layers = parts.job.virtual, ranges.dense + ranges.expert
+    counts = stage_layers(layers, ranges.embedding, ranges.output, virtual, remainder)
     dense = [np.where(ranges.expert > 0, 0, count) for count in counts]
     return tuple((d, count - d) for d, count in zip(dense, counts, strict=True))
 
 
-def _interleaved(parts: MemoryParts, ranges: ChainRanges) -> NDArray[np.float64]:
+def stage_layers(
+    layers: NDArray[np.int64],
+    embedding: NDArray[np.bool_],
+    output: NDArray[np.bool_],
+    virtual: int,
+    remainder: str,
+) -> list[NDArray[np.int64]]:
+    """Return the layers of every virtual stage of ranks by what each rank has, arrays of one
+    shape."""
+    first, inner, last = (
+        spread(layers, virtual, remainder, embedding=place == 0, output=place == 2)
+        for place in range(3)
+    )
+    edges = [embedding, output]
+    return [np.select(edges, [a, c], b) for a, b, c in zip(first, inner, last, strict=True)]
+
+
+def _interleaved(parts: MemoryParts, ranges: ChainRanges, chunks_of: Chunks) -> NDArray[np.float64]:
     """Return the bytes that each rank keeps at most, [sizes, ranks, counts]."""
     job = parts.job
     kept = []
     size = parts.size
     flat = parts if np.ndim(size) == 0 else replace(parts, size=np.asarray(size)[:, 0])  # type: ignore[arg-type]
-    for chunk, (dense, expert) in enumerate(_chunks(parts, ranges)):
+    for chunk, (dense, expert) in enumerate(chunks_of):
         own = kept_bytes(flat, layers=dense[None, :], expert_layers=expert[None, :])
         if chunk == 0:
             own = own + ranges.embedding * parts.parts["embedding"].kept

@@ -31,13 +31,15 @@ class Spread(NamedTuple):
 
     forward, backward: float64 [kinds, layers + 1], of a virtual stage with so many layers. edge:
     float64 [kinds, 2, 2], of the embedding and of the output, forward and backward. around: of the
-    last rank, to the first one and back.
+    last rank, to the first one and back. remainder: which virtual stages take what is left over of
+    a rank's layers (`job.spread`).
     """
 
     forward: NDArray[np.float64]
     backward: NDArray[np.float64]
     edge: NDArray[np.float64]
     around: float
+    remainder: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -33,7 +33,7 @@ from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
-from ilp_planner.spaces.megatron.variants import Variant, variants, virtual_stages
+from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import TrainingJob
 
@@ -226,7 +226,11 @@ class MegatronPart:
         """Return seconds that no plan of the part undercuts."""
         if not self.fits_at_all:
             return NEVER
-        return min(self.bound(Variant(v, NOTHING)) for v in virtual_stages(self))
+        return min(
+            self.bound(Variant(v, NOTHING, remainder))
+            for v in virtual_stages(self)
+            for remainder in remainders(self, v)
+        )
 
     def tables(self, variant: Variant) -> CutTables:
         """Return what every range of the chain costs."""
@@ -276,7 +280,8 @@ class MegatronPart:
         """Return where virtual stages end whose ranks, or they themselves, end at `ends`."""
         if not self.spread(variant):
             return list(ends)
-        sizes = virtual_sizes(ends, variant.virtual, self.costs.model.layers)
+        layers = self.costs.model.layers
+        sizes = virtual_sizes(ends, variant.virtual, layers, variant.remainder)
         return [0, *accumulate(sizes)]
 
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.search.ties import RANK_ORDER, weight
 from ilp_planner.spaces.megatron.layouts import best_layout
+from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
+from ilp_planner.specs.pipeline_layout import FIRST
 from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
 
 if TYPE_CHECKING:
@@ -64,8 +66,13 @@ def _of_job(settings: Settings) -> dict[str, bool]:
 
 def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPlan]:
     """Yield plans that may take at most `limit` seconds and need less than the search's own, as
-    long as there is time: of every variant the one of equal stages, and the best one."""
+    long as there is time: of every variant the one of equal stages, and the best one. Whichever
+    virtual stages take what is left over, a plan is as plain, so those of the search's own plan
+    will do, and the first ones."""
     assert search.plan is not None
+    own = next(s.part for s in search.states if s.part.holds(search.plan))
+    variant = variant_of(own, search.plan)
+    usual = {FIRST, variant.remainder} if variant else {FIRST}
     most = weight(specialities(search.plan))
     for state in sorted(search.states, key=lambda s: s.bound):
         if state.bound > limit:
@@ -73,6 +80,8 @@ def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPla
         for variant in state.part.variants():
             if not search.goon():
                 return
+            if variant.remainder not in usual:
+                continue
             if weight(_needs(state.part, variant)) <= most and state.part.bound(variant) <= limit:
                 yield from _best(state.part, variant, limit, search.goon)
 

@@ -104,9 +104,10 @@ DEGREES = (
     ),
     Row(
         "layout", ("layout",), DECIDED,
-        "a rank's layers are spread evenly over its virtual stages, or, where layers differ, all "
-        "virtual stages but the first and the last have as many; any that is asked for",
-        ("layout",), values=_always("any cuts between ranks"),
+        "a rank's layers are spread evenly over its virtual stages, the first or the last ones "
+        "taking what is left over, with or without stages for the embedding and the output alone; "
+        "or, where layers differ, all virtual stages but the first and the last have as many; any "
+        "that is asked for", ("layout", "remainder"), values=_always("any cuts between ranks"),
     ),
     Row(
         "turns", _of("", "turn"), LEFT_OUT, f"other groups of micro-batches: {IMPORTED}",

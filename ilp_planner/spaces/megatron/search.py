@@ -215,7 +215,8 @@ class MegatronSearch:
         self.weighed.add((number, variant.family))
         gone = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
         if not never_fits(part, variant):
-            gone = hopeless(part, alike) if part.spread(variant) else []
+            # Of a single one its tables say as much.
+            gone = hopeless(part, alike) if part.spread(variant) and len(alike) > 1 else []
         for other in gone:
             self.done.add((number, other))
             open_.pop(other, None)

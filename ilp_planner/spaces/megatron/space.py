@@ -53,7 +53,10 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         again = [Variant(1, each).again for each in whole]
         if self.runtime.blocks and problem.constraints.allows("recompute", "block"):
             again.append("block of any number of layers")
-        spread = ", spread evenly over its virtual stages, or, where layers differ, as many in each"
+        spread = (
+            ", spread evenly over its virtual stages, the first or the last ones with one more,"
+        )
+        spread += " the ends alone or not, or, where layers differ, as many in each"
         spread = f"{spread} but the first and the last" if self.runtime.interleaves else ""
         if problem.constraints.layout is not None:
             spread = ", as the layout says"

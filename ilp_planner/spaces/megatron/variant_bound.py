@@ -12,6 +12,7 @@ from ilp_planner.spaces.megatron.layouts import layout_bounds, layouts_of
 from ilp_planner.spaces.megatron.memory import most_layers
 from ilp_planner.spaces.megatron.partition import INFINITE
 from ilp_planner.spaces.megatron.variants import Variant
+from ilp_planner.specs.pipeline_layout import ALONE, FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
     block = again.layers if again.method == "block" else 0
     if part.spread(variant):
-        block *= v  # of a rank's layers, which are spread evenly
+        block *= v - (variant.remainder == ALONE)  # of a rank's layers, which are spread evenly
     repeated = part.repeated(again)
     key = (again.granularity, again.modules, block)
     if key not in part.slowest:
@@ -53,11 +54,27 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
         total += float(repeated.min(axis=0).sum())
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
-    return float(_work_bound(part, v, slowest, total) + sync + part.ranks.constant)
+    fair = v == 1 or (part.alike and variant.remainder == FIRST)
+    work = (_fair_bound if fair else _unfair_bound)(part, v, slowest, total)
+    return float(work + sync + part.ranks.constant)
 
 
-def _work_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
-    """Return seconds that the passes of an iteration take at least.
+def _unfair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
+    """Return seconds that the passes of an iteration take at least, whatever the first virtual
+    stage of a rank has of its layers: one at least, or the embedding.
+
+    slowest, total: as in `_fair_bound`. A rank makes M of its own passes, and before them a
+    micro-batch goes through the first virtual stages of the ranks before it.
+    """
+    pp, m = part.degrees.pp, part.micro_batches
+    before = np.full(pp, float(part.elements[:, 0, 1:-1].min()))
+    before[0] = part.elements[part.rank_rows[0], 0, 0]
+    return max(m * slowest, (m * total + float(before @ np.arange(pp)[::-1])) / pp)
+
+
+def _fair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
+    """Return seconds that the passes of an iteration take at least where the first virtual stage of
+    a rank has its share of the rank's layers, or more.
 
     slowest: of a micro-batch on the slowest rank. total: on all of them. Rank r ends M of its own
     passes and one through the ranks before it, virtual stages apart, so that ranks that end
@@ -106,7 +123,7 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> f
     moments = np.sort(ends, axis=None)
 
     def done(moment: int) -> bool:
-        return int((ends <= moments[moment]).sum()) >= steps[-1]
+        return bool((ends <= moments[moment]).sum() >= steps[-1])
 
     first = bisect_left(range(moments.size - 1), True, key=done)
     return max(mean, float(moments[first]), float(edges.max()), float(fastest.max()))
@@ -143,11 +160,11 @@ def hopeless(part: MegatronPart, family: Sequence[Variant]) -> list[Variant]:
     family: variants that differ in how many layers are computed again.
     """
     first, layers, found = family[0], part.costs.model.layers, []
-    parts = part.memory(first)
+    parts, remainder = part.memory(first), first.remainder
     step = max(1, MOST_FIGURES // (part.degrees.pp * 40 * layers))
     for begin in range(0, len(family), step):
         some = family[begin : begin + step]
         sizes = [v.recompute.layers for v in some] if first.recompute.layers else []
-        held = most_layers(parts, part.limits, sizes).sum(axis=1)
+        held = most_layers(parts, part.limits, sizes, remainder=remainder).sum(axis=1)
         found += [v for v, few in zip(some, (held < layers).tolist(), strict=True) if few]
     return found

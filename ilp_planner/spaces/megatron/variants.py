@@ -7,27 +7,30 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.spaces.megatron.keeping import leaves_room
 from ilp_planner.spaces.megatron.layouts import layout_asked_of
-from ilp_planner.spaces.megatron.recomputations import FULL
+from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
+from ilp_planner.specs.pipeline_layout import ALONE, FIRST, LAST
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
 if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
-Family = tuple[int, str, str, tuple[str, ...]]
+Family = tuple[int, str, str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """virtual: stages per pipeline rank."""
+    """virtual: stages per pipeline rank. remainder: which of them take what is left over of a
+    rank's layers (`job.spread`)."""
 
     virtual: int
     recompute: Recompute
+    remainder: str = FIRST
 
     @property
     def family(self) -> Family:
         """All but how many layers are computed again."""
         again = self.recompute
-        return self.virtual, again.granularity, again.method, again.modules
+        return self.virtual, self.remainder, again.granularity, again.method, again.modules
 
     @property
     def again(self) -> str:
@@ -52,14 +55,23 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     pp, layers = part.degrees.pp, part.costs.model.layers
     asked, most, runtime = part.problem.constraints, 1, part.costs.runtime
     if pp > 1 and part.micro_batches % pp == 0 and runtime.interleaves:
-        # the last virtual stage may have the output alone; where stages are chosen one by one, the
-        # first one the embedding as well
-        alone = 1 if asked.layout is None and part.alike else 2
-        most = max(1, (layers + alone) // pp)
+        # the first virtual stage may have the embedding alone, and the last one the output
+        most = max(1, (layers + 2) // pp)
     every = (v for v in range(1, most + 1) if asked.allows("virtual_stages", v))
     every = (v for v in every if runtime.has_stages(part.settings, pp, v))
     every = (v for v in every if not asked.keep or leaves_room(part, v))
+    every = (v for v in every if not asked.remainder or remainders(part, v))
     return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
+
+
+def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
+    """Return which virtual stages may take what is left over of a rank's layers; where layers
+    differ, or a layout is asked for, stages are chosen one by one."""
+    if not part.spread(Variant(virtual, NOTHING)) or virtual == 1:
+        return (FIRST,)
+    spare = part.costs.model.layers + 2 - part.degrees.pp * virtual
+    every = (FIRST, LAST, ALONE) if spare else (LAST,)  # which leaves the ends alone
+    return tuple(one for one in every if part.problem.constraints.allows("remainder", one))
 
 
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
@@ -69,20 +81,22 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
     found = []
     for virtual in virtual_stages(part):
         # Layers in a virtual stage, at most: the others of the rank have as many, the other
-        # ranks one in each, but for the output's.
+        # ranks one in each, but for those of the embedding and of the output.
         most = layers - max(0, pp * virtual - 2)
-        longest = most
-        if layout := layout_asked_of(part, virtual):
-            longest = max(stage.layers for stage in layout.stages)
-        elif virtual > 1 and part.alike:
-            longest = 1 + -(-most // virtual)
-        # As many as there are is another way to write `full`.
-        longest += FULL not in allowed
-        blocks = (
-            Recompute(granularity="full", method="block", layers=k)
-            for k in range(1, longest if runtime.blocks else 1)
-        )
-        found += [Variant(virtual, r) for r in (*allowed, *filter(part.allows, blocks))]
+        for remainder in remainders(part, virtual):
+            longest = most
+            if layout := layout_asked_of(part, virtual):
+                longest = max(stage.layers for stage in layout.stages)
+            elif virtual > 1 and part.alike:
+                longest = 1 + -(-most // (virtual - (remainder == ALONE)))
+            # As many as there are is another way to write `full`.
+            longest += FULL not in allowed
+            blocks = (
+                Recompute(granularity="full", method="block", layers=k)
+                for k in range(1, longest if runtime.blocks else 1)
+            )
+            every = (*allowed, *filter(part.allows, blocks))
+            found += [Variant(virtual, r, remainder) for r in every]
     return tuple(found)
 
 
@@ -90,7 +104,7 @@ def leanest(part: MegatronPart) -> Variant:
     """Return the variant that keeps least between the passes, of those that are allowed."""
     virtual = virtual_stages(part)[0]
     if FULL in part.recomputations:
-        return Variant(virtual, FULL)
+        return Variant(virtual, FULL, remainders(part, virtual)[0])
     return max(
         (v for v in variants(part) if v.virtual == virtual),
         key=lambda v: (RECOMPUTATIONS.index(v.recompute.kind), v.recompute.layers),

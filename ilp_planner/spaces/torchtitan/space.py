@@ -77,13 +77,13 @@ class Torchtitan(CheckedRuntime):
         limit."""
         self.check_release(job)
         optimizer = job.settings.optimizer
-        if alone(job) or optimizer.sharding == "none":
-            return
         if optimizer.sharding == "optimizer":
             raise Unfit("settings.optimizer.sharding", "optimizer").but(
                 "FSDP divides the copy of parameters that is stepped, and gradients",
                 "sharding = gradients",
             )
+        if alone(job) or optimizer.sharding == "none":
+            return
         if not optimizer.from_master:
             raise Unfit("settings.optimizer.from_master", "false").but(
                 "FSDP gathers parameters from the copy that is stepped", "from_master = true"

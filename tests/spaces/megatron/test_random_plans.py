@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PLANS = 250  # of a problem that are legal and inside, where there are so many
 TRIES = 8  # plans that are drawn for each of them, at most
 # So many problems have about 1000 legal plans together: some spaces are larger.
-PROBLEMS = {"megatron": 4, "torchtitan": 6, "deepspeed": 7}
+PROBLEMS = {"megatron": 4, "torchtitan": 4, "torchtitan@0.2.2": 3, "deepspeed": 7}
 SEEDS = st.integers(0, 2**32 - 1)
 runtimes = pytest.mark.parametrize("space", RUNTIMES)
 

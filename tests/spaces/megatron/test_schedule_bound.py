@@ -15,6 +15,7 @@ from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.spaces.megatron.job import virtual_sizes
 from ilp_planner.spaces.megatron.partition import INFINITE, CutTables, Spread
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
+from ilp_planner.specs.pipeline_layout import FIRST, REMAINDERS
 from tests.examples import examples
 from tests.spaces.megatron.test_partition import tables
 
@@ -73,7 +74,8 @@ def test_the_nearest_cuts_are_those_of_the_least_bounds(found, most):
 def interleaved_tables(draw):
     """Random layers, spread over virtual stages; with messages, and passes that repeat some."""
     ranks, virtual = draw(st.integers(2, 4)), draw(st.integers(2, 4))
-    layers = ranks * virtual + draw(st.integers(-1, 6))
+    remainder = draw(st.sampled_from(REMAINDERS))
+    layers = ranks * virtual + draw(st.integers(-1 if remainder == FIRST else -2, 6))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     kinds, count = draw(st.integers(1, 2)), layers + 3
     number = np.arange(layers + 1)
@@ -86,7 +88,7 @@ def interleaved_tables(draw):
         peak=np.triu(random.random((kinds, 1, 1)) + np.arange(count) - np.arange(count)[:, None]),
         row=np.arange(ranks),
         fits=random.random((ranks, count, count)) < draw(st.sampled_from((0.6, 1.0))),
-        least=np.array([virtual + 1] + [virtual] * (ranks - 1)),
+        least=np.array([virtual + (remainder == FIRST)] + [virtual] * (ranks - 1)),
         weight=0.0,
         work=np.zeros((kinds, count, count)),
         forward=np.zeros((kinds, count, count)),
@@ -98,6 +100,7 @@ def interleaved_tables(draw):
             backward=number * each[1] + again * each[0],
             edge=random.random((kinds, 2, 2)) * wide,
             around=random.random() * draw(st.sampled_from((0.0, 0.5, 4.0))),
+            remainder=remainder,
         ),
     )
 
@@ -117,7 +120,7 @@ def every_spread(found):
 def simulated_spread(found, ends):
     """Return the seconds of an interleaved iteration, messages on their way while ranks compute."""
     ranks, virtual, spread = found.kind.size, found.virtual, found.spread
-    sizes = virtual_sizes(ends, virtual, found.work.shape[1] - 3)
+    sizes = virtual_sizes(ends, virtual, found.work.shape[1] - 3, spread.remainder)
     layers = np.array(sizes) - (np.arange(len(sizes)) == 0)
     layers[-1] -= 1
     kinds = np.tile(found.kind, virtual)
@@ -154,7 +157,9 @@ def test_equal_virtual_stages_take_the_published_time():
         plain_tables(np.zeros((1, count, count)), ranks, micro_batches=8),
         least=np.array([virtual + 1] + [virtual] * (ranks - 1)),
         virtual=virtual,
-        spread=Spread(np.arange(13.0)[None], 2 * np.arange(13.0)[None], np.zeros((1, 2, 2)), 0.0),
+        spread=Spread(
+            np.arange(13.0)[None], 2 * np.arange(13.0)[None], np.zeros((1, 2, 2)), 0.0, FIRST
+        ),
     )
     assert LeastCuts(found).seconds == pytest.approx((8 * 3 + 3) * 3)
 
