@@ -49,6 +49,7 @@ PLANNED = (
     Case("mixtral-8x7b", "h100-8x8", 512),
     Case("gpt3-175b", "h100-8x8", 1536, nodes=128),
     Case("deepseek-v3", "h100-8x8", 8192, nodes=256),
+    Case("llama3-405b", "h100-8x8", 2048, nodes=256),
     Case("llama3-405b", "h100-8x8", 2048, nodes=2048),
 )
 ANALYSED = {
