@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 GPU = "H100-80GB"
 HEADROOM = "8 GiB"
-OVERLAPPED = {"ep": "2..256", "virtual_stages": "2..64", "recompute": "none"}
-
 NOTHING = Recompute()
 
 
@@ -164,23 +162,33 @@ def usual_problem(recipe: Recipe, **constraints: Any) -> Problem[Any]:
 
 
 def same_problem(recipe: Recipe, **constraints: Any) -> Problem[Any]:
-    """Return the same where every plan has the widths, kernels and overlap of the recipe.
+    """Return the same where every plan has the widths, kernels and overlap of the recipe, wherever
+    these decide something."""
+    asked = {
+        "gradients": "bf16",
+        "overlap": "data" if recipe.overlap_gradients else "none",
+        "tensor_overlap": _switch(recipe.overlap_tensor),
+    }
+    if recipe.ep > 1:
+        asked |= {
+            "expert_overlap": _switch(recipe.overlap_experts),
+            "dispatcher": recipe.dispatcher,
+            "fused_permute": "on",
+        }
+    return usual_problem(recipe, **asked, **constraints)
 
-    Megatron overlaps messages of experts, which there must be, in pipelines only with virtual
-    stages, and never with whole layers computed again (`TransformerConfig`,
-    `overlap_moe_expert_parallel_comm`); attention's core again would save nothing beside flash
-    attention.
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
+def settings_of(recipe: Recipe, usual: Settings, loss: str) -> Settings:
+    """Return the planner's usual settings with what a recipe says otherwise.
+
+    loss: whose kernel; recipes take Transformer Engine's, `te`, a search Megatron's own, `native`.
     """
-    asked = OVERLAPPED if recipe.overlap_experts else {}
-    usual = usual_problem(recipe, **asked, **constraints)
-    costs = replace(usual.costs, settings=settings_of(recipe, usual.costs.settings))
-    return replace(usual, costs=costs)
-
-
-def settings_of(recipe: Recipe, usual: Settings) -> Settings:
-    """Return the planner's settings of all plans with what a recipe says otherwise."""
     experts = recipe.ep > 1
-    kernels = replace(usual.kernels, fused_loss=True, fused_permute=experts)
+    kernels = replace(usual.kernels, fused_loss=True, loss_kernel=loss, fused_permute=experts)
     if experts:
         kernels = replace(kernels, dispatcher=recipe.dispatcher)
     optimizer = replace(
@@ -198,8 +206,8 @@ def settings_of(recipe: Recipe, usual: Settings) -> Settings:
     )
 
 
-def job_of(recipe: Recipe, among: Problem[Any]) -> TrainingJob:
-    """Return the recipe's job. among: `same_problem`."""
+def job_of(recipe: Recipe, among: Problem[Any], loss: str = "te") -> TrainingJob:
+    """Return the recipe's job. among: `same_problem`. loss: as in `settings_of`."""
     model = among.costs.model
     experts = model.experts is not None
     stages = recipe.pp * recipe.virtual
@@ -216,7 +224,7 @@ def job_of(recipe: Recipe, among: Problem[Any]) -> TrainingJob:
         dp=recipe.dp,
         layout=layout,
         settings=replace(
-            among.costs.settings,
+            settings_of(recipe, among.costs.settings, loss),
             cp=recipe.cp,
             ep=recipe.ep,
             etp=1 if experts else 0,

@@ -80,10 +80,14 @@ def planned(among: Problem[Any], seconds: float) -> Row:
 def row_of(recipe: Recipe, seconds: float) -> Row:
     """Return all that is known of a recipe."""
     same = same_problem(recipe)
-    plan = plan_of_job(job_of(recipe, same), same.cluster, model=same.model)
+    theirs, searched = (
+        judged(same, plan_of_job(job_of(recipe, same, loss), same.cluster, model=same.model))
+        for loss in ("te", "native")
+    )
     return {
         "recipe": recipe.name,
-        "theirs": judged(same, plan),
+        "theirs": theirs,
+        "with_native_loss": searched,
         "same": planned(same, seconds),
         "roomy": planned(same_problem(recipe, headroom=HEADROOM), seconds),
         "usual": planned(usual_problem(recipe), seconds),

@@ -76,8 +76,8 @@ def _planned(
     yield line([*heads, *["the bound is about NVIDIA's plan"] * about])
     yield "|---|---|" + "---:|" * 6 + "---|" * about
     for recipe, row in pairs:
-        theirs = row["theirs"]
-        why = ", ".join(theirs["violations"]) or theirs["outside"]
+        searched = row["with_native_loss"]
+        why = ", ".join(searched["violations"]) or searched["outside"]
         said = "yes" if why is None else f"no: {why.partition(':')[0]}"
         yield line([recipe.name, *_plan(row, which), *[said] * about])
 
