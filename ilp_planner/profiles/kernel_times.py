@@ -185,6 +185,11 @@ class KernelRates:
             )
         return found
 
+    @cached_property
+    def _known(self) -> dict[tuple[tuple[float, float, float, float], str], float]:
+        """What `_tiled` has found: thousands of jobs of a search have the same products."""
+        return {}
+
     def _product(
         self,
         shape: tuple[float, float, float, float],
@@ -208,6 +213,8 @@ class KernelRates:
         self, shape: tuple[float, float, float, float], precision: str, constants: ProductConstants
     ) -> float:
         """Return the seconds of products by their best tile and split of k."""
+        if (shape, precision) in self._known:
+            return self._known[shape, precision]
         m, n, k, count = shape
         q, k0, edge = constants.q, constants.k0, constants.edge
         partial = PARTIAL * count * m * n / (self.bandwidth * constants.ew)
@@ -228,6 +235,7 @@ class KernelRates:
                 w = waves * split
                 full = (1 - q) * max(w, 1.0) + q * math.ceil(w)
                 best = min(best, full * step * (k / split + k0) + split * partial)
+        self._known[shape, precision] = best
         return best
 
 

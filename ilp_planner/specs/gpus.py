@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from ilp_planner.errors import SpecError
@@ -161,6 +161,7 @@ def _names() -> Mapping[str, Gpu]:
     return {_plain(name): row for row in table().values() for name in (row.name, *row.aliases)}
 
 
+@lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     """Return a name without its maker, in small letters and digits."""
     return re.sub(r"[^a-z0-9]", "", MAKERS.sub(" ", name.casefold()))

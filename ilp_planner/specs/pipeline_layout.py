@@ -7,7 +7,9 @@ Stage k of the text is virtual stage k // pp of pipeline rank k % pp.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 
 from ilp_planner.errors import SpecError
@@ -79,8 +81,13 @@ def is_even(layout: PipelineLayout, prediction_layers: int) -> bool:
     return layout.layers % stages == 0 and layout == even
 
 
-def split_layout(layers: list[int], *, prediction_layers: int = 0) -> PipelineLayout:
+def split_layout(layers: Sequence[int], *, prediction_layers: int = 0) -> PipelineLayout:
     """Return the layout with so many layers in each stage, embedding first and loss last."""
+    return _split(tuple(layers), prediction_layers)
+
+
+@lru_cache(maxsize=4096)  # thousands of jobs of a search have the same few layouts
+def _split(layers: tuple[int, ...], prediction_layers: int) -> PipelineLayout:
     last = len(layers) - 1
     return PipelineLayout(
         tuple(

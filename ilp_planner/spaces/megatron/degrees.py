@@ -165,6 +165,7 @@ def megatron_space(
     """
     each, devices = cluster.nodes[0].devices, cluster.device_count
     allowed = set(micro_batches)
+    nodes_of = {several: tuple(node_orders(cluster, 1 + several)) for several in (False, True)}
     most = min(model.layers + 2, max_stages or devices)
     found: list[MegatronDegrees] = []
     why: dict[str, None] = {}
@@ -195,7 +196,7 @@ def megatron_space(
                         if constraints.allows("ep", ep)
                         for order in rank_orders(constraints, pp, dp, orders)
                         if not order or pp == 1 or same_pipelines(tp, cp, ep, etp)
-                        for nodes in node_orders(cluster, pp)
+                        for nodes in nodes_of[pp > 1]
                     ]
     if not found:
         raise InfeasibleError(

@@ -7,6 +7,7 @@ numbers follow the plan: stage after stage, replica after replica.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,18 @@ def base_settings(
 
 def layout_of(ends: Sequence[int], model: Decoder) -> PipelineLayout:
     """Return the layout of a chain cut at `ends`, from 0 to the length of the chain."""
-    last = model.layers + 1
+    return _layout(tuple(ends), model.layers, model.prediction_layers)
+
+
+@lru_cache(maxsize=4096)  # thousands of jobs of a search have the same few layouts
+def _layout(ends: tuple[int, ...], layers: int, prediction_layers: int) -> PipelineLayout:
+    last = layers + 1
     return PipelineLayout(
         tuple(
             LayoutStage(
                 layers=max(0, min(stop, last) - max(start, 1)),
                 embedding=start == 0,
-                prediction_layers=model.prediction_layers if stop == last + 1 else 0,
+                prediction_layers=prediction_layers if stop == last + 1 else 0,
                 loss=stop == last + 1,
             )
             for start, stop in pairwise(ends)

@@ -190,13 +190,20 @@ class Network:
 
         part: of the replicas that divide the optimiser's states, as in `spanned`.
         """
-        members, others = spanned(job, kind, part)
-        inner = tuple(axis for axis in others if axis.name != "pp")
-        first = pp_rank * grid(job)["pp"].stride % self.per_node
-        types = self.stage_types(job, pp_rank)
-        key = (_sizes(members), _sizes(inner), first, types)
+        settings = job.settings
+        key = (
+            kind, part, pp_rank, job.tp, job.dp, job.pp, settings.cp, settings.ep, settings.etp,
+            settings.order, settings.optimizer.instances,
+        )  # fmt: skip
         if key not in self.routes:
-            self.routes[key] = self._route(members, inner, first, types)
+            members, others = spanned(job, kind, part)
+            inner = tuple(axis for axis in others if axis.name != "pp")
+            first = pp_rank * grid(job)["pp"].stride % self.per_node
+            types = self.stage_types(job, pp_rank)
+            same = (_sizes(members), _sizes(inner), first, types)
+            if same not in self.routes:
+                self.routes[same] = self._route(members, inner, first, types)
+            self.routes[key] = self.routes[same]
         return self.routes[key]
 
     def _route(

@@ -61,8 +61,7 @@ class MegatronPart:
     ) -> None:
         self.problem, self.costs, self.degrees = problem, costs, degrees
         self.micro_batches = degrees.micro_batches(problem.global_batch)
-        choice, plainest = costs.choices[degrees.choice], costs.choices[0]
-        self.settings = costs.runtime.with_degrees(choice, plainest, degrees)
+        self.settings = settings_of(problem, costs, degrees)
         self.constant = 0.0
         self._memory: dict[tuple[object, ...], MemoryParts] = {}  # by what is computed again
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
@@ -321,6 +320,20 @@ class MegatronPart:
             tuple(Replica(devices=tuple(row), samples=d.micro_batch) for row in stage)
             for stage in seats.tolist()
         )
+
+
+def settings_of(
+    problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
+) -> Settings:
+    """Return a choice of settings with its degrees: one object for all sizes of micro-batches and
+    orders of nodes."""
+    alike = degrees._replace(micro_batch=0, nodes=())
+    known = costs.known(problem.cluster)
+    if ("settings", alike) not in known:
+        choice, plainest = costs.choices[degrees.choice], costs.choices[0]
+        known["settings", alike] = costs.runtime.with_degrees(choice, plainest, alike)
+    found: Settings = known["settings", alike]
+    return found
 
 
 def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
