@@ -20,6 +20,7 @@ from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
+from ilp_planner.spaces.megatron.first_plans import AFTER, AFTER_SAMPLE, FIRST, dive, samples
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
@@ -32,7 +33,6 @@ from ilp_planner.spaces.megatron.partition import (
 from ilp_planner.spaces.megatron.recomputations import FULL
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
-from ilp_planner.spaces.megatron.variants import Variant, leanest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,13 +40,10 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
-    from ilp_planner.spaces.megatron.variants import Family
+    from ilp_planner.spaces.megatron.variants import Family, Variant
 
 ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
-DIVES = 200  # parts in which a first plan is looked for
 NEAR = (8, 64, 512, 4096)  # cuts of a variant that are simulated, each time that it is its turn
-FIRST = 2000  # parts with the least bounds in which it is looked for before all others
-AFTER = 40  # of them that are looked at after a plan was found
 TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
 BETWEEN_REPORTS = 0.2  # seconds
 ROUNDING = 1e-9  # relative: a bound so near to a plan is met
@@ -101,6 +98,7 @@ class MegatronSearch:
     def run(self) -> bool:
         """Search; tell whether it came to the end."""
         queue: list[tuple[float, int, int, Variant | None]] = []
+        dive(self, samples(self.parts), AFTER_SAMPLE)
         for number, part in enumerate(self.parts):
             if not self.goon():
                 return False
@@ -109,9 +107,9 @@ class MegatronSearch:
             queue.append((self.bounds[number], number, TRIVIAL, None))
             self.raised(number)
         heapq.heapify(queue)
-        self.dive([number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
+        dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)], AFTER)
         if not self.best:
-            self.dive(range(len(self.parts)))
+            dive(self, range(len(self.parts)), AFTER)
         while queue:
             bound, number, place, variant = heapq.heappop(queue)
             if bound >= self.cutoff * (1 - 1e-12):
@@ -153,25 +151,6 @@ class MegatronSearch:
                     self.work(number, variant, claimed)
                     least = self.open[number].get(variant, NEVER)
         return self.bounds[number]
-
-    def dive(self, numbers: Sequence[int]) -> None:
-        """Look for a first plan in some of the parts, where memory is least: as much as may be is
-        computed again."""
-        firsts = []
-        for number in numbers:
-            if not self.goon():
-                break
-            if self.parts[number].fits_at_all:
-                variant = leanest(self.parts[number])
-                firsts.append((self.parts[number].bound(variant), number, variant))
-        firsts.sort(key=lambda entry: entry[:2])
-        more = len(firsts)
-        for place, (bound, number, variant) in enumerate(firsts[:DIVES]):
-            if bound >= self.cutoff or place > more or not self.goon():
-                return
-            self.work(number, variant)
-            if self.best:
-                more = min(more, place + AFTER)
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
         """Look for plans of a variant below the cutoff, and bound it, until it is done."""

@@ -1,0 +1,83 @@
+"""Good plans of Megatron's space soon, without a proof.
+
+A plan is looked for where memory is least, with as much as may be computed again: in some parts
+before anything is bounded, and again in those with the least bounds. From there on less is computed
+again, for every number of pipeline ranks in turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.megatron.variants import leanest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.search import MegatronSearch
+
+DIVES = 200  # parts in which a first plan is looked for
+FIRST = 2000  # parts with the least bounds in which it is looked for before all others
+AFTER = 40  # of them that are looked at after a plan was found
+SAMPLES = 100  # parts in which one is looked for before there is any bound
+AFTER_SAMPLE = 4
+POLISHED, TRIED = 40, 16  # parts in which less is computed again, and variants of each
+
+
+def dive(search: MegatronSearch, numbers: Sequence[int], most: int) -> None:
+    """Look for a first plan in some of the parts, and in so many at `most` after it, where memory
+    is least: as much as may be is computed again."""
+    firsts = []
+    for number in numbers:
+        if not search.goon():
+            break
+        if search.parts[number].fits_at_all:
+            variant = leanest(search.parts[number])
+            firsts.append((search.parts[number].bound(variant), number, variant))
+    firsts.sort(key=lambda entry: entry[:2])
+    more = len(firsts)
+    for place, (bound, number, variant) in enumerate(firsts[:DIVES]):
+        if bound >= search.cutoff or place > more or not search.goon():
+            break
+        search.work(number, variant)
+        if search.best:
+            more = min(more, place + most)
+    polish(search, in_turns([number for _, number, _ in firsts], search.parts)[:POLISHED])
+
+
+def polish(search: MegatronSearch, numbers: Sequence[int]) -> None:
+    """Look in some parts for a plan that computes less again, the fastest variants first: of each,
+    few are tried."""
+    for number in numbers:
+        part = search.parts[number]
+        bounds = {v: part.bound(v) for v in part.variants()} if search.goon() else {}
+        for variant in heapq.nsmallest(TRIED, bounds, key=bounds.__getitem__):
+            before = search.cutoff
+            if bounds[variant] < before and (number, variant) not in search.done and search.goon():
+                search.work(number, variant)
+            if search.cutoff < before:
+                break
+
+
+def samples(parts: Sequence[MegatronPart]) -> list[int]:
+    """Return the numbers of some parts, spread evenly over those of the plainest settings and order
+    of ranks: a plan is looked for in them before anything is bounded."""
+    every = range(len(parts))
+    plainest = [n for n in every if not parts[n].degrees.choice + parts[n].degrees.order]
+    chosen = plainest or list(every)
+    return chosen[:: -(-len(chosen) // SAMPLES)]
+
+
+def in_turns(numbers: Iterable[int], parts: Sequence[MegatronPart]) -> list[int]:
+    """Return numbers of parts in another order: the first ones of every number of pipeline ranks
+    first, then the second ones, and so on."""
+    seen = Counter[int]()
+    turns = []
+    for number in numbers:
+        ranks = parts[number].degrees.pp
+        turns.append((seen[ranks], number))
+        seen[ranks] += 1
+    return [number for _, number in sorted(turns, key=lambda turn: turn[0])]
