@@ -14,14 +14,20 @@ class OutOfTimeError(Exception):
 
 
 class Deadline:
-    """A time limit that begins when it is made.
+    """A time limit that begins when it is made, or began before.
 
     seconds: wall clock, inf for no limit. wanted: says no as soon as whoever asked has enough.
+    started: when it began, by `time.monotonic`; None: now.
     """
 
-    def __init__(self, seconds: float, wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        wanted: Callable[[], bool] = lambda: True,
+        started: float | None = None,
+    ) -> None:
         self.seconds, self.wanted = seconds, wanted
-        self.started = time.monotonic()
+        self.started = time.monotonic() if started is None else started
 
     @property
     def elapsed(self) -> float:

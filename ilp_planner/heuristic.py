@@ -35,12 +35,13 @@ def solve_by_heuristic(
     progress: Progress | None,
     top: int,
     prove: Callable[..., Result],
+    deadline: Deadline | None = None,
 ) -> Result:
     """Return a heuristic's plan, with the portfolio's bound.
 
     Parameters
     ----------
-    prove: `solve`.
+    prove: `solve`. deadline: of both, None: by the limits, from now on.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def solve_by_heuristic(
     def bound(limits: Limits, progress: Progress | None, deadline: Deadline) -> Result:
         return prove(problem, limits=limits, solver=PORTFOLIO, progress=progress, deadline=deadline)
 
-    return plan_and_bound(find, bound, limits, progress)
+    return plan_and_bound(find, bound, limits, progress, deadline)
 
 
 def find_plan(
@@ -84,7 +85,11 @@ def find_plan(
 
 
 def plan_and_bound(
-    find: Seeker, prove: Seeker, limits: Limits, progress: Progress | None = None
+    find: Seeker,
+    prove: Seeker,
+    limits: Limits,
+    progress: Progress | None = None,
+    deadline: Deadline | None = None,
 ) -> Result:
     """Find a plan, prove a bound with the time that is left, and put them together.
 
@@ -92,7 +97,7 @@ def plan_and_bound(
     ------
     SolverError: the plan is faster than the bound.
     """
-    whole = Deadline(limits.seconds)
+    whole = deadline or Deadline(limits.seconds)
     found = find(limits, progress, whole.within(SHARE * limits.seconds))
     if found.stopped_by is Stop.USER or found.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return dataclasses.replace(found, notes=(*found.notes, _whose(found, limits)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.deadline import OutOfTimeError
+from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.result import Stop
 from ilp_planner.search.ties import take_plainest
@@ -12,7 +12,6 @@ from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits, Progress, Task
 
 if TYPE_CHECKING:
-    from ilp_planner.deadline import Deadline
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Result
     from ilp_planner.search.state import SearchState
@@ -36,7 +35,8 @@ def solve(
         `pulp`); `gradient` and `anneal` are heuristics, whose plan the bound of `auto` is put
         beside (`heuristic`).
     progress: called with (incumbent seconds, bound seconds) as they improve.
-    deadline: of a search that this one is a part of; None: by the limits.
+    deadline: of a search that this one is a part of, or that began before; None: by the limits,
+        from now on.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
@@ -46,13 +46,14 @@ def solve(
     SolverError: the evaluator refutes what the search believes.
     """
     limits = limits or Limits()
+    deadline = deadline or Deadline(limits.seconds)
     unranked = problem.space.why_unranked()
     if top > 1 and unranked:
         raise UsageError(f"top: found {top} {unranked}")
     if registry.is_heuristic(solver):
         from ilp_planner.heuristic import solve_by_heuristic
 
-        return solve_by_heuristic(problem, limits, solver, progress, top, solve)
+        return solve_by_heuristic(problem, limits, solver, progress, top, solve, deadline)
     search: SearchState = problem.space.begin(problem, Task(limits, solver, progress, deadline))
     ranking: tuple[Ranked, ...] = ()
     try:

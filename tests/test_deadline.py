@@ -52,3 +52,8 @@ def test_whoever_has_enough_ends_it_early(clock):
     assert not deadline.goon()
     assert not part.goon()
     assert deadline.left == 10.0
+
+
+def test_time_may_have_begun_before(clock):
+    deadline = Deadline(10.0, started=96.0)
+    assert (deadline.elapsed, deadline.left) == (4.0, 6.0)

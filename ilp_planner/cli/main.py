@@ -4,6 +4,7 @@ import errno
 import importlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from typing import Any
@@ -96,11 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line; return its exit code, with one line on stderr for an error."""
+    """Run the command line; return its exit code, with one line on stderr for an error. Time limits
+    begin here."""
+    begun = time.monotonic()
     try:
         with interruptible():
             code = command_line(words_to_complete() or arguments)(
-                args=arguments, prog_name="ilp-plan", standalone_mode=False
+                args=arguments, prog_name="ilp-plan", standalone_mode=False, obj=begun
             )
             if code == INTERRUPTED:  # what Typer makes of a Ctrl-C
                 raise KeyboardInterrupt

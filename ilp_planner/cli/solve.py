@@ -18,6 +18,7 @@ from ilp_planner.cli.values import (
     solve_limits,
     whole_numbers,
 )
+from ilp_planner.deadline import Deadline
 from ilp_planner.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import write_saved
@@ -42,6 +43,7 @@ GAP_TOO_LARGE = 5
 
 
 def solve(
+    ctx: typer.Context,
     model_name: o.ModelName = None,
     cluster_name: o.ClusterName = None,
     model: o.MaybeModel = None,
@@ -210,7 +212,10 @@ def solve(
     check_num_layers(problem, num_layers)
     problem = idle_workers(problem, workers, (solver,))
     with Progress() as progress:
-        result = run(problem, limits=limits, solver=solver, progress=progress, top=top or 1)
+        result = run(
+            problem, limits=limits, solver=solver, progress=progress, top=top or 1,
+            deadline=Deadline(limits.seconds, started=ctx.obj),
+        )  # fmt: skip
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
