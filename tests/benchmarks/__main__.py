@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     alpa,
+    anytime,
     engine,
     first_solve,
     kernel_judge,
@@ -48,6 +49,7 @@ SUITES = (
     "slicing",
     "search",
     "first",
+    "anytime",
     "solutions",
     "engine",
     "kernels",
@@ -83,6 +85,8 @@ def main() -> None:
             search.measure(options.only, options.seconds)
         elif suite == "first":
             first_solve.measure()
+        elif suite == "anytime":
+            anytime.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

@@ -1,0 +1,145 @@
+"""When the first plan, a bound and a good plan come, and whether time limits hold.
+
+python -m tests.benchmarks --suite anytime [--only TEXT] [--seconds 10]
+
+Every row is the command line in a process of its own on two cores, with compiled kernels; seconds
+are counted from the start of the process to what it shows, and to its end. A plan is good where
+it takes at most 2 % more than the final one of the longest limit. On the largest cases, limits of
+1 to 60 s are tried: a process may take 1.05 times its limit and half a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.cases import ROOT
+from tests.benchmarks.mixed_table import line
+from tests.benchmarks.table import percent, write_readme
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Row = dict[str, Any]
+
+RESULTS = Path(__file__).parent / "results" / "anytime.json"
+CORES = 2
+SECONDS = 10.0
+GOOD = 1.02
+LIMITS = (1.0, 2.0, 5.0, 60.0)  # besides `SECONDS`, where it is tried whether limits hold
+LARGE = 1000  # devices: from here on the first plan may take twice as long
+ASKED, ASKED_LARGE = 1.5, 3.0  # seconds to the first plan
+# What is asked of `ilp-plan solve`, whether limits are tried with it, and how many devices it has.
+CASES: tuple[tuple[str, bool, int], ...] = (
+    ("llama3-70b --gpus 64xH100 --global-batch-size 512", False, 64),
+    ("mixtral-8x7b --gpus 128xH100 --global-batch-size 1024", False, 128),
+    ("deepseek-v3 --gpus 2048xH100 --global-batch-size 8192", True, 2048),
+    ("llama3-405b --gpus 16384xH100 --global-batch-size 2048", False, 16384),
+    ("gpt3-1.3b --cluster mixed-v100-t4 --global-batch-size 256", False, 16),
+    ("llama3-70b --gpus 256xH100 --runtime torchtitan --global-batch-size 1024", True, 256),
+    ("llama3-8b --gpus 64xH100 --runtime deepspeed --global-batch-size 512", False, 64),
+    ("gpt3-1.3b --gpus 256xH100 --space operators --global-batch-size 1024", False, 256),
+    ("gpt3-13b --gpus 512xH100 --space operators --global-batch-size 1024", False, 512),
+    ("gpt3-13b --gpus 4096xH100 --space operators --global-batch-size 2048", True, 4096),
+    ("t5-22b --gpus 64xH100", False, 64),
+    ("gpt3-6.7b --gpus 2048xH100 --space groups --global-batch-size 1920", True, 2048),
+    ("gpt3-1.3b --cluster mixed-v100-t4 --space groups --global-batch-size 256", False, 16),
+)
+
+
+def measure(only: str, seconds: float | None) -> None:
+    """Measure the cases whose words contain `only`; write the results and the tables."""
+    known = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    rows: dict[str, Row] = {row["case"]: row for row in known}
+    for words, limits, devices in CASES:
+        if only not in words:
+            continue
+        every = sorted({seconds or SECONDS, *(LIMITS if limits else ())})
+        runs = {str(limit): run(words, limit) for limit in every}
+        rows[words] = {"case": words, "devices": devices, "runs": runs}
+        print("anytime", json.dumps(rows[words]), flush=True)
+        machine = f"Python {platform.python_version()}, {CORES} cores"
+        order = [rows[case] for case, _, _ in CASES if case in rows]
+        RESULTS.write_text(json.dumps({"machine": machine, "rows": order}, indent=1) + "\n")
+    order = [rows[case] for case, _, _ in CASES if case in rows]
+    write_readme(ROOT / "docs" / "speed.md", "anytime", table(order))
+    write_readme(ROOT / "docs" / "speed.md", "limits", limits_table(order))
+
+
+def run(words: str, limit: float) -> Row:
+    """Solve in a process of its own; return what was shown when, and when it ended."""
+    begun = time.time()
+    command = [sys.executable, "-m", "tests.benchmarks.anytime_one", str(begun), "solve", "--model"]
+    process = subprocess.run(
+        [*command, *words.split(), "--time-limit", str(limit), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES]),
+    )
+    wall = time.time() - begun
+    shown = [json.loads(text) for text in process.stderr.splitlines() if text.startswith("[")]
+    plans = [(at, plan) for at, plan, _ in shown if plan is not None]
+    bounds = [(at, bound) for at, _, bound in shown if bound > 0]
+    return {
+        "wall_s": wall,
+        "exit_code": process.returncode,
+        "plans": [entry for n, entry in enumerate(plans) if not n or entry[1] < plans[n - 1][1]],
+        "bound_at_s": bounds[0][0] if bounds else None,
+        "bound_s": bounds[-1][1] if bounds else 0.0,
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return as Markdown what comes when."""
+    head = ["case", "first plan (s)", "asked (s)", "above the last one", "bound (s)"]
+    head += ["within 2 % (s)", f"gap after {SECONDS:.0f} s", "end (s)"]
+    lines = [line(head), "|---|" + "---:|" * (len(head) - 1)]
+    for row in rows:
+        own = row["runs"][str(SECONDS)]
+        final = min(
+            (one["plans"][-1][1] for one in row["runs"].values() if one["plans"]), default=0
+        )
+        asked = ASKED_LARGE if row["devices"] > LARGE else ASKED
+        plans = own["plans"]
+        good = next((at for at, plan in plans if plan <= GOOD * final), None)
+        gap = 1 - own["bound_s"] / plans[-1][1] if plans else None
+        cells = [
+            f"`{row['case']}`",
+            seconds_of(plans[0][0] if plans else None),
+            f"{asked:.1f}",
+            "-" if not plans else percent(plans[0][1] / final - 1),
+            seconds_of(own["bound_at_s"]),
+            seconds_of(good),
+            "-" if gap is None else percent(max(0.0, gap)),
+            seconds_of(own["wall_s"]),
+        ]
+        lines.append(line(cells))
+    return "\n".join(lines)
+
+
+def limits_table(rows: Sequence[Row]) -> str:
+    """Return as Markdown how long processes took under their limits."""
+    every = sorted({SECONDS, *LIMITS})
+    lines = [line(["case", *(f"limit {limit:g} s" for limit in every)])]
+    lines.append("|---|" + "---:|" * len(every))
+    asked = [1.05 * limit + 0.5 for limit in every]
+    lines.append(line(["asked, at most", *(f"{most:.2f}" for most in asked)]))
+    for row in rows:
+        if len(row["runs"]) > 1:
+            walls = [row["runs"].get(str(limit)) for limit in every]
+            cells = ["-" if own is None else f"{own['wall_s']:.2f}" for own in walls]
+            lines.append(line([f"`{row['case']}`", *cells]))
+    return "\n".join(lines)
+
+
+def seconds_of(value: float | None) -> str:
+    """Return seconds, or what says that there are none."""
+    return "-" if value is None else f"{value:.1f}"
