@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GPU = "H100-80GB"
 HEADROOM = "8 GiB"
+WHOLE = {"sharding": "optimizer"}  # of plans whose ranks hold their parameters: without FSDP
 NOTHING = Recompute()
 
 
@@ -58,6 +59,11 @@ class Recipe:
     def dp(self) -> int:
         """Replicas."""
         return self.gpus // (self.tp * self.pp * self.cp)
+
+    @property
+    def asked_degrees(self) -> dict[str, str]:
+        """Return the constraints of plans that divide the model as the recipe does."""
+        return {name: str(getattr(self, name)) for name in ("tp", "pp", "cp", "ep")}
 
     @property
     def degrees(self) -> str:

@@ -15,51 +15,50 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.plan import describe_job, plan_of_job
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import TIE, Limits
-from ilp_planner.spaces.megatron.iteration import SLOWEST
 from tests.benchmarks.recipe_cases import (
     HEADROOM,
     RECIPES,
+    WHOLE,
     Recipe,
     job_of,
     same_problem,
     usual_problem,
 )
+from tests.benchmarks.recipe_terms import sent_of, terms_of
 
 if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
+    from ilp_planner.specs.training import TrainingJob
 
 GIB = 2**30
 Row = dict[str, Any]
 
 
 def judged(among: Problem[Any], plan: GroupPlan) -> Row:
-    """Return what the judge says of a plan, seconds by terms and GiB of the fullest device.
-
-    The slowest rank's share is divided into what its layers compute, send and compute again.
-    """
+    """Return what the judge says of a plan, seconds by terms, seconds of its messages if nothing
+    hid them, and GiB of the fullest device."""
     found = evaluate(among, plan)
-    assert found.cost is not None
-    terms = dict(found.cost.terms)
-    loads = plan.per_rank([stage.time for stage in found.stages])
-    slowest = loads.index(max(loads))
-    del terms[SLOWEST]
-    parts = dict.fromkeys(name for stage in found.stages for name in stage.time_terms)
-    inside = {
-        name: plan.micro_batches
-        * plan.per_rank([stage.time_terms.get(name, 0.0) for stage in found.stages])[slowest]
-        for name in parts
-    }
     limit = min(device.memory for device in among.cluster.device_types.values())
     return {
         "seconds": found.iteration_time,
-        "terms": inside | terms,
+        "terms": terms_of(among, plan),
+        "sent": sent_of(among, plan),
         "memory_gib": found.memory / GIB,
         "limit_gib": limit / GIB,
         "violations": sorted({violation.rule for violation in found.violations}),
         "outside": coverage_of(among, plan, legal=found.legal).outside,
     }
+
+
+def said(job: TrainingJob) -> str:
+    """Return a job's degrees, layout and precision, the modules that are computed again, and
+    whether parameters are sharded (FSDP)."""
+    settings = job.settings
+    again = ", ".join(settings.recompute.modules)
+    text = describe_job(job).replace("recompute selective", f"recompute {again}")
+    return text + ", FSDP" * (settings.optimizer.sharding == "parameters")
 
 
 def planned(among: Problem[Any], seconds: float) -> Row:
@@ -74,7 +73,8 @@ def planned(among: Problem[Any], seconds: float) -> Row:
     if result.plan is None:
         return row
     job = among.costs.job(result.plan, among.cluster)
-    return row | {"plan": describe_job(job), "virtual": job.virtual} | judged(among, result.plan)
+    row |= {"plan": said(job), "virtual": job.virtual}
+    return row | {"sharding": job.settings.optimizer.sharding} | judged(among, result.plan)
 
 
 def row_of(recipe: Recipe, seconds: float) -> Row:
@@ -84,11 +84,17 @@ def row_of(recipe: Recipe, seconds: float) -> Row:
         judged(same, plan_of_job(job_of(recipe, same, loss), same.cluster, model=same.model))
         for loss in ("te", "native")
     )
+    best = planned(same, seconds)
+    whole = best
+    if best.get("sharding") != WHOLE["sharding"]:
+        whole = planned(same_problem(recipe, **WHOLE), seconds)
     return {
         "recipe": recipe.name,
         "theirs": theirs,
         "with_native_loss": searched,
-        "same": planned(same, seconds),
+        "degrees": planned(same_problem(recipe, **recipe.asked_degrees, **WHOLE), seconds),
+        "whole": whole,
+        "same": best,
         "roomy": planned(same_problem(recipe, headroom=HEADROOM), seconds),
         "usual": planned(usual_problem(recipe), seconds),
     }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.spaces.megatron.iteration import STEP, SYNC, TIED
-from ilp_planner.spaces.megatron.shares import AGAIN, COMPUTE, MESSAGES, WAITING
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.recipe_cases import RECIPES
+from tests.benchmarks.recipe_terms import GROUPS, REPLICAS, TERMS
 from tests.benchmarks.table import percent
 
 if TYPE_CHECKING:
@@ -17,25 +16,17 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Head of a column -> the terms that are added up in it.
-COLUMNS = {
-    "computing": (COMPUTE,),
-    "messages in layers": (MESSAGES,),
-    "computing again": (AGAIN,),
-    "fill, sends, waiting": (WAITING,),
-    "gradients and step": (SYNC, TIED, STEP),
-}
-
 
 def recipes_table(rows: Sequence[Row]) -> dict[str, str]:
     """Return tables as Markdown by the name of their place on the page: judged and published
-    seconds of the recipes, the planner's plans with their settings, where the seconds differ, and
-    the planner's plans with memory left free and as they come."""
+    seconds of the recipes, the planner's plans with their settings, which choices they are due to,
+    where the seconds differ, and the planner's plans with memory left free and as they come."""
     known = {recipe.name: recipe for recipe in RECIPES}
     pairs = [(known[row["recipe"]], row) for row in rows]
     return {
         "judged": _table(_judged(pairs)),
         "planned": _table(_planned(pairs, "same", about=True)),
+        "choices": _table(_choices(pairs)),
         "terms": _table(_terms(pairs)),
         "roomy": _table(_planned(pairs, "roomy")),
         "usual": _table(_planned(pairs, "usual")),
@@ -99,20 +90,39 @@ def _plan(row: Row, which: str) -> list[str]:
     ]
 
 
-def _terms(pairs: Sequence[tuple[Recipe, Row]]) -> list[str]:
-    lines = [line(("recipe, seconds of NVIDIA's - of the planner's", *COLUMNS, "sum"))]
-    lines.append("|---|" + "---:|" * (len(COLUMNS) + 1))
+def _choices(pairs: Sequence[tuple[Recipe, Row]]) -> Iterator[str]:
+    """Yield the seconds of NVIDIA's plan, of the planner's with more and more left to choose, and
+    of the messages that both hide."""
+    heads = ("recipe", "NVIDIA's plan (s)", "its degrees", "any degrees", "and FSDP")
+    yield line([*heads, "messages hidden by NVIDIA's plan (s)", "by the planner's"])
+    yield "|---|" + "---:|" * 6
+    for recipe, row in pairs:
+        plans = [row[name] for name in ("theirs", "degrees", "whole", "same")]
+        seconds = [f"{plan['seconds']:.2f}" if "seconds" in plan else "-" for plan in plans]
+        yield line([recipe.name, *seconds, *(_hidden(row[name]) for name in ("theirs", "same"))])
+
+
+def _hidden(plan: Row) -> str:
+    """Return the seconds of messages that something hides."""
+    if "sent" not in plan:
+        return "-"
+    groups = (*GROUPS, REPLICAS)
+    return f"{sum(plan['sent'][name] - plan['terms'][name] for name in groups):.2f}"
+
+
+def _terms(pairs: Sequence[tuple[Recipe, Row]]) -> Iterator[str]:
+    yield line(("recipe, seconds of NVIDIA's - of the planner's", *TERMS, "sum"))
+    yield "|---|" + "---:|" * (len(TERMS) + 1)
     for recipe, row in pairs:
         if "plan" not in row["same"]:
             continue
-        cells = [recipe.name]
-        for names in COLUMNS.values():
-            a, b = (_sum(row[plan]["terms"], names) for plan in ("theirs", "same"))
-            cells.append(f"{a:.2f} - {b:.2f}")
+        theirs, ours = (row[plan]["terms"] for plan in ("theirs", "same"))
         saved = row["theirs"]["seconds"] - row["same"]["seconds"]
-        lines.append(line([*cells, f"{saved:+.2f}"]))
-    return lines
+        cells = [_pair(theirs[name], ours[name]) for name in TERMS]
+        yield line([recipe.name, *cells, f"{saved:+.2f}"])
 
 
-def _sum(terms: dict[str, float], names: Sequence[str]) -> float:
-    return sum(terms.get(name, 0.0) for name in names)
+def _pair(theirs: float, ours: float) -> str:
+    """Return the seconds of a term in both plans; `-` where neither has any to show."""
+    both = f"{max(0.0, theirs):.2f} - {max(0.0, ours):.2f}"
+    return "-" if both == "0.00 - 0.00" else both
