@@ -70,9 +70,7 @@ def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPla
     virtual stages take what is left over, a plan is as plain, so those of the search's own plan
     will do, and the first ones."""
     assert search.plan is not None
-    own = next(s.part for s in search.states if s.part.holds(search.plan))
-    variant = variant_of(own, search.plan)
-    usual = {FIRST, variant.remainder} if variant else {FIRST}
+    usual = _remainders(search, search.plan)
     most = weight(specialities(search.plan))
     for state in sorted(search.states, key=lambda s: s.bound):
         if state.bound > limit:
@@ -84,6 +82,13 @@ def plainer(search: PartSearch[MegatronPart], limit: float) -> Iterator[GroupPla
                 continue
             if weight(_needs(state.part, variant)) <= most and state.part.bound(variant) <= limit:
                 yield from _best(state.part, variant, limit, search.goon)
+
+
+def _remainders(search: PartSearch[MegatronPart], plan: GroupPlan) -> set[str]:
+    """Return which virtual stages may take what is left over in plans as plain as one: the first
+    ones, and those of the plan itself where it is of a part."""
+    own = (variant_of(s.part, plan) for s in search.states if s.part.holds(plan))
+    return {FIRST, *(variant.remainder for variant in own if variant is not None)}
 
 
 def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
