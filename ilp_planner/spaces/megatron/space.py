@@ -11,6 +11,7 @@ from ilp_planner.search.group_search import PartSearch
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts
+from ilp_planner.spaces.megatron.effects import without_effect
 from ilp_planner.spaces.megatron.parts import MegatronPart, megatron_parts
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.variants import Variant
@@ -40,8 +41,11 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         return megatron_parts(problem, problem.costs)
 
     def begin(self, problem: Problem[MegatronCosts], task: Task) -> MegatronSearchState:
-        """Return the state of a search that begins."""
-        return PartSearch(problem, self.parts(problem), task)
+        """Return the state of a search that begins, with notes on what decides nothing in it."""
+        parts = self.parts(problem)
+        search = PartSearch(problem, parts, task)
+        search.notes += without_effect(problem, parts)
+        return search
 
     def describe(self, problem: Problem[MegatronCosts]) -> str:
         """Return which plans the proofs are about."""

@@ -52,16 +52,21 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
 
     The interleaved schedule takes micro-batches in groups of pp.
     """
-    pp, layers = part.degrees.pp, part.costs.model.layers
-    asked, most, runtime = part.problem.constraints, 1, part.costs.runtime
-    if pp > 1 and part.micro_batches % pp == 0 and runtime.interleaves:
-        # the first virtual stage may have the embedding alone, and the last one the output
-        most = max(1, (layers + 2) // pp)
-    every = (v for v in range(1, most + 1) if asked.allows("virtual_stages", v))
-    every = (v for v in every if runtime.has_stages(part.settings, pp, v))
+    asked, runtime = part.problem.constraints, part.costs.runtime
+    every = (v for v in range(1, most_virtual(part) + 1) if asked.allows("virtual_stages", v))
+    every = (v for v in every if runtime.has_stages(part.settings, part.degrees.pp, v))
     every = (v for v in every if not asked.keep or leaves_room(part, v))
     every = (v for v in every if not asked.remainder or remainders(part, v))
     return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
+
+
+def most_virtual(part: MegatronPart) -> int:
+    """Return how many virtual stages a rank may have at most, whatever is asked for."""
+    pp = part.degrees.pp
+    if pp == 1 or part.micro_batches % pp or not part.costs.runtime.interleaves:
+        return 1
+    # the first virtual stage may have the embedding alone, and the last one the output
+    return max(1, (part.costs.model.layers + 2) // pp)
 
 
 def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:

@@ -1,0 +1,53 @@
+"""What was asked for of Megatron's plans and decides nothing of any that is tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.spaces.megatron.choices import CHOICES, decided
+from ilp_planner.spaces.megatron.variants import most_virtual
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+
+
+def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> Iterator[str]:
+    """Yield a note on everything that was asked for and decides nothing in any part."""
+    asked = problem.constraints
+    if asked.remainder and (why := _nothing_left_over(problem, parts)):
+        yield f"remainder {','.join(asked.remainder)}: without effect, {why}"
+    said = {name: getattr(asked, name) for name, choice in CHOICES.items() if choice.rest}
+    silent = {name for name, values in said.items() if values and CHOICES[name].rest not in values}
+    for part in parts:
+        if not silent:
+            return
+        silent -= decided(part.settings, replicated=part.degrees.replicated).keys()
+    for name in said:
+        if name in silent:
+            text = f"{name.replace('_', ' ')} {','.join(said[name])}"
+            yield f"{text}: without effect, no plan that is tried has anything that it decides"
+
+
+def _nothing_left_over(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> str:
+    """Return why no virtual stages take what is left over of a rank's layers; empty: some do."""
+    asked, model = problem.constraints, problem.costs.model
+    if asked.layout is not None:
+        return f"`layout={asked.layout}` says which layers every virtual stage has"
+    several = [part for part in parts if _has_virtual_stages(part)]
+    if not several:
+        return "no plan that is tried has virtual stages"
+    if len(set(model.expert_layers)) == 1 and any(part.alike for part in several):
+        return ""
+    return (
+        f"layers of {problem.model} differ: all virtual stages but the first and the last have "
+        "equally many"
+    )
+
+
+def _has_virtual_stages(part: MegatronPart) -> bool:
+    asked = part.problem.constraints
+    return any(asked.allows("virtual_stages", v) for v in range(2, most_virtual(part) + 1))
