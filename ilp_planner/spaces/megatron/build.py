@@ -56,6 +56,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         if kind in asked.files:
             _refuse(f"`{kind}`", asked.files[kind].name)
     model = files.need_model("the model that was profiled: `space=megatron` needs its dimensions")
+    runtime.check_asked(asked.constraints)
     cluster, decoder = files.cluster_file(), decoder_of(model, runtime)
     check_cluster(cluster)
     limits = memory_limits(cluster, asked)

@@ -118,6 +118,17 @@ class CheckedRuntime(Runtime):
         full = (replace(FULL, layers=size) for size in self.chunks(model.layers))
         return tuple(one for one in (NOTHING, *self.selective, *full) if asked.recomputes(one))
 
+    def check_asked(self, asked: Constraints) -> None:
+        """Refuse what is in no plan, whatever the model and the devices.
+
+        Raises
+        ------
+        UsageError: the name, what was found and what plans have.
+        """
+        from ilp_planner.spaces.megatron.askable import check_askable
+
+        check_askable(self, asked)
+
     def check_model(self, model: Decoder, settings: Settings) -> None:
         """Refuse a model, or settings, that not even two replicas can have.
 

@@ -97,6 +97,14 @@ class Runtime:
         except SpecError as error:
             raise SpecError(f"{error}; `space=planner` plans it") from None
 
+    def check_asked(self, asked: Constraints) -> None:
+        """Refuse what is in no plan, whatever the model and the devices: here is none.
+
+        Raises
+        ------
+        UsageError: the name, what was found and what plans have.
+        """
+
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
     ) -> Settings:

@@ -57,7 +57,7 @@ def treatments(runtime: Runtime) -> tuple[Treatment, ...]:
 
 def _treatment(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> Treatment:
     values = row.values(runtime) if row.values else values_of(runtime, row, jobs)
-    on_request = _on_request(runtime, row, values)
+    on_request = on_request_of(runtime, row, values)
     how = _how(runtime, row, values, on_request)
     return Treatment(
         setting=row.name,
@@ -88,7 +88,7 @@ def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[
     """Return what jobs have of a row; of several fields a text for each, or one for all of them
     where each has one value, or all have none."""
     if row.choice in runtime.listens:
-        return _decided(row.choice, jobs)
+        return decided_by(row.choice, jobs)
     if len(row.fields) == 1:
         read = CHOICES[row.choice].read if row.choice else None
         found = (
@@ -108,7 +108,7 @@ def values_of(runtime: Runtime, row: Row, jobs: Sequence[TrainingJob]) -> tuple[
     return tuple(texts) if several else (", ".join(texts),)
 
 
-def _decided(choice: str, jobs: Iterable[TrainingJob]) -> tuple[str, ...]:
+def decided_by(choice: str, jobs: Iterable[TrainingJob]) -> tuple[str, ...]:
     """Return what jobs have of a choice where it decides something."""
     found = (decided(job.settings, replicated=_replicated(job)).get(choice) for job in jobs)
     return tuple(dict.fromkeys(value for value in found if value is not None))
@@ -120,7 +120,7 @@ def _replicated(job: TrainingJob) -> bool:
     return job.dp * job.settings.cp > 1 or experts
 
 
-def _on_request(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[str, ...]:
+def on_request_of(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[str, ...]:
     """Return what plans have only where it is asked for."""
     if row.on_request:
         return row.on_request(runtime)
@@ -134,7 +134,7 @@ def _on_request(runtime: Runtime, row: Row, tried: tuple[str, ...]) -> tuple[str
     return tuple(
         value
         for value, only in asked.items()
-        if any(value in _decided(row.choice, jobs_of(runtime, one, only)) for one in MODELS)
+        if any(value in decided_by(row.choice, jobs_of(runtime, one, only)) for one in MODELS)
     )
 
 

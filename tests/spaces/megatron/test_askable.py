@@ -1,0 +1,118 @@
+"""Whatever is asked for of a plan space is listened to, or refused before anything is solved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ilp_planner.errors import UsageError
+from ilp_planner.inputs.constraints import NAMES, constraints_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.spaces.registry import RUNTIMES, SPACES, build_problem, runtime_named
+from ilp_planner.specs.training import OPERATORS
+from tests.megatron_cases import small_cluster, small_model
+from tests.runtime_cases import MODELS
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+MEGATRON, TITAN, EARLIER, DEEPSPEED = RUNTIMES
+OTHERS = [name for name in SPACES if name not in RUNTIMES]
+BOTH = {TITAN, EARLIER}
+EVERY = set(RUNTIMES)
+# Name -> value -> the runtimes whose plans may have it. No two values of a name are of the same.
+HEARD: dict[str, dict[str, set[str]]] = {
+    "tp": {"2": EVERY},
+    "pp": {"2": EVERY},
+    "cp": {"1": EVERY},
+    "ep": {"1": EVERY},
+    "dp": {"2": EVERY},
+    "virtual_stages": {"1": EVERY, "2": EVERY - {DEEPSPEED}, "1..2": EVERY},
+    "layout": {"even": EVERY, "2,1": EVERY},
+    "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
+    "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
+    "recompute": {
+        **{"none": EVERY, "full": EVERY, "block": {MEGATRON}, "core_attn": {MEGATRON}},
+        "selective": EVERY - {DEEPSPEED},
+    },
+    "sharding": {
+        **{"none": EVERY, "optimizer": {MEGATRON, DEEPSPEED}, "gradients": EVERY},
+        "parameters": EVERY,
+    },
+    "cp_comm": {
+        **{"p2p": EVERY - {TITAN}, "all_gather": {MEGATRON, *BOTH}, "a2a": {MEGATRON}},
+        "a2a+p2p": {MEGATRON},
+    },
+    "overlap": {"none": EVERY, "data": EVERY - {DEEPSPEED}},
+    "fused_loss": {"none": EVERY, "native": {MEGATRON}},
+    "gradients": {"fp32": EVERY, "bf16": {MEGATRON}},
+    "moments": {"fp32": EVERY, "bf16": {MEGATRON}, "fp8": {MEGATRON}},
+    "tensor_overlap": {"off": EVERY, "on": {MEGATRON}},
+    "expert_overlap": {"off": EVERY, "on": {MEGATRON}},
+    "cuda_graphs": {"none": EVERY, "attn": {MEGATRON}, "layer": {MEGATRON}},
+    "optimizer_offload": {"0": EVERY, "0.3": {MEGATRON}, "1": {MEGATRON}},
+    "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
+    "fused_permute": {"off": EVERY, "on": {MEGATRON}},
+    "max_devices": {"2": EVERY},
+    "without": {"1": EVERY},
+    "headroom": {"1 GiB": EVERY},
+}
+VALUES = [(name, value) for name, values in HEARD.items() for value in values]
+asked = pytest.mark.parametrize(("name", "value"), VALUES)
+
+
+def built(space: str, name: str, value: str) -> Problem:
+    """Return the problem of a small model with a demand."""
+    objects = {"cluster": small_cluster(), "model": small_model(**MODELS["dense"])}
+    request = Request(
+        files={},
+        space=space,
+        cost_model=SPACES[space].cost_models[0],
+        global_batch=4,
+        constraints=constraints_of({name: value}),
+    )
+    return build_problem(InputFiles(request, objects=objects))
+
+
+def test_the_table_has_all_that_can_be_asked_for() -> None:
+    assert {*HEARD, "keep"} == {*NAMES}  # stages of a saved plan: `test_keeping`
+
+
+@asked
+@pytest.mark.parametrize("space", RUNTIMES)
+def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> None:
+    if space in HEARD[name][value]:
+        problem = built(space, name, value)
+        assert problem.constraints.texts == {name: value}
+        assert problem.space.parts(problem)  # type: ignore[attr-defined]
+        return
+    with pytest.raises(UsageError) as refused:
+        built(space, name, value)
+    said, _, expected = str(refused.value).partition(", expected ")
+    assert said == f"`{name}={value}`: found it for {runtime_named(space).title}"
+    instead, _, other = expected.partition("; ")[0].partition(" or ")
+    assert other == "`space=megatron`"
+    built(MEGATRON, name, value)
+    offered, _, values = instead.strip("`").partition("=")
+    assert offered == name
+    for each in values.split(","):
+        assert each not in HEARD[name] or space in HEARD[name][each]
+    built(space, name, values)
+
+
+@pytest.mark.parametrize("space", sorted(BOTH))
+def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) -> None:
+    built(space, "recompute", OPERATORS)
+    with pytest.raises(UsageError, match=r"expected `recompute=none,full`; DeepSpeed: "):
+        built(DEEPSPEED, "recompute", OPERATORS)
+
+
+@asked
+@pytest.mark.parametrize("space", OTHERS)
+def test_other_spaces_name_the_one_that_listens(space: str, name: str, value: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        built(space, name, value)
+    assert str(refused.value).startswith(f"`{name}={value}`: expected `space=megatron`, found ")
+    assert space in str(refused.value)
