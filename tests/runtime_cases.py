@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
 from ilp_planner.formats.megatron.plan import job_of_plan
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.plan import GroupPlan, GroupStage, Plan
@@ -97,6 +99,27 @@ def solved_job(problem: Problem) -> TrainingJob | None:
         architecture=problem.costs.model,  # type: ignore[attr-defined]
     )
     return job_of_plan(plan, model, problem.cluster)
+
+
+ENDS_ALONE = {2: 5, 4: 10, 8: 15}  # layers by pp, of virtual stages whose ends have none
+
+
+@cache
+def ends_alone(space: str, pp: int) -> TrainingJob:
+    """Return the best job with virtual stages that have the embedding and the output alone."""
+    demands = {"remainder": "alone", "pp": pp, "virtual_stages": "2..4"}
+    problem = runtime_problem(
+        space,
+        cluster=small_cluster(1, 2 * pp),
+        global_batch=16,
+        changes={"layers": ENDS_ALONE[pp]},
+        constraints=constraints_of(demands),
+    )
+    found = solved_job(problem)
+    assert found is not None
+    assert found.virtual > 1
+    assert found.stages[0].layers == found.stages[-1].layers == 0
+    return found
 
 
 def torchtitan_settings(base: Settings, d: Degrees) -> Iterator[Settings]:

@@ -16,11 +16,12 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.nemo import export_nemo
-from ilp_planner.specs.pipeline_layout import read_layout, split_layout
+from ilp_planner.specs.pipeline_layout import read_layout, split_layout, write_layout
 from ilp_planner.specs.training import Kernels, Recompute, TrainingJob
 from tests.anatomy.parameter_names import parameter_names
 from tests.examples import examples
 from tests.rank_groups import group_of
+from tests.runtime_cases import ENDS_ALONE, ends_alone
 from tests.runtimes.megatron_core import (
     as_rank,
     build_stages,
@@ -35,6 +36,11 @@ from tests.training_jobs import settings as usual
 
 Said = Callable[[TrainingJob], dict[str, Any]]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of what Megatron misses without a GPU
+from megatron.core.transformer.enums import LayerType  # noqa: E402
+from megatron.core.transformer.pipeline_parallel_layer_layout import (  # noqa: E402
+    PipelineParallelLayerLayout,
+)
+
 yaml = pytest.importorskip("yaml", reason="needs the extra 'runtimes': pyyaml")
 
 SEVERAL = examples(
@@ -49,6 +55,7 @@ EXAMPLES = {
     "virtual stages": job(pp=2, layout=split_layout([2, 1, 3, 2])),
     "virtual stages, even": job(pp=2, layout=split_layout([2, 2, 2, 2])),
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
+    "ends alone": job(gpt(), pp=2, layout=read_layout("E|t*4|t*4|L")),
     "an empty stage": job(layout=read_layout("Et|tttt||tttL")),
     "latent, experts": job(deepseek()),
     "expert parallel": job(deepseek(), pp=2, layout=None, settings=usual(ep=2)),
@@ -159,6 +166,36 @@ def test_latent_attention_of_transformer_engine_is_not_split_at_first(
     assert built == sum(module.parameters for module in rank_modules(whole, 0))
     split = with_local_modules(case)
     assert built > sum(module.parameters for module in rank_modules(split, 0))
+
+
+@SAID
+@pytest.mark.parametrize("pp", ENDS_ALONE)
+def test_solved_ends_are_alone(pp: int, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = ends_alone("megatron", pp)
+    check_layers(case, said)
+    for pp_rank in range(pp):
+        check_rank(case, pp_rank, said, monkeypatch)
+
+
+@examples(50)
+@given(
+    pp=st.integers(1, 16),
+    runs=st.lists(st.tuples(st.integers(0, 126), st.integers(1, 40)), max_size=6),
+    alone=st.booleans(),
+)
+def test_megatron_reads_any_layout_alike(pp: int, runs: list[tuple[int, int]], alone: bool) -> None:
+    """Runs of equal stages are written in short, and read by Megatron's own parser."""
+    ends = [[0], [0]] if alone else [[], []]
+    counts = [layers for layers, times in runs for _ in range(times)]
+    counts += [1] * (-(len(counts) + sum(map(len, ends))) % pp or (0 if counts or alone else pp))
+    layout = split_layout([*ends[0], *counts, *ends[1]])
+    theirs = PipelineParallelLayerLayout(write_layout(layout), pp)
+    theirs.validate_layer_layout(layout.layers, None)
+    for number, stage in enumerate(layout.stages):
+        found = theirs.layout[number % pp][number // pp]
+        assert found.count(LayerType.decoder) == stage.layers
+        assert (LayerType.embedding in found) == stage.embedding
+        assert (LayerType.loss in found) == stage.loss
 
 
 @SAID

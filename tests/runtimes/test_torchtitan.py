@@ -19,7 +19,7 @@ from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
-from tests.runtime_cases import problems, solved_job
+from tests.runtime_cases import ENDS_ALONE, ends_alone, problems, solved_job
 from tests.runtimes.titan import read, stand_in_for_unused, whole_parameters
 from tests.training_jobs import deepseek, job, jobs, llama
 from tests.training_jobs import settings as usual
@@ -56,6 +56,7 @@ EXAMPLES = {
     "even pipeline": job(layout=None),
     "virtual stages": job(pp=2, layout=split_layout([2, 1, 3, 2])),
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
+    "ends alone": job(pp=2, layout=read_layout("E|t*4|t*4|L")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
     "recomputed": job(settings=usual(recompute=FULL)),
     "recomputed by operators": job(settings=usual(recompute=BY_OPERATORS)),
@@ -201,10 +202,8 @@ def test_model_has_the_plans_parameters(name: str, tmp_path: Path) -> None:
     assert sum(p.numel() for p in model.parameters()) == whole_parameters(case)
 
 
-@pytest.mark.parametrize("name", [name for name, case in EXAMPLES.items() if case.pp > 1])
-def test_stages_have_the_plans_modules(name: str, tmp_path: Path) -> None:
-    case = EXAMPLES[name]
-    config = read(case, tmp_path)
+def check_stages(case: TrainingJob, config: Any) -> None:
+    """torchtitan's split gives every rank the plan's modules, and its schedule the plan's turns."""
     parts = config.parallelism.module_fqns_per_model_part
     schedule = config.parallelism.pipeline_parallel_schedule
     model = build(config)
@@ -222,6 +221,19 @@ def test_stages_have_the_plans_modules(name: str, tmp_path: Path) -> None:
             assert list(part.layers) == [str(i) for i in range(start, start + stage.layers)]
             assert (part.tok_embeddings is not None) == stage.embedding
             assert (part.norm is not None) == (part.output is not None) == stage.loss
+
+
+@pytest.mark.parametrize("name", [name for name, case in EXAMPLES.items() if case.pp > 1])
+def test_stages_have_the_plans_modules(name: str, tmp_path: Path) -> None:
+    check_stages(EXAMPLES[name], read(EXAMPLES[name], tmp_path))
+
+
+@pytest.mark.parametrize("pp", ENDS_ALONE)
+def test_solved_ends_are_alone(pp: int, tmp_path: Path) -> None:
+    case = ends_alone("torchtitan@0.2.2", pp)
+    config = read(case, tmp_path)
+    check_config(case, config)
+    check_stages(case, config)
 
 
 @examples(30, suppress_health_check=list(HealthCheck))

@@ -18,7 +18,7 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
 from tests.examples import examples
-from tests.runtime_cases import problems, solved_job
+from tests.runtime_cases import ENDS_ALONE, ends_alone, problems, solved_job
 from tests.runtimes.titan import whole_parameters
 from tests.runtimes.titan_python import FOLDER, VERSION, look_at
 from tests.training_jobs import deepseek, job, jobs, llama
@@ -49,6 +49,7 @@ EXAMPLES = {
     "uneven pipeline": job(),
     "virtual stages": job(pp=2, layout=split_layout([2, 1, 3, 2])),
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
+    "ends alone": job(pp=2, layout=read_layout("E|t*4|t*4|L")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
     "recomputed": job(settings=usual(recompute=FULL)),
     "recomputed by operators": job(settings=usual(recompute=BY_OPERATORS)),
@@ -155,6 +156,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     """What torchtitan makes of all cases, in one process."""
     random = {f"drawn {number}": case for number, case in enumerate(drawn(DRAWN))}
     random |= {f"solved {number}": case for number, case in enumerate(solved(SOLVED))}
+    random |= {f"ends alone, pp {pp}": ends_alone("torchtitan", pp) for pp in ENDS_ALONE}
     return looked_at({**EXAMPLES, **PUBLIC, **random}, tmp_path_factory.mktemp("modules"))
 
 
@@ -288,6 +290,11 @@ def test_every_solved_plan_is_read(looked: Looked) -> None:
     assert len(names) > SOLVED / 2
     for name in names:
         check(*looked[name])
+
+
+@pytest.mark.parametrize("pp", ENDS_ALONE)
+def test_solved_ends_are_alone(pp: int, looked: Looked) -> None:
+    check(*looked[f"ends alone, pp {pp}"])
 
 
 @pytest.mark.slow
