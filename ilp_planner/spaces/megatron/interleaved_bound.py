@@ -85,22 +85,9 @@ def _passes(  # type: ignore[no-untyped-def]
 
 @kernel
 def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind,
-    edge,
-    forward,
-    backward,
-    sends,
-    message,
-    row,
-    fits,
-    least,
-    m,
-    v,
-    remainder,
-    ends,
-    through,
-    own,
-):
+    kind, edge, forward, backward, sends, message, row, fits, least, m, v, remainder,
+    ends, through, own,
+):  # fmt: skip
     # ends: of the ranks behind, all forward passes and the last backward one, and the other way
     # round; of the ranks before, all passes but the first, forward and backward
     ranks, count = kind.size, own.shape[1]
