@@ -16,6 +16,7 @@ from ilp_planner.specs.training import (
     ORDERS,
     RECOMPUTED,
     SHARDINGS,
+    Kernels,
     Recompute,
     Settings,
 )
@@ -23,6 +24,7 @@ from tests.megatron_cases import rank_groups
 from tests.random_layouts import shifted, sizes_of
 from tests.runtime_cases import (
     CHUNKS,
+    SELECTIVE,
     SETTINGS,
     Degrees,
     every_degrees,
@@ -31,7 +33,7 @@ from tests.runtime_cases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ilp_planner.problem import Problem
 
@@ -46,6 +48,12 @@ TRIED: dict[str, tuple[str, ...]] = {
     "fused_loss": ("native",),
     "gradients": ("fp32",),
     "moments": ("fp32",),
+    "tensor_overlap": ("off",),
+    "expert_overlap": ("off",),
+    "cuda_graphs": ("none",),
+    "optimizer_offload": ("0",),
+    "dispatcher": ("alltoall",),
+    "fused_permute": ("off",),
 }
 EVERY: dict[str, tuple[str, ...]] = {
     "sharding": SHARDINGS,
@@ -54,6 +62,20 @@ EVERY: dict[str, tuple[str, ...]] = {
     "fused_loss": ("native", "te", "none"),
     "gradients": ("fp32", "bf16"),
     "moments": ("fp32", "bf16", "fp8"),
+    "tensor_overlap": ("off", "on"),
+    "expert_overlap": ("off", "on"),
+    "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
+    "optimizer_offload": ("0", "0.25", "0.5", "1"),
+    "dispatcher": ("alltoall", "allgather", "flex"),
+    "fused_permute": ("off", "on"),
+}
+# What CUDA graphs start, and of a layer what is in one; nothing: all of it.
+GRAPHS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "none": ("", ()),
+    "attn": ("transformer_engine", ("attn",)),
+    "router": ("transformer_engine", ("attn", "moe_router", "moe_preprocess")),
+    "layer": ("transformer_engine", ()),
+    "full_iteration": ("full_iteration", ()),
 }
 # What is sharded with (True) and without a pipeline by the runtimes that differ there.
 KINDS_OF_SHARDING = {
@@ -265,12 +287,8 @@ class Drawer:
             master=base.optimizer.master if has["moments"] == "fp32" else 2,
             overlap_gradients=on,
             overlap_parameters=on and sharding != "none",
-        )
-        loss = has["fused_loss"]
-        kernels = replace(
-            base.kernels,
-            fused_loss=loss != "none",
-            loss_kernel=base.kernels.loss_kernel if loss == "none" else loss,
+            offload=float(has["optimizer_offload"]),
+            overlap_offload=has["optimizer_offload"] != "0",
         )
         return replace(
             base,
@@ -280,9 +298,27 @@ class Drawer:
             cp_comm=how,
             cp_inner=self.random.choice(divisors(d.cp)) if how == "a2a+p2p" else 0,
             sequence_parallel=self.mostly((d.tp > 1,), (False, True)),
+            overlap_tensor=has["tensor_overlap"] == "on" and d.tp > 1,
+            overlap_experts=has["expert_overlap"] == "on" and d.ep > 1,
             optimizer=optimizer,
-            kernels=kernels,
+            kernels=self.kernels(d, has),
         )
+
+    def kernels(self, d: Degrees, has: Mapping[str, str]) -> Kernels:
+        """Return the kernels of some decisions: without experts, none about these."""
+        base, loss = self.problem.costs.settings.kernels, has["fused_loss"]
+        graphs, graphed = GRAPHS[has["cuda_graphs"]]
+        kernels: Kernels = replace(
+            base,
+            fused_loss=loss != "none",
+            loss_kernel=base.loss_kernel if loss == "none" else loss,
+            graphs=graphs,
+            graphed=graphed,
+        )
+        if not self.model.experts:
+            return kernels
+        sends = has["dispatcher"] if d.ep * d.etp > 1 else "alltoall"
+        return replace(kernels, dispatcher=sends, fused_permute=has["fused_permute"] == "on")
 
     def recompute(self, longest: int) -> Recompute:
         """Draw what is computed again. longest: elements of the largest virtual stage."""
@@ -291,7 +327,8 @@ class Drawer:
         sizes = CHUNKS[name](self.model.layers) if name in CHUNKS else (1,)
         full = Recompute(granularity="full", method="uniform", layers=self.random.choice(sizes))
         if name in CHUNKS:
-            usual = [one for one in (Recompute(), full) if asked.recomputes(one)]
+            usual = [Recompute(), *SELECTIVE[name], full]
+            usual = [one for one in usual if asked.recomputes(one)]
             return self.mostly(usual, [replace(full, layers=layers)])
         able = {*(asked.modules or RECOMPUTED)} - self.lacking()
         modules = self.mostly(
