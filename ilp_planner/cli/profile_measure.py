@@ -108,8 +108,8 @@ def measure(
 
     What one rank of a group would hold runs on one device, so no second one is needed; what
     context- and expert-parallel ranks send each other is left to the planner, and tensor-parallel
-    messages are told apart (columns messages, message_bytes) or added
-    from --links. A row is in FILE as soon as it is measured.
+    messages are told apart (columns messages, message_bytes) or added from --links. A row is in
+    FILE as soon as it is measured.
     """
     need_torch(COMMAND)
     from ilp_planner.measure.run import measure_model

@@ -2,9 +2,9 @@
 
 Which rows those are: for every device type, the tensor-parallel degrees that its nodes hold and the
 model allows, with 1, 2, 4 ... samples. Where a degree has measured rows for other numbers of
-samples, straight lines through these are the other prediction that there is
-(`costs.launch_floor`): of the two, the one counts that is nearer to the measured rows when each of
-them is left out in turn.
+samples, straight lines through these are the other prediction that there is (`costs.launch_floor`):
+of the two, the one counts that is nearer to the measured rows when each of them is left out in
+turn.
 """
 
 from __future__ import annotations

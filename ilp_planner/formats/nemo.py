@@ -2,9 +2,9 @@
 
 `model` is Megatron-Core's `TransformerConfig` and the bridge's `GPTModelProvider` on top of it,
 `ddp`, `optimizer`, `train` and `dist` the other parts of its `ConfigContainer`. A recipe of the
-same family is loaded first and takes this file over its values
-(`process_config_with_overrides`): functions, such as the MLP's activation, cannot be said in it.
-NeMo 2 has the same names in its `GPTConfig` and `MegatronStrategy`.
+same family is loaded first and takes this file over its values (`process_config_with_overrides`):
+functions, such as the MLP's activation, cannot be said in it. NeMo 2 has the same names in its
+`GPTConfig` and `MegatronStrategy`.
 """
 
 import json

@@ -93,9 +93,8 @@ class Profile:
     source: what to show the user (`aceso:eurosys`, `analytic`).
     micro_batch_sizes, tensor_degrees, splits: the values that occur, ascending.
     rows: the table. A missing key means: not profiled.
-    collectives: (primitive, devices) -> {size in whole MiB: seconds}; primitives are
-        all_gather, all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's
-        tables.
+    collectives: (primitive, devices) -> {size in whole MiB: seconds}; primitives are all_gather,
+        all_reduce, reduce_scatter, all_to_all. Size is the tensor's, as in Aceso's tables.
     intra_node, inter_node: bandwidth in bytes/s for point-to-point messages of 1, 2, 4 ... MiB.
     collective_origins: (primitive, devices) -> {size: where its seconds come from}, where they are
         not measured. link_origins: likewise of intra_node and inter_node.

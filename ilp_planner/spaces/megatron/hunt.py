@@ -1,8 +1,8 @@
 """Heuristics on Megatron's space: the chain is cut by the heuristic, variant by variant.
 
 `gradient` takes the variants with the least bounds first, and stops when many in a row brought
-nothing better. `anneal` moves degrees, virtual stages and recomputation; as in AMP's
-search, a dynamic program cuts the chain for each.
+nothing better. `anneal` moves degrees, virtual stages and recomputation; as in AMP's search, a
+dynamic program cuts the chain for each.
 """
 
 from __future__ import annotations

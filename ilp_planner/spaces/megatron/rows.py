@@ -29,10 +29,9 @@ class Row:
     """One row.
 
     fields: attributes of a `TrainingJob`, each in one row alone. kind: one of the four above.
-    asked_by: parameters of a request that say which values plans may
-    have. remark: why, or when. choice: its
-    name in `CHOICES`. values: where examples do not show them; what they are for a runtime.
-    on_request: likewise, what plans have only where these ask for it. span: what several
+    asked_by: parameters of a request that say which values plans may have. remark: why, or when.
+    choice: its name in `CHOICES`. values: where examples do not show them; what they are for a
+    runtime. on_request: likewise, what plans have only where these ask for it. span: what several
     numbers of an example are. words: what values are called, where their own text says too little.
     """
 
