@@ -180,22 +180,26 @@ def test_solved_ends_are_alone(pp: int, said: Said, monkeypatch: pytest.MonkeyPa
 @examples(50)
 @given(
     pp=st.integers(1, 16),
-    runs=st.lists(st.tuples(st.integers(0, 126), st.integers(1, 40)), max_size=6),
+    runs=st.lists(st.tuples(st.integers(0, 126), st.integers(1, 40)), min_size=1, max_size=6),
     alone=st.booleans(),
+    predicted=st.integers(0, 2),
 )
-def test_megatron_reads_any_layout_alike(pp: int, runs: list[tuple[int, int]], alone: bool) -> None:
+def test_megatron_reads_any_layout_alike(
+    pp: int, runs: list[tuple[int, int]], alone: bool, predicted: int
+) -> None:
     """Runs of equal stages are written in short, and read by Megatron's own parser."""
-    ends = [[0], [0]] if alone else [[], []]
     counts = [layers for layers, times in runs for _ in range(times)]
-    counts += [1] * (-(len(counts) + sum(map(len, ends))) % pp or (0 if counts or alone else pp))
-    layout = split_layout([*ends[0], *counts, *ends[1]])
+    counts = [0, *counts, 0] if alone else counts
+    counts[1:1] = [1] * (-len(counts) % pp)
+    layout = split_layout(counts, prediction_layers=predicted)
     theirs = PipelineParallelLayerLayout(write_layout(layout), pp)
-    theirs.validate_layer_layout(layout.layers, None)
+    theirs.validate_layer_layout(layout.layers, predicted or None)
     for number, stage in enumerate(layout.stages):
         found = theirs.layout[number % pp][number // pp]
         assert found.count(LayerType.decoder) == stage.layers
-        assert (LayerType.embedding in found) == stage.embedding
-        assert (LayerType.loss in found) == stage.loss
+        assert found.count(LayerType.mtp) == stage.prediction_layers
+        assert found.count(LayerType.embedding) == stage.embedding
+        assert found.count(LayerType.loss) == stage.loss
 
 
 @SAID
