@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.anatomy.groups import Axis, grid, spanned
+from ilp_planner.anatomy.groups import Axis, arrangement, grid, spanned
 from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
 from ilp_planner.profiles.work import rates_of
@@ -124,7 +124,12 @@ class Network:
 
     @cached_property
     def routes(self) -> dict[object, Route]:
-        """What `route` has found."""
+        """What `route` has found, by ranks."""
+        return {}
+
+    @cached_property
+    def shapes(self) -> dict[object, Route]:
+        """What `route` has found, by how groups lie in their nodes."""
         return {}
 
     @cached_property
@@ -190,14 +195,21 @@ class Network:
 
         part: of the replicas that divide the optimiser's states, as in `spanned`.
         """
+        key = (kind, pp_rank, part, arrangement(job))
+        if key not in self.routes:
+            self.routes[key] = self._found(job, kind, pp_rank, part)
+        return self.routes[key]
+
+    def _found(self, job: TrainingJob, kind: str, pp_rank: int, part: str) -> Route:
+        """Return a route; the same one for groups that lie alike in their nodes."""
         members, others = spanned(job, kind, part)
         inner = tuple(axis for axis in others if axis.name != "pp")
         first = pp_rank * grid(job)["pp"].stride % self.per_node
         types = self.stage_types(job, pp_rank)
         key = (_sizes(members), _sizes(inner), first, types)
-        if key not in self.routes:
-            self.routes[key] = self._route(members, inner, first, types)
-        return self.routes[key]
+        if key not in self.shapes:
+            self.shapes[key] = self._route(members, inner, first, types)
+        return self.shapes[key]
 
     def _route(
         self,

@@ -92,6 +92,23 @@ def test_no_plan_of_a_larger_problem_is_faster(space: str) -> None:
     assert checked(large_problems(space), 2 * PROBLEMS[space]) >= 2 * TOGETHER
 
 
+def alone(problem: Problem) -> Problem:
+    """Return the problem with costs that know of no plan."""
+    return replace(problem, costs=replace(problem.costs))  # type: ignore[type-var]
+
+
+@examples(4)
+@given(space=st.sampled_from(sorted(RUNTIMES)), data=st.data(), seed=SEEDS)
+def test_what_is_known_of_other_plans_changes_nothing(
+    space: str, data: st.DataObject, seed: int
+) -> None:
+    """Plans are judged with the figures of those before that have the same ones."""
+    problem = data.draw(small_problems(space))
+    best = solve(problem).plan
+    for plan in islice(Drawer(problem, seed).plans(best), 60):
+        assert evaluate(problem, plan) == evaluate(alone(problem), plan), plan
+
+
 @examples(6)
 @given(problem=small_problems("megatron"), seed=SEEDS)
 def test_megatron_accepts_what_is_inside(problem: Problem, seed: int) -> None:
@@ -171,6 +188,7 @@ def test_what_is_said_not_to_be_tried_is_outside(space: str, model: str) -> None
     for path in paths:
         for settings in with_other(best.settings, path.removeprefix("settings.")):
             plan = replace(best, settings=settings)
+            assert evaluate(problem, plan) == evaluate(alone(problem), plan), path
             if plan.settings != best.settings and evaluate(problem, plan).legal:
                 legal.add(path)
                 assert problem.space.outside(problem, plan), path
