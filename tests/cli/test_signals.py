@@ -102,8 +102,11 @@ def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
     assert 0 <= claim.bound <= claim.objective
 
 
-@pytest.mark.parametrize("options", [OPERATORS, LAYERS], ids=["operators", "layers"])
-@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, OPERATORS) for name in SIGNALS), ("SIGTERM", LAYERS)],
+    ids=[*SIGNALS, "layers"],
+)
 def test_the_best_plan_so_far_is_kept(
     name: str, options: list[str], plan: Path, processes: list[subprocess.Popen[str]]
 ) -> None:
@@ -187,8 +190,9 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     assert read_saved(plan).claim is not None
 
 
-@pytest.mark.parametrize("name", SIGNALS)
-@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("name", "form"), [*((name, ()) for name in SIGNALS), ("SIGTERM", ("--json",))]
+)
 def test_while_the_plan_is_saved_it_is_printed_and_the_file_is_none(
     name: str, form: tuple[str, ...], plan: Path
 ) -> None:
