@@ -104,8 +104,13 @@ def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, OPERATORS) for name in SIGNALS), ("SIGTERM", LAYERS)],
-    ids=[*SIGNALS, "layers"],
+    [
+        ("SIGINT", OPERATORS),
+        ("SIGTERM", OPERATORS),
+        ("SIGTERM", LAYERS),
+        ("SIGHUP", LAYERS),
+    ],
+    ids=["SIGINT-operators", "SIGTERM-operators", "SIGTERM-layers", "SIGHUP-layers"],
 )
 def test_the_best_plan_so_far_is_kept(
     name: str, options: list[str], plan: Path, processes: list[subprocess.Popen[str]]
@@ -117,7 +122,7 @@ def test_the_best_plan_so_far_is_kept(
 
 def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
     """As `timeout` sends it: to the process, then to its group."""
-    process = start(processes, OPERATORS, plan)
+    process = start(processes, LAYERS, plan)
     for _ in range(3):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.02)
@@ -180,7 +185,7 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     process, terminal = pty.fork()
     if process == 0:
         heard()
-        words = [sys.executable, "-c", SOLVE, *OPERATORS, "--output", str(plan)]
+        words = [sys.executable, "-c", SOLVE, *LAYERS, "--output", str(plan)]
         os.execv(words[0], words)
     shown = b""
     while b"found" not in shown:

@@ -81,9 +81,10 @@ class MegatronCosts:
         settings = replace(job.settings, recompute=again, order=ORDERS[0])
         key = ("memory", settings, job.tp, job.pp, job.dp, job.micro_batch)
         known = self.known(cluster)
-        if key not in known:
-            known[key] = memory_parts(job)
-        return with_layout(known[key], job)
+        if key in known:
+            return with_layout(known[key], job)
+        found = known[key] = memory_parts(job)
+        return found
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return nothing: every tensor-parallel degree has a time."""
