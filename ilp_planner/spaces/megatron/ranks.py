@@ -195,10 +195,13 @@ class RankCosts:
         """Return device type -> the chain with the profile's times, of a kind of rank."""
         assert self.profile is not None
         if kind not in self._timed:
-            names = self.network.stage_types(self.job, kind)
-            self._timed[kind] = {
-                name: self.profile.chain(self.job, self.network, name, kind) for name in names
-            }
+            key = ("timed", self._seen(kind))
+            if key not in self.known:
+                names = self.network.stage_types(self.job, kind)
+                self.known[key] = {
+                    name: self.profile.chain(self.job, self.network, name, kind) for name in names
+                }
+            self._timed[kind] = self.known[key]
         return self._timed[kind]
 
     def slowest(self, kind: int) -> tuple[Timed, ...]:

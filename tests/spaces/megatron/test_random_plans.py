@@ -19,7 +19,7 @@ from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from tests.examples import examples
-from tests.megatron_cases import small_cluster
+from tests.megatron_cases import alone, small_cluster
 from tests.random_plans import Drawer
 from tests.random_problems import large_problems, small_problems
 from tests.runtime_cases import runtime_problem
@@ -90,11 +90,6 @@ def test_no_plan_is_faster_than_the_bound(space: str) -> None:
 @runtimes
 def test_no_plan_of_a_larger_problem_is_faster(space: str) -> None:
     assert checked(large_problems(space), 2 * PROBLEMS[space]) >= 2 * TOGETHER
-
-
-def alone(problem: Problem) -> Problem:
-    """Return the problem with costs that know of no plan."""
-    return replace(problem, costs=replace(problem.costs))  # type: ignore[type-var]
 
 
 @examples(4)
