@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.formats.saved_json import read_saved
+from tests.cli.conftest import SIGNALS, heard
 from tests.small import write_specs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,13 +51,6 @@ LAYERS = [
     *("--global-batch-size", "2048"),
     *("--solver", "anneal", "--starts", "1000000"),
 ]
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-
-
-def heard() -> None:
-    """Begin without ignored signals: a shell starts background jobs with some."""
-    for name in SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 @pytest.fixture
