@@ -80,12 +80,6 @@ def grid(job: TrainingJob, *, experts: bool = False) -> Mapping[str, Axis]:
     return _axes(settings.order, ("tp", "cp", "dp", "pp"), sizes)
 
 
-def arrangement(job: TrainingJob) -> tuple[object, ...]:
-    """Return all that the groups of a job's ranks depend on."""
-    s = job.settings
-    return (job.tp, s.cp, s.ep, s.etp, job.dp, job.pp, s.order, s.optimizer.instances)
-
-
 @lru_cache(maxsize=2**14)
 def _axes(order: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> Mapping[str, Axis]:
     """Return axes in an order of ranks, which says whether replicas or stages are outermost."""

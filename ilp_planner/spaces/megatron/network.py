@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ilp_planner.anatomy.groups import Axis, arrangement, grid, spanned
+from ilp_planner.anatomy.groups import Axis, grid, spanned
 from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
 from ilp_planner.profiles.work import rates_of
@@ -124,12 +124,7 @@ class Network:
 
     @cached_property
     def routes(self) -> dict[object, Route]:
-        """What `route` has found, by ranks."""
-        return {}
-
-    @cached_property
-    def shapes(self) -> dict[object, Route]:
-        """What `route` has found, by how groups lie in their nodes."""
+        """What `route` has found."""
         return {}
 
     @cached_property
@@ -195,21 +190,21 @@ class Network:
 
         part: of the replicas that divide the optimiser's states, as in `spanned`.
         """
-        key = (kind, pp_rank, part, arrangement(job))
+        settings = job.settings
+        key = (
+            kind, part, pp_rank, job.tp, job.dp, job.pp, settings.cp, settings.ep, settings.etp,
+            settings.order, settings.optimizer.instances,
+        )  # fmt: skip
         if key not in self.routes:
-            self.routes[key] = self._found(job, kind, pp_rank, part)
+            members, others = spanned(job, kind, part)
+            inner = tuple(axis for axis in others if axis.name != "pp")
+            first = pp_rank * grid(job)["pp"].stride % self.per_node
+            types = self.stage_types(job, pp_rank)
+            same = (_sizes(members), _sizes(inner), first, types)
+            if same not in self.routes:
+                self.routes[same] = self._route(members, inner, first, types)
+            self.routes[key] = self.routes[same]
         return self.routes[key]
-
-    def _found(self, job: TrainingJob, kind: str, pp_rank: int, part: str) -> Route:
-        """Return a route; the same one for groups that lie alike in their nodes."""
-        members, others = spanned(job, kind, part)
-        inner = tuple(axis for axis in others if axis.name != "pp")
-        first = pp_rank * grid(job)["pp"].stride % self.per_node
-        types = self.stage_types(job, pp_rank)
-        key = (_sizes(members), _sizes(inner), first, types)
-        if key not in self.shapes:
-            self.shapes[key] = self._route(members, inner, first, types)
-        return self.shapes[key]
 
     def _route(
         self,
