@@ -60,12 +60,14 @@ $(READY): pyproject.toml .constraints.txt | $(BIN)/python
 
 # torchtitan alone, without the packages that read text and draw charts: its reader and its models
 # need none of them. Its release that Python configures has the same package name, and so a folder of
-# its own. `make test RUNTIMES=` leaves all training systems out, and their tests.
+# its own. `make test RUNTIMES=` leaves all training systems out, and their tests. The search in boxes
+# compiles for ten seconds, which two workers would do side by side: one test does it before.
 $(READY_TEST): pyproject.toml .constraints.txt | $(BIN)/python
 	$(PIP) --editable '.[test$(RUNTIMES:%=,%)]'
 	$(if $(RUNTIMES),$(PIP) --no-deps torchtitan==0.2.2)
 	$(if $(RUNTIMES),$(PIP) --no-deps --upgrade --target $(VENV)/torchtitan-0.3.0 torchtitan==0.3.0 spmd_types torch_checkpointing torchdata)
 	$(WARM)
+	-$(BIN)/python -m pytest tests/bounds/test_boxes.py -k cheapest_chain
 	touch $(READY) $@
 
 $(LOWEST)/.ready: pyproject.toml .constraints.txt

@@ -79,6 +79,11 @@ def small_problem(cluster: ClusterSpec | None = None, *, batch: int = 8, **optio
     )
 
 
+def alone(problem: Problem) -> Problem:
+    """Return the problem with costs that know of no plan."""
+    return replace(problem, costs=replace(problem.costs))  # type: ignore[type-var]
+
+
 def every_plan(
     problem: Problem, layouts: Callable[..., Iterable[tuple[int, ...]]] | None = None
 ) -> Iterator[GroupPlan]:

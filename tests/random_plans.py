@@ -123,6 +123,7 @@ class Drawer:
         self.problem, self.random = problem, random.Random(seed)
         self.name = problem.space.name
         self.model = problem.costs.model
+        self.settings_of: dict[Degrees, list[Settings]] = {}  # of the runtimes in SETTINGS
         self.each = problem.cluster.nodes[0].devices
         self.asked = problem.constraints
         experts = self.model.experts.count if self.model.experts else 0
@@ -261,7 +262,9 @@ class Drawer:
         """Draw what a whole job decides under some degrees."""
         base, asked = self.problem.costs.settings, self.asked
         if self.name in SETTINGS:
-            every = list(SETTINGS[self.name](base, d))
+            if d not in self.settings_of:
+                self.settings_of[d] = list(SETTINGS[self.name](base, d))
+            every = self.settings_of[d]
             kinds = KINDS_OF_SHARDING[self.name.partition("@")[0], d.pp > 1]
             kinds = [one for one in kinds if asked.allows("sharding", one)]
             usual = [s for s in every if s.optimizer.sharding in kinds]

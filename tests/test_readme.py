@@ -5,10 +5,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ilp_planner.cli.main import run
 from tests.metis_cases import SAMPLES, published_cluster, scaled_samples, write_metis_cluster
 
 ROOT = Path(__file__).parents[1]
@@ -18,19 +20,32 @@ DATABASE = ROOT.parent / "shared" / "data" / "aceso" / "eurosys"
 AMP = ROOT.parent / "shared" / "data" / "amp" / "profiles.json"
 ALPA = ROOT.parent / "shared" / "data" / "alpa" / "prof_database.json"
 
+Printed = Callable[[str, Path], str]
+Block = Callable[[int], list[str]]
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(command)
-    assert words[0] == "ilp-plan"
-    environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "ilp_planner", *words[1:]],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+def words_of(command: str) -> list[str]:
+    """Return the words of a command after its name."""
+    program, *words = shlex.split(command.removeprefix("$ "))
+    assert program == "ilp-plan"
+    return words
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Printed:
+    """Run a command, which may not fail, in a folder; return what it prints."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(command: str, folder: Path) -> str:
+        monkeypatch.chdir(folder)
+        code = run(words_of(command))
+        captured = capsys.readouterr()
+        assert code == 0, f"{command}\n{captured.err}"
+        assert "Traceback" not in captured.err
+        return captured.out
+
+    return call
 
 
 def settled(text: str) -> list[list[str]]:
@@ -43,22 +58,31 @@ def lines_of(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
-def test_the_excerpt_is_of_what_the_command_prints():
+def test_the_excerpt_is_of_what_the_command_prints(printed: Printed):
     command, _, shown = CONSOLE[1].partition("\n")
-    done = run(command.removeprefix("$ "), ROOT)
-    assert done.returncode == 0, done.stderr
-    printed = lines_of(done.stdout)
+    found = lines_of(printed(command, ROOT))
     expected = [line for line in lines_of(shown) if line != "..."]
     assert len(expected) > 10
-    assert [line for line in expected if line not in printed] == []
+    assert [line for line in expected if line not in found] == []
 
 
-@pytest.mark.parametrize("block", [0, 5], ids=["opening", "mixed clusters"])
-def test_transcripts_are_what_the_commands_print(block: int):
-    command, _, shown = CONSOLE[block].partition("\n")
-    done = run(command.removeprefix("$ "), ROOT)
+def test_the_opening_transcript_is_what_a_process_prints():
+    command, _, shown = CONSOLE[0].partition("\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ilp_planner", *words_of(command)],
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert settled(done.stdout) == settled(shown)
+
+
+def test_the_transcript_of_mixed_clusters_is_what_the_command_prints(printed: Printed):
+    command, _, shown = CONSOLE[5].partition("\n")
+    assert settled(printed(command, ROOT)) == settled(shown)
 
 
 @pytest.fixture
@@ -72,19 +96,14 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def run_block(block: int, folder: Path) -> list[str]:
-    """Run the commands of a block, none of which may fail; return what they print."""
-    printed = []
-    for command in CONSOLE[block].splitlines():
-        done = run(command.removeprefix("$ "), folder)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
-        printed.append(done.stdout)
-    return printed
+@pytest.fixture
+def block(checkout: Path, printed: Printed) -> Block:
+    """Run the commands of a block; return what they print."""
+    return lambda number: [printed(line, checkout) for line in CONSOLE[number].splitlines()]
 
 
-def test_the_commands_for_megatron_run_as_written(checkout: Path):
-    solved, _, analysed, again, judged, simulated, _ = run_block(2, checkout)
+def test_the_commands_for_megatron_run_as_written(checkout: Path, block: Block):
+    solved, _, analysed, again, judged, simulated, _ = block(2)
     assert "proved optimal" in solved
     assert "FITS" in analysed
     time = re.search(r"iteration time +(\S+ \S+)", solved)
@@ -96,16 +115,16 @@ def test_the_commands_for_megatron_run_as_written(checkout: Path):
 
 
 @pytest.mark.skipif(not DATABASE.exists(), reason="Aceso's profiles are not in ../shared")
-def test_the_commands_run_as_written(checkout: Path):
-    assert len(run_block(3, checkout)) == 6
+def test_the_commands_run_as_written(block: Block):
+    assert len(block(3)) == 6
 
 
 @pytest.mark.skipif(
     not (SAMPLES.is_dir() and ALPA.exists()),
     reason="Alpa's and Metis's profiles are not in ../shared",
 )
-def test_the_commands_for_profiles_run_as_written(checkout: Path):
-    _, links, checked, _, layers, _ = run_block(4, checkout)
+def test_the_commands_for_profiles_run_as_written(checkout: Path, block: Block):
+    _, links, checked, _, layers, _ = block(4)
     assert len(re.findall(r"^all_reduce +16 on [24] hosts", links, re.MULTILINE)) == 4
     assert {"measured", "extrapolated"} <= set(links.split())
     assert "1 warning in 27 of 3693 rows" in checked
@@ -118,13 +137,13 @@ def test_the_commands_for_profiles_run_as_written(checkout: Path):
     not (SAMPLES.is_dir() and AMP.exists()),
     reason="Metis's and AMP's profiles are not in ../shared",
 )
-def test_the_commands_for_mixed_clusters_run_as_written(checkout: Path):
+def test_the_commands_for_mixed_clusters_run_as_written(checkout: Path, block: Block):
     """The files of a Metis user are 4 A100 and 4 T4 with the published profiles, 8 x slower."""
     scaled_samples(checkout / "profile", 8)
     write_metis_cluster(
         published_cluster([4], [4]), checkout / "hostfile", checkout / "clusterfile.json"
     )
-    metis, top, checked, amp, free = run_block(6, checkout)
+    metis, top, checked, amp, free = block(6)
     assert "9.293 s for 128 samples" in metis  # the optimum of its space by an exact search
     assert len(re.findall(r"^ +(\d+) +\d\.\d{6} ", top, re.MULTILINE)) == 10
     assert "proved by the certificate, derived again" in checked

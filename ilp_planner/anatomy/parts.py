@@ -217,10 +217,13 @@ def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float,
     if kind == "prediction layer":
         experts = job.model.expert_layers[-1]
         module = _inside(module)
-    remembered = layer_module(remembering(job), experts)
-    largest = _layer_moment(job, module, remembered, experts)
+    remembered = module
+    if job.settings.recompute.granularity == "selective":
+        remembered = layer_module(remembering(job), experts)
     whole = remembered.activations
-    restored = _layer_moment(job, remembered, remembered, experts)
+    largest = restored = _layer_moment(job, remembered, remembered, experts)
+    if remembered is not module:
+        largest = _layer_moment(job, module, remembered, experts)
     own_input = 0.0 if job.settings.recompute.distribute else checkpoint(job).size
     # Its output is held by the function that computes it again, beside what it keeps.
     again = whole - own_input + flow(job).narrow + restored

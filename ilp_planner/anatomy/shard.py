@@ -1,12 +1,11 @@
 """The sizes that one rank of a training job sees: tokens, heads and columns of its shard."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ilp_planner.specs.training import TrainingJob
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(NamedTuple):
     """Dimensions of the tensors on one rank, for one micro-batch.
 
     tokens: of a sample after context parallelism. region: of them that this rank has between

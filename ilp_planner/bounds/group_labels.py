@@ -88,7 +88,8 @@ def search_chain(
     """
     s = chain.states
     rank, rows = np.nonzero(s.better.T)  # by the state that is beaten
-    rivals = Rivals(np.searchsorted(rank, np.arange(s.group.size + 1)), rows)
+    first = np.searchsorted(rank, np.arange(s.group.size + 1))
+    rivals = Rivals(first, np.ascontiguousarray(rows))
     aim = Aim(
         capacity=np.array(chain.capacity, np.int64),
         weight=chain.weight,

@@ -89,7 +89,7 @@ def soft_graph(graph: StageGraph, numbers: NDArray[np.int64], scale: float) -> S
     capacity = np.array(graph.capacity, np.int64)
     use = np.concatenate([np.zeros((added, capacity.size), np.int64), graph.use[by_tail]])
     values, weights = _maxima(graph, scale)
-    values = np.hstack([np.zeros((weights.size, added)), values[:, by_tail]])
+    values = np.ascontiguousarray(np.hstack([np.zeros((weights.size, added)), values[:, by_tail]]))
     with np.errstate(divide="ignore"):
         logs = np.maximum(np.log(values), RAREST)
     sink = int(number[graph.sink])

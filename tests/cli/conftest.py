@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 
     from ilp_planner.problem import Problem
     from ilp_planner.result import Result
+
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def heard() -> None:
+    """Begin a process without ignored signals: a shell starts background jobs with some, and xdist
+    its workers."""
+    for name in SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.cli import main
-from tests.cli.conftest import Done
+from tests.cli.conftest import Done, heard
 
 COMMAND = [sys.executable, "-m", "ilp_planner"]
 
@@ -99,6 +99,7 @@ def test_ctrl_c_gives_what_is_known(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heard,
         )
         time.sleep(delay)
         process.send_signal(signal.SIGINT)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.formats.saved_json import read_saved
+from tests.cli.conftest import SIGNALS, heard
 from tests.small import write_specs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,13 +51,6 @@ LAYERS = [
     *("--global-batch-size", "2048"),
     *("--solver", "anneal", "--starts", "1000000"),
 ]
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
-
-
-def heard() -> None:
-    """Begin without ignored signals: a shell starts background jobs with some."""
-    for name in SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -102,8 +96,16 @@ def check_kept(process: subprocess.Popen[str], plan: Path) -> None:
     assert 0 <= claim.bound <= claim.objective
 
 
-@pytest.mark.parametrize("options", [OPERATORS, LAYERS], ids=["operators", "layers"])
-@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SIGINT", OPERATORS),
+        ("SIGTERM", OPERATORS),
+        ("SIGTERM", LAYERS),
+        ("SIGHUP", LAYERS),
+    ],
+    ids=["SIGINT-operators", "SIGTERM-operators", "SIGTERM-layers", "SIGHUP-layers"],
+)
 def test_the_best_plan_so_far_is_kept(
     name: str, options: list[str], plan: Path, processes: list[subprocess.Popen[str]]
 ) -> None:
@@ -114,7 +116,7 @@ def test_the_best_plan_so_far_is_kept(
 
 def test_the_same_signal_twice_is_one(plan: Path, processes: list[subprocess.Popen[str]]) -> None:
     """As `timeout` sends it: to the process, then to its group."""
-    process = start(processes, OPERATORS, plan)
+    process = start(processes, LAYERS, plan)
     for _ in range(3):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.02)
@@ -177,7 +179,7 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     process, terminal = pty.fork()
     if process == 0:
         heard()
-        words = [sys.executable, "-c", SOLVE, *OPERATORS, "--output", str(plan)]
+        words = [sys.executable, "-c", SOLVE, *LAYERS, "--output", str(plan)]
         os.execv(words[0], words)
     shown = b""
     while b"found" not in shown:
@@ -187,8 +189,9 @@ def test_a_terminal_that_is_closed_leaves_the_saved_plan(plan: Path) -> None:
     assert read_saved(plan).claim is not None
 
 
-@pytest.mark.parametrize("name", SIGNALS)
-@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("name", "form"), [*((name, ()) for name in SIGNALS), ("SIGTERM", ("--json",))]
+)
 def test_while_the_plan_is_saved_it_is_printed_and_the_file_is_none(
     name: str, form: tuple[str, ...], plan: Path
 ) -> None:

@@ -12,16 +12,17 @@ from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count
 from tests.specs.hugging_face.published import PUBLISHED, document
 
-SAME = [name for name in PUBLISHED if name in hub_names()]
+HERE = hub_names()
+SAME = [name for name in PUBLISHED if name in HERE]
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_a_name_at_hugging_face_means_what_its_configuration_says(name):
     """But for the tokens of a sample, of which that says nothing."""
-    found = read_model(hub_names()[name]).architecture
+    found = read_model(HERE[name]).architecture
     wanted = read_config(document(name)).architecture
     assert replace(found, sequence=wanted.sequence) == wanted
-    assert parameter_count(read_model(hub_names()[name])) == PUBLISHED[name][1]
+    assert parameter_count(read_model(HERE[name])) == PUBLISHED[name][1]
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def placements(
                 rows.append((stage, *ends, sending, hosts.ring(chosen)))
                 hosted.append(chosen)
         layer = following
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T.copy()
     stage_of, tail, head_of = columns[:3].astype(np.int64)
     routes = Routes(
         stages=stages,

@@ -5,23 +5,26 @@ Times are in `megatron/ranks`; memory is `anatomy.memory`'s, which `analyze` rep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.anatomy.memory import rank_memory
+from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.anatomy.parts import with_layout
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
-from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_terms, stage_times
+from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_times, stages_of
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.runtime import MEGATRON, Runtime
 from ilp_planner.spaces.megatron.shares import megatron_tally
+from ilp_planner.specs.training import METHODS, ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ilp_planner.anatomy.memory import MemoryParts
     from ilp_planner.plan import GroupPlan
     from ilp_planner.profiles.shares import Share
     from ilp_planner.profiles.table import Provenance
@@ -66,6 +69,23 @@ class MegatronCosts:
         self._known.append((cluster, {}))
         return self._known[-1][1]
 
+    def network(self, cluster: ClusterSpec, nodes: tuple[int, ...]) -> Network:
+        """Return the links under ranks that fill nodes in this order, the same one every time."""
+        found: Network = self.known(cluster).setdefault(("network", nodes), Network(cluster, nodes))
+        return found
+
+    def memory(self, job: TrainingJob, cluster: ClusterSpec) -> MemoryParts:
+        """Return the memory of a job's parts, which jobs of another layout or order of ranks, or
+        that compute another number of layers again, have as well."""
+        again = replace(job.settings.recompute, method=METHODS[0], layers=0)
+        settings = replace(job.settings, recompute=again, order=ORDERS[0])
+        key = ("memory", settings, job.tp, job.pp, job.dp, job.micro_batch)
+        known = self.known(cluster)
+        if key in known:
+            return with_layout(known[key], job)
+        found = known[key] = memory_parts(job)
+        return found
+
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return nothing: every tensor-parallel degree has a time."""
         return {}
@@ -92,7 +112,7 @@ class MegatronCosts:
             raise PlanError(
                 "plan: devices: expected whole nodes one after the other, in rank order"
             )
-        return RankCosts(job, Network(cluster, order), self.profile)
+        return RankCosts(job, self.network(cluster, order), self.profile, self.known(cluster))
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""
@@ -107,10 +127,11 @@ class MegatronCosts:
         PlanError: it is no training job whose ranks fill nodes in order.
         """
         ranks = self.ranks(plan, cluster)
-        stages = stage_terms(ranks, ranks.job)
-        passes = stage_times(ranks, ranks.job)
-        terms = iteration_terms(ranks, ranks.job, passes)
-        memory = [rank_memory(ranks.job, rank) for rank in range(plan.ranks)]
+        job, stages = ranks.job, stages_of(ranks, ranks.job)
+        passes = stage_times(ranks, stages)
+        terms = iteration_terms(ranks, job, passes)
+        parts, spent = self.memory(job, cluster), [stage.terms for stage in stages]
+        memory = [stage_of_rank(parts, rank) for rank in range(plan.ranks)]
         return PlanCost(
             iteration_time=sum(terms.values()),
             stages=tuple(
@@ -123,7 +144,7 @@ class MegatronCosts:
                         **memory[number % plan.ranks].outside,
                     },
                 )
-                for number, (stage, own) in enumerate(zip(plan.stages, stages, strict=True))
+                for number, (stage, own) in enumerate(zip(plan.stages, spent, strict=True))
             ),
             terms=terms,
             passes=passes,

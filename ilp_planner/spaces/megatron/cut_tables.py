@@ -66,7 +66,7 @@ def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
     return Spread(
         forward=forward[:, 1:2] * counts,
         backward=backward[:, 1:2] * counts + seconds[:, None] * repeated,
-        edge=np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2),
+        edge=np.ascontiguousarray(np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2)),
         around=part.ranks.transfers[-1],
         remainder=variant.remainder,
     )

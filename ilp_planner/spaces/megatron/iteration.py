@@ -41,40 +41,34 @@ class Stage(NamedTuple):
         """Seconds."""
         return self.host or Waits()
 
-
-def stage_terms(ranks: RankCosts, job: TrainingJob) -> list[dict[str, float]]:
-    """Return what a micro-batch takes in every virtual stage, forward and backward, by terms.
-
-    job: that of `ranks`, with any layout and recomputation.
-    """
-    return [
-        {
-            COMPUTE: sum(element.compute for element in stage.elements),
-            MESSAGES: sum(element.messages for element in stage.elements),
-            AGAIN: stage.again,
+    @property
+    def terms(self) -> dict[str, float]:
+        """Seconds of both passes, by terms."""
+        own = {
+            COMPUTE: sum(element.compute for element in self.elements),
+            MESSAGES: sum(element.messages for element in self.elements),
+            AGAIN: self.again,
         }
-        | ({} if stage.host is None else {HOST: sum(stage.host)})
-        for stage in _stages(ranks, job)
-    ]
+        return own if self.host is None else {**own, HOST: sum(self.host)}
 
 
-def stage_times(ranks: RankCosts, job: TrainingJob) -> StageTimes:
-    """Return the passes of a micro-batch through every virtual stage, and the sends between them.
+def stage_times(ranks: RankCosts, stages: Sequence[Stage]) -> StageTimes:
+    """Return the passes of a micro-batch through virtual stages, and the sends between them.
 
     What is computed again, or waits for activations from the host, is part of the backward pass.
     Where a schedule divides that, half of the rest are weight gradients.
     """
-    stages = _stages(ranks, job)
     alone = np.array([sum(e.forward for e in stage.elements) for stage in stages])
     own = np.array([sum(e.total for e in stage.elements) for stage in stages]) - alone
     forward = alone + np.array([stage.late.forward for stage in stages])
     again = np.array([stage.again + stage.late.backward for stage in stages])
-    sends = np.array([ranks.transfers[k % job.pp] / 2 for k in range(len(stages) - 1)])
+    sends = np.array([ranks.transfers[k % ranks.job.pp] / 2 for k in range(len(stages) - 1)])
     return StageTimes(forward, own + again, own / 2 + again, own / 2, sends, sends)
 
 
-def _stages(ranks: RankCosts, job: TrainingJob) -> list[Stage]:
-    """Return what every virtual stage takes."""
+def stages_of(ranks: RankCosts, job: TrainingJob) -> list[Stage]:
+    """Return what every virtual stage takes. job: that of `ranks`, with any layout and
+    recomputation."""
     ends, found = ends_of(job.pipeline), []
     chains = {kind: ranks.elements(kind) for kind in set(ranks.kinds)}
     moved = {kind: moved_seconds(job, ranks.network, kind) for kind in chains}
@@ -105,8 +99,8 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
 def iteration_terms(
     ranks: RankCosts, job: TrainingJob, times: StageTimes | None = None
 ) -> dict[str, float]:
-    """Return what an iteration takes, by terms. job: as in `stage_terms`. times: its stages'."""
-    times = times or stage_times(ranks, job)
+    """Return what an iteration takes, by terms. job: as in `stages_of`. times: its stages'."""
+    times = times or stage_times(ranks, stages_of(ranks, job))
     busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
     slowest = job.micro_batches * float(busy.max())
     _, longest = ranks.longest_sync(ends_of(job.pipeline))

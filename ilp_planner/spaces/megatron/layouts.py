@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.spaces.megatron.job import ends_of, layout_of
 from ilp_planner.spaces.megatron.keeping import keeping, keeps
@@ -77,7 +77,7 @@ def best_layout(
     """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
     layouts = layouts_of(part, variant.virtual)
     bounds = layout_bounds(part, variant, layouts) + part.ranks.constant
-    parts = memory_parts(part.variant_job(variant))
+    parts = part.memory(variant)
     best: Cut | None = None
     for place in np.argsort(bounds, kind="stable").tolist():
         least = float(bounds[place])

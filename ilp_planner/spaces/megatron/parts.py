@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.anatomy.memory import memory_parts
-from ilp_planner.anatomy.parts import with_layout
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.errors import InfeasibleError
@@ -29,7 +27,6 @@ from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
-from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
@@ -63,7 +60,6 @@ class MegatronPart:
         self.micro_batches = degrees.micro_batches(problem.global_batch)
         self.settings = settings_of(problem, costs, degrees)
         self.constant = 0.0
-        self._memory: dict[tuple[object, ...], MemoryParts] = {}  # by what is computed again
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
         self.never: dict[Recompute, bool] = {}  # what memory rules out (`variant_bound`)
         self.slowest: dict[tuple[object, ...], float] = {}  # of `variant_bound`, by what it sees
@@ -104,10 +100,9 @@ class MegatronPart:
     @cached_property
     def ranks(self) -> RankCosts:
         """Times of the ranks."""
-        cluster, nodes = self.problem.cluster, self.degrees.nodes
-        known = self.costs.known(cluster)
-        network = known.setdefault(("network", nodes), Network(cluster, nodes))
-        return RankCosts(self.job, network, self.costs.profile, known)
+        costs, cluster = self.costs, self.problem.cluster
+        network = costs.network(cluster, self.degrees.nodes)
+        return RankCosts(self.job, network, costs.profile, costs.known(cluster))
 
     @cached_property
     def elements(self) -> NDArray[np.float64]:
@@ -260,11 +255,7 @@ class MegatronPart:
 
     def memory(self, variant: Variant) -> MemoryParts:
         """Return the memory of a variant's parts."""
-        again, job = variant.recompute, self.variant_job(variant)
-        key = (again.granularity, again.method, again.modules)
-        if key not in self._memory:
-            self._memory[key] = memory_parts(job)
-        return with_layout(self._memory[key], job)
+        return self.costs.memory(self.variant_job(variant), self.problem.cluster)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
         """Return the job with the recomputation of a variant, with any layout."""

@@ -35,7 +35,7 @@ from ilp_planner.spaces.megatron.held import Held, held_by_elements
 from ilp_planner.spaces.megatron.host import divided_step
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times, of_slowest
-from ilp_planner.specs.training import ORDERS
+from ilp_planner.specs.training import ORDERS, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,7 +120,8 @@ class RankCosts:
 
     def _seen(self, kind: int) -> object:
         """Return all that the times of layers on a kind of rank depend on: not how replicas share
-        states, nor where those are, nor where ranks are but for the routes between them."""
+        states, nor where those are, nor what is computed again, nor where ranks are but for the
+        routes between them."""
         job, net = self.job, self.network
         optimizer = replace(
             job.settings.optimizer,
@@ -129,7 +130,9 @@ class RankCosts:
             offload=0.0,
             overlap_offload=False,
         )
-        settings = replace(job.settings, optimizer=optimizer, order=ORDERS[0])
+        settings = replace(
+            job.settings, optimizer=optimizer, recompute=Recompute(), order=ORDERS[0]
+        )
         steps = job.micro_batches if job.settings.quantised else 0  # quantised once for all
         routes = tuple(net.route(job, group, kind) for group in LAYER_GROUPS)
         types = net.stage_types(job, kind)
@@ -192,10 +195,13 @@ class RankCosts:
         """Return device type -> the chain with the profile's times, of a kind of rank."""
         assert self.profile is not None
         if kind not in self._timed:
-            names = self.network.stage_types(self.job, kind)
-            self._timed[kind] = {
-                name: self.profile.chain(self.job, self.network, name, kind) for name in names
-            }
+            key = ("timed", self._seen(kind))
+            if key not in self.known:
+                names = self.network.stage_types(self.job, kind)
+                self.known[key] = {
+                    name: self.profile.chain(self.job, self.network, name, kind) for name in names
+                }
+            self._timed[kind] = self.known[key]
         return self._timed[kind]
 
     def slowest(self, kind: int) -> tuple[Timed, ...]:
@@ -242,7 +248,8 @@ class RankCosts:
     def held(self) -> tuple[Held, ...]:
         """Parameters of every element of the chain."""
         job, s = self.job, self.job.settings
-        key = ("held", job.tp, s.ep, s.etp, s.sequence_parallel, job.pp == 1)
+        divided = (job.tp, s.ep, s.etp, s.sequence_parallel, job.pp == 1)
+        key = ("held", divided, s.vocab_multiple, s.kernels.implementation)
         if key not in self.known:
             self.known[key] = held_by_elements(job)
         found: tuple[Held, ...] = self.known[key]

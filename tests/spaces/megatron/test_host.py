@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ilp_planner.anatomy.parts import memory_parts
 from ilp_planner.anatomy.work import host_step
 from ilp_planner.spaces.megatron.host import Turn, Waits, layer_waits
-from ilp_planner.spaces.megatron.iteration import HOST, iteration_terms, stage_terms
+from ilp_planner.spaces.megatron.iteration import HOST, iteration_terms, stages_of
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.rules import check_offload
@@ -168,7 +168,8 @@ def test_modules_of_every_layer_are_sent_beside_its_passes(modules: tuple[str, .
     layer = of_all.elements(0)[1]
     late = max(0, sent - layer.forward) + max(0, sent - layer.total + layer.forward)
     assert late > 0
-    (terms,), (less,) = stage_terms(of_all, made), stage_terms(plain, plain.job)
+    (stage,), (without,) = stages_of(of_all, made), stages_of(plain, plain.job)
+    terms, less = stage.terms, without.terms
     assert terms[HOST] == pytest.approx(made.model.layers * late)
     assert sum(terms.values()) - sum(less.values()) == pytest.approx(terms[HOST])
     assert HOST not in less
@@ -181,7 +182,7 @@ def test_recomputation_hides_what_comes_back() -> None:
     def waited(**recompute: object) -> float:
         own = settings(offload=Offload(modules=("qkv_linear",), smallest=0), **recompute)
         made = alone(settings=own)
-        return stage_terms(ranks(made, cluster), made)[0][HOST]
+        return stages_of(ranks(made, cluster), made)[0].terms[HOST]
 
     some = waited(recompute=Recompute(granularity="selective", modules=("mlp",)))
     half = waited(recompute=Recompute(granularity="full", method="block", layers=4))

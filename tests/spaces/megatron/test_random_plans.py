@@ -19,7 +19,7 @@ from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from tests.examples import examples
-from tests.megatron_cases import small_cluster
+from tests.megatron_cases import alone, small_cluster
 from tests.random_plans import Drawer
 from tests.random_problems import large_problems, small_problems
 from tests.runtime_cases import runtime_problem
@@ -90,6 +90,18 @@ def test_no_plan_is_faster_than_the_bound(space: str) -> None:
 @runtimes
 def test_no_plan_of_a_larger_problem_is_faster(space: str) -> None:
     assert checked(large_problems(space), 2 * PROBLEMS[space]) >= 2 * TOGETHER
+
+
+@examples(4)
+@given(space=st.sampled_from(sorted(RUNTIMES)), data=st.data(), seed=SEEDS)
+def test_what_is_known_of_other_plans_changes_nothing(
+    space: str, data: st.DataObject, seed: int
+) -> None:
+    """Plans are judged with the figures of those before that have the same ones."""
+    problem = data.draw(small_problems(space))
+    best = solve(problem).plan
+    for plan in islice(Drawer(problem, seed).plans(best), 60):
+        assert evaluate(problem, plan) == evaluate(alone(problem), plan), plan
 
 
 @examples(6)
@@ -171,6 +183,7 @@ def test_what_is_said_not_to_be_tried_is_outside(space: str, model: str) -> None
     for path in paths:
         for settings in with_other(best.settings, path.removeprefix("settings.")):
             plan = replace(best, settings=settings)
+            assert evaluate(problem, plan) == evaluate(alone(problem), plan), path
             if plan.settings != best.settings and evaluate(problem, plan).legal:
                 legal.add(path)
                 assert problem.space.outside(problem, plan), path

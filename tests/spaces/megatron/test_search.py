@@ -43,6 +43,7 @@ from tests.megatron_cases import (
     FEW,
     GIB,
     MIXTURE,
+    alone,
     every_plan,
     small_cluster,
     small_model,
@@ -387,6 +388,8 @@ def test_measured_layers_may_differ(seed, cluster):
     assert_optimal(problem)
     found = solve(problem)
     assert check_certificate(problem, found.certificate).holds
+    for plan in islice(every_plan(problem), 0, None, 97):
+        assert evaluate(problem, plan) == evaluate(alone(problem), plan)
 
 
 def holes(rng, cluster, model):

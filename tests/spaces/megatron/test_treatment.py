@@ -19,6 +19,7 @@ from ilp_planner.spaces.megatron.rows import FIXED, LEFT_OUT, ROWS
 from ilp_planner.spaces.megatron.treatment import HOW, treatments, values_of
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
 from ilp_planner.specs.training import Offload, Settings, TrainingJob
+from tests.megatron_cases import small_cluster
 from tests.runtime_cases import MODELS, runtime_problem
 from tests.training_jobs import job
 
@@ -127,10 +128,11 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     (said,) = (t for row, t in zip(ROWS, runtime.treatments(), strict=True) if row.choice == choice)
     for value in ASKABLE[choice]:
         asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
+        cluster = small_cluster(1, 4 if choice == "cp_comm" else 2)
         found = set()
         for model in ("dense", "experts"):
             with suppress(PlannerError):
-                problem = runtime_problem(name, model, constraints=asked)
+                problem = runtime_problem(name, model, constraints=asked, cluster=cluster)
                 found |= {choices_of(each.settings)[choice] for each in jobs_of_parts(problem)}
         assert (value in found) == (value in (*said.values, *said.on_request)), value
 
