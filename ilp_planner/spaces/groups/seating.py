@@ -78,22 +78,39 @@ class Seating:
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return, for each (tensor degree, replicas), [demands, types, devices + 1]: how many
         devices of a type are taken afterwards, -1 where it does not fit; and whether the group is
-        in one node with the last device taken before."""
+        in one node with the last device taken before.
+
+        The same as `seat` for every number of devices taken, without a loop over them.
+        """
         shape = (len(demands), *self.rest.shape)
         after, near = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
-        for n, (tp, replicas) in enumerate(demands):
-            for kind, own in enumerate(self.devices):
-                for taken in range(len(own) + 1):
-                    if replicas == 0:
-                        after[n, kind, taken] = taken
-                        continue
-                    seats = self.seat(kind, tp, replicas, taken)
-                    if seats is None:
-                        break
-                    after[n, kind, taken] = seats[-1][-1] + 1
-                    near[n, kind, taken] = (
-                        self.rest[kind, taken] >= tp * replicas and seats[0][0] == taken
-                    )
+        for kind, own in enumerate(self.devices):
+            sizes = np.array(self.cluster.node_sizes(self.cluster.type_names[kind]))
+            begins = np.append(0, np.cumsum(sizes))
+            taken = np.arange(len(own) + 1)
+            rest, fresh = self.rest[kind, : taken.size], np.searchsorted(begins, taken)
+            for n, (tp, replicas) in enumerate(demands):
+                need = tp * replicas
+                if not need:
+                    after[n, kind, : taken.size] = taken
+                    continue
+                here = rest >= need
+                found = np.where(here, taken + need, -1)
+                # the next node that holds the group; nodes.size where there is none
+                whole = np.append(
+                    np.where(sizes >= need, np.arange(sizes.size), sizes.size), sizes.size
+                )
+                whole = np.minimum.accumulate(whole[::-1])[::-1][fresh]
+                fits = ~here & (whole < sizes.size)
+                found[fits] = begins[whole[fits]] + need
+                # otherwise node after node, up to the one that the last replica is in
+                room = np.append(0, np.cumsum(sizes // tp))
+                last = np.searchsorted(room, room[fresh] + replicas) - 1
+                fits = (found < 0) & (last < sizes.size)
+                before = room[last[fits]] - room[fresh[fits]]
+                found[fits] = begins[last[fits]] + (replicas - before) * tp
+                after[n, kind, : taken.size] = found
+                near[n, kind, : taken.size] = here
         return after, near
 
 
