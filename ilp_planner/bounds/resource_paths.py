@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
 MOST_LEVELS = 1100  # combinations of coarse capacities
-QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e8, 3e9  # a second is about 1e9
+QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e5, 3e9  # a second is about 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,6 @@ def _pricing(
             low[1:] = np.minimum(low[1:], high[:-1])
             high[-1] = INFINITE
     # Coarse capacities pay where many labels are to be completed.
-    updates = QUICK_UPDATES if width <= QUICK_WIDTH else MOST_UPDATES
+    updates = QUICK_UPDATES * width if width <= QUICK_WIDTH else MOST_UPDATES
     levels = min(MOST_LEVELS, updates / (graph.arcs * low.size))
     return Pricing(low, high, price, *coarse(graph.capacity, levels))

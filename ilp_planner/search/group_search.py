@@ -39,7 +39,6 @@ class PartState(Generic[AnyPart]):
     part: AnyPart
     bound: float = 0.0
     source: str = ""
-    promise: float = 0.0  # seconds, no proof: the order in which to look
     steps: int = 0  # of WIDTHS
     climbs: int = 0  # times that there was nothing up to where it was looked
     boxed: bool = False  # labels alone left too much open

@@ -85,33 +85,49 @@ class Seating:
         shape = (len(demands), *self.rest.shape)
         after, near = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
         for kind, own in enumerate(self.devices):
-            sizes = np.array(self.cluster.node_sizes(self.cluster.type_names[kind]))
-            begins = np.append(0, np.cumsum(sizes))
-            taken = np.arange(len(own) + 1)
-            rest, fresh = self.rest[kind, : taken.size], np.searchsorted(begins, taken)
             for n, (tp, replicas) in enumerate(demands):
-                need = tp * replicas
-                if not need:
-                    after[n, kind, : taken.size] = taken
-                    continue
-                here = rest >= need
-                found = np.where(here, taken + need, -1)
-                # the next node that holds the group; nodes.size where there is none
-                whole = np.append(
-                    np.where(sizes >= need, np.arange(sizes.size), sizes.size), sizes.size
-                )
-                whole = np.minimum.accumulate(whole[::-1])[::-1][fresh]
-                fits = ~here & (whole < sizes.size)
-                found[fits] = begins[whole[fits]] + need
-                # otherwise node after node, up to the one that the last replica is in
-                room = np.append(0, np.cumsum(sizes // tp))
-                last = np.searchsorted(room, room[fresh] + replicas) - 1
-                fits = (found < 0) & (last < sizes.size)
-                before = room[last[fits]] - room[fresh[fits]]
-                found[fits] = begins[last[fits]] + (replicas - before) * tp
-                after[n, kind, : taken.size] = found
-                near[n, kind, : taken.size] = here
+                found, here = self._follow(kind, tp, replicas)
+                after[n, kind, : len(own) + 1] = found
+                near[n, kind, : len(own) + 1] = here
         return after, near
+
+    def _follow(
+        self, kind: int, tp: int, replicas: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the same for one type and one demand, [devices + 1]."""
+        sizes, begins = self._nodes[kind]
+        need, taken = tp * replicas, np.arange(len(self.devices[kind]) + 1)
+        if not need:
+            return taken, np.zeros(taken.size, np.bool_)
+        here = self.rest[kind, : taken.size] >= need
+        after, fresh = np.where(here, taken + need, -1), np.searchsorted(begins, taken)
+        # the next node that holds the group; sizes.size where there is none
+        whole = np.append(np.where(sizes >= need, np.arange(sizes.size), sizes.size), sizes.size)
+        whole = np.minimum.accumulate(whole[::-1])[::-1][fresh]
+        fits = ~here & (whole < sizes.size)
+        after[fits] = begins[whole[fits]] + need
+        # otherwise node after node, up to the one that the last replica is in
+        room = np.append(0, np.cumsum(sizes // tp))
+        last = np.searchsorted(room, room[fresh] + replicas) - 1
+        fits = (after < 0) & (last < sizes.size)
+        before = room[last[fits]] - room[fresh[fits]]
+        after[fits] = begins[last[fits]] + (replicas - before) * tp
+        return after, here
+
+    @cached_property
+    def _nodes(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Devices of the nodes of each type, and how many there are before each of them."""
+        sizes = [np.array(self.cluster.node_sizes(name)) for name in self.cluster.type_names]
+        return [(each, np.append(0, np.cumsum(each))) for each in sizes]
+
+    def most(self, kind: int, tp: int, replicas: int, most: int) -> int:
+        """Return how many equal groups of a type have seats one after the other, at most `most`."""
+        after, _ = self._follow(kind, tp, replicas)
+        taken = count = 0
+        while count < most and after[taken] >= 0:
+            taken = int(after[taken])
+            count += 1
+        return count
 
 
 def seat_all(

@@ -96,6 +96,12 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
+    def look_first(self, search: GroupSearch[GroupPart]) -> None:
+        """Look for a plan at once, before any table of candidates."""
+        from ilp_planner.spaces.groups.first_plans import look_first
+
+        look_first(search)
+
     def look(self, search: GroupSearch[GroupPart]) -> None:
         """Look among groups of one device type first: they are few, and what they reach says where
         mixed ones can pay."""
