@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
 MOST_LEVELS = 1100  # combinations of coarse capacities
-QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e5, 3e9  # a second is about 1e9
+QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e4, 3e9  # a second is about 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
