@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.cutting_planes import best_prices
 from ilp_planner.bounds.group_labels import ChainSearch, search_chain
-from ilp_planner.bounds.group_potentials import Potentials, prefixes, through
-from ilp_planner.bounds.resource_prices import best_prices
+from ilp_planner.bounds.group_potentials import Potentials, plain, prefixes, through
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 WIDE = 2e-3  # relative to the bound: what a box may leave between its ends before labels look in it
 STEP = 2e-3  # relative: how far above its bound labels look into a box
+ROUGH = 0.02  # of what a box leaves between its ends: by which its prices may be less than the best
 FIRST_EFFORT = 2e7  # comparisons of labels
 GROWTH = 4.0  # of the effort
 SMALL, SMALL_EFFORT = 2000, 1e6  # candidates and comparisons: labels may settle a box as a whole
@@ -169,7 +170,10 @@ class BoxSearch:
         arcs = arcs[usable]
         own = self.chain.only(arcs)
         ends = self.weight * low + float(peak_low.sum())
-        known = self._prices(own, high, price, self.cutoff - ends)
+        spread = self.weight * (high - low) + float((peak_high - peak_low).sum())
+        known = self._prices(own, high, price, self.cutoff - ends, ROUGH * spread)
+        if known is None:
+            return
         bound = max(ends + known.least, least)
         if bound >= min(self.cutoff, INFINITE):
             return
@@ -183,8 +187,29 @@ class BoxSearch:
         heapq.heappush(self.heap, (box.bound, next(self.number), box))
 
     def _prices(
-        self, own: GroupChain, high: float, start: NDArray[np.float64], enough: float
-    ) -> Potentials:
+        self,
+        own: GroupChain,
+        high: float,
+        start: NDArray[np.float64],
+        enough: float,
+        close: float,
+    ) -> Potentials | None:
+        """Return potentials at good prices, which are looked for without what sending and seats
+        cost first; None where these prove enough.
+
+        Parameters
+        ----------
+        close: seconds, by which prices may be less than the best.
+        """
+
+        def roughly(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
+            least, path = plain(own, price, high)
+            use = own.stages.use[path].sum(axis=0) if path.size else None
+            return least, float(own.stages.total[path].sum()), use
+
+        start, least = best_prices(roughly, self.capacity, enough, start, close)
+        if least >= enough:
+            return None
         best: list[Potentials] = []
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
@@ -194,7 +219,7 @@ class BoxSearch:
             use = own.stages.use[known.path].sum(axis=0) if known.path.size else None
             return known.least, known.total, use
 
-        best_prices(priced, self.capacity, enough, start)
+        best_prices(priced, self.capacity, enough, start, close)
         return best[0]
 
     # ---- boxes ----------------------------------------------------------------------------------
