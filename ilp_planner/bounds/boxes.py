@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
-from ilp_planner.bounds.cutting_planes import best_prices
+from ilp_planner.bounds.cutting_planes import always, best_prices
 from ilp_planner.bounds.group_labels import ChainSearch, search_chain
 from ilp_planner.bounds.group_potentials import Potentials, plain, prefixes, through
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.group_chain import GroupChain
@@ -88,12 +90,19 @@ class BoxSearch:
     cutoff: seconds; ways that take as long are of no interest.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
     small: candidates up to which labels try to settle a box before it is split.
+    goon: tells whether there is time left; prices stop getting better where there is none.
     """
 
     def __init__(
-        self, chain: GroupChain, cutoff: float, levels: int, *, small: int = SMALL
+        self,
+        chain: GroupChain,
+        cutoff: float,
+        levels: int,
+        *,
+        small: int = SMALL,
+        goon: Callable[[], bool] = always,
     ) -> None:
-        self.small = small
+        self.small, self.goon = small, goon
         self.chain = chain
         self.cutoff = min(cutoff, INFINITE)
         self.levels = max(levels, 2)
@@ -207,7 +216,7 @@ class BoxSearch:
             use = own.stages.use[path].sum(axis=0) if path.size else None
             return least, float(own.stages.total[path].sum()), use
 
-        start, least = best_prices(roughly, self.capacity, enough, start, close)
+        start, least = best_prices(roughly, self.capacity, enough, start, close, self.goon)
         if least >= enough:
             return None
         best: list[Potentials] = []
@@ -219,7 +228,7 @@ class BoxSearch:
             use = own.stages.use[known.path].sum(axis=0) if known.path.size else None
             return known.least, known.total, use
 
-        best_prices(priced, self.capacity, enough, start, close)
+        best_prices(priced, self.capacity, enough, start, close, self.goon)
         return best[0]
 
     # ---- boxes ----------------------------------------------------------------------------------

@@ -19,12 +19,18 @@ CLOSE = 5e-4  # relative: how near to the model's promise prices are good enough
 EDGE, WIDEN = 1e-6, 4.0  # relative: what is at the edge of a region, and how much that grows
 
 
+def always() -> bool:
+    """Tell that there is time left."""
+    return True
+
+
 def best_prices(
     priced: Callable[[NDArray[np.float64]], tuple[float, float, NDArray[np.float64] | None]],
     capacity: NDArray[np.float64],
     enough: float,
     start: NDArray[np.float64] | None = None,
     close: float = 0.0,
+    goon: Callable[[], bool] = always,
 ) -> tuple[NDArray[np.float64], float]:
     """Return good prices and the bound that they prove; stop where that is `enough`.
 
@@ -34,6 +40,7 @@ def best_prices(
         without prices, and the devices that the path uses (None without a path).
     capacity: float64 [D], devices of each type.
     close: seconds, how near to the model's promise prices are good enough at any rate.
+    goon: tells whether to look for better ones.
     """
     types = capacity.size
     best = np.zeros(types) if start is None else start
@@ -67,7 +74,7 @@ def best_prices(
             best, value = price, found
         else:
             reach = reach * 0.4
-        if value >= enough:
+        if value >= enough or not goon():
             break
     return best, value
 

@@ -51,7 +51,7 @@ def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) 
     behind = chain.stages.behind
     limiting = behind[behind < behind.max(initial=0)]
     levels = min(int(limiting.max(initial=0)) + 2, MOST_LEVELS)
-    boxes = BoxSearch(chain, cutoff, levels)
+    boxes = BoxSearch(chain, cutoff, levels, goon=search.goon)
     while not boxes.finished:
         search.check_time()
         found = boxes.advance(search.effort)

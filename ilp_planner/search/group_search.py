@@ -110,6 +110,11 @@ AnyGraphPart = TypeVar("AnyGraphPart", bound=SpacePart)
 class GroupSearch(PartSearch[AnyGraphPart]):
     """State of one solve of a space whose parts are stage graphs."""
 
+    def __init__(self, problem: Problem[Any], parts: Sequence[AnyGraphPart], task: Task) -> None:
+        super().__init__(problem, parts, task)
+        for part in parts:
+            part.check_time = self.check_time
+
     def outline(self, state: PartState[AnyGraphPart], guess: float) -> NDArray[np.int64] | None:
         """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,
         None for all that there are."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.group_search import GroupSearch, PartState
     from ilp_planner.spaces.groups.parts import GroupPart
 
-SECONDS = 0.6  # to look in, once there is a plan
+SECONDS, SHARE = 0.6, 0.5  # to look in, and at most that part of the time
 ROUNDS = 8  # of choosing kinds of groups by what the others are
 TINY = 1e-12  # seconds: what takes no time is no faster
 MOST_PACKINGS = 8  # to try where links differ from node to node
@@ -228,7 +228,8 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
     for state in search.states:
         state.raise_bound(bounds[state.part.micro_batches], "work")
     search.report()
-    moment, seating = search.deadline.within(SECONDS), Seating(search.problem.cluster)
+    moment = search.deadline.within(min(SECONDS, SHARE * search.deadline.left))
+    seating = Seating(search.problem.cluster)
     found: list[tuple[float, PartState[GroupPart], Pipeline]] = []
     for state in sorted(search.states, key=lambda s: s.bound):
         search.check_time()

@@ -92,7 +92,9 @@ class GroupPart(SpacePart):
     def catalogue(self) -> Catalogue:
         """All candidates."""
         wanted = (*self.single, *self._mixed)
-        return build_catalogue(self.problem, self.micro_batches, wanted, self.degrees)
+        return build_catalogue(
+            self.problem, self.micro_batches, wanted, self.degrees, self.check_time
+        )
 
     @cached_property
     def seat_chains(self) -> SeatChains:

@@ -111,6 +111,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         problem, hunt = search.problem, GraphHunt(search, search.states)
         if len(problem.cluster.type_names) > 1:
             parts = [GroupPart(problem, b, alone=True) for b in problem.micro_batches]
+            for part in parts:
+                part.check_time = search.check_time
             alone = GraphHunt(search, [PartState(part=part) for part in parts])
             alone.run()
             if alone.found:
