@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.parts import OpenGraph
 
 WIDTHS = (300, 3_000, 10_000, 30_000, 2**62)  # labels per node, until nothing is left open
+MANY = 20_000  # stage candidates: labels alone leave too much open
 SKETCH_SPLITS = 6
 SKETCH_WIDTHS = (20, 200)
 STEP = 0.1  # relative: how far above its bound a part is searched next
@@ -45,10 +46,12 @@ def search_graphs(search: GroupSearch[Any]) -> None:
     for state in sorted(search.states, key=lambda s: s.bound):
         search.check_time()
         if not search.closed(state):
-            search.outline(state, search.objective)
+            open_ones = search.outline(state, search.objective)
+            many = open_ones is not None and open_ones.size > MANY
+            state.boxed = many and boxable(search, state)
     for state in sorted(search.states, key=lambda s: s.bound):
         search.check_time()
-        if not search.closed(state):
+        if search.plan is None and not search.closed(state):
             sketch(search, state)
     dive(search)
     while not search.gap_reached():
