@@ -36,8 +36,8 @@ NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
 
 
-def search_graphs(search: GroupSearch[Any]) -> None:
-    """Work until proof or gap, or until all that can be searched has been.
+def outline_parts(search: GroupSearch[Any]) -> None:
+    """Bound all parts by their outlines, the least bound first, and tell which are large.
 
     Raises
     ------
@@ -46,9 +46,18 @@ def search_graphs(search: GroupSearch[Any]) -> None:
     for state in sorted(search.states, key=lambda s: s.bound):
         search.check_time()
         if not search.closed(state):
-            open_ones = search.outline(state, search.objective)
-            many = open_ones is not None and open_ones.size > MANY
+            choices = search.outline(state, search.objective)
+            many = choices is not None and choices.size > MANY
             state.boxed = many and boxable(search, state)
+
+
+def search_graphs(search: GroupSearch[Any]) -> None:
+    """Work until proof or gap, or until all that can be searched has been.
+
+    Raises
+    ------
+    OutOfTimeError: the time is up.
+    """
     for state in sorted(search.states, key=lambda s: s.bound):
         search.check_time()
         if search.plan is None and not search.closed(state):

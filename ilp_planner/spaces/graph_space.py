@@ -111,15 +111,21 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
     def parts(self, problem: Problem[AnyCosts]) -> list[AnyGraphPart]:
         """Return the parts of the space."""
 
+    def look_longer(self, search: GroupSearch[AnyGraphPart]) -> None:
+        """Look for better plans in parts that take long to bound; where none do, for none."""
+        return
+
     def begin(self, problem: Problem[AnyCosts], task: Task) -> GroupSearch[AnyGraphPart]:
         """Return the state of a search that begins."""
         return GroupSearch(problem, self.parts(problem), task)
 
     def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""
-        from ilp_planner.search.graph_search import search_graphs
+        from ilp_planner.search.graph_search import outline_parts, search_graphs
 
         self.look_first(search)
+        outline_parts(search)
+        self.look_longer(search)
         search_graphs(search)
         if search.proved() or search.plan is None:
             return Stop.PROOF

@@ -102,6 +102,12 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
 
         look_first(search)
 
+    def look_longer(self, search: GroupSearch[GroupPart]) -> None:
+        """Look for better plans in large parts."""
+        from ilp_planner.spaces.groups.first_plans import look_longer
+
+        look_longer(search)
+
     def look(self, search: GroupSearch[GroupPart]) -> None:
         """Look among groups of one device type first: they are few, and what they reach says where
         mixed ones can pay."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.deadline import Deadline, OutOfTimeError
+from ilp_planner.deadline import OutOfTimeError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
-from ilp_planner.spaces.groups.first_plans import Pipelines, look_first
-from ilp_planner.spaces.groups.first_plans import placed as placed_first
-from ilp_planner.spaces.groups.parts import GroupPart
+from ilp_planner.spaces.groups.first_plans import look_first
 from ilp_planner.spaces.groups.seating import Seating
 from tests.benchmarks.generated import FAST, instance
 from tests.brute import cheapest, random_problem
@@ -39,22 +35,6 @@ def test_it_is_a_legal_plan_of_the_space(seed: int, links: str) -> None:
     assert problem.space.contains(problem, search.plan)
     best, _ = cheapest(problem)
     assert search.bound <= best * (1 + 1e-9) <= search.objective * (1 + 2e-9)
-
-
-@examples(25)
-@given(seed=SEEDS)
-def test_a_pipeline_takes_as_long_as_it_says_at_least(seed: int) -> None:
-    problem = random_problem(seed)
-    part, seating = GroupPart(problem, problem.micro_batches[-1]), Seating(problem.cluster)
-    pipelines = Pipelines(part, seating)
-    pipelines.improve(Deadline(math.inf))
-    for pipeline in pipelines.found:
-        assert pipeline.choices[0].start == 0
-        assert pipeline.choices[-1].stop == part.layers
-        placed = placed_first(problem, part.micro_batches, pipeline, seating)
-        if placed is not None:
-            cost = problem.costs.plan_cost(placed, problem.cluster).iteration_time
-            assert cost >= pipeline.seconds * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("solver", ["auto", "dp", "cp-sat", "gradient", "anneal"])
@@ -82,13 +62,3 @@ def test_kinds_of_groups_are_as_many_as_have_seats() -> None:
                 taken, count = seats[-1][-1] + 1, count + 1
             assert seating.most(kind, tp, replicas, len(own)) == count
             assert seating.most(kind, tp, replicas, 1) == min(count, 1)
-
-
-def test_memory_leaves_no_pipeline() -> None:
-    problem = random_problem(1)
-    costs = problem.costs.with_limits(dict.fromkeys(problem.memory_limits, 1.0))
-    part = GroupPart(dataclasses.replace(problem, costs=costs), 1)
-    pipelines = Pipelines(part, Seating(problem.cluster))
-    pipelines.improve(Deadline(math.inf))
-    assert pipelines.found == []
-    assert not np.isfinite(min(map(pipelines.seconds, pipelines.first()), default=np.inf))
