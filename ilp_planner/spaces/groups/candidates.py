@@ -184,15 +184,21 @@ def _stages(
 
 
 def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]:
-    """Return the seconds that all layers before and after each range take at least."""
-    single = np.full(layers, np.inf)
-    at = np.arange(layers)
+    """Return the seconds that all layers before and after each range take at least; inf where they
+    cannot be in stages.
+
+    Of whole ranges, not layer by layer: where a group has devices of several types, each layer may
+    be slow on another one of them, and the range is faster than its layers one by one.
+    """
+    fastest = np.full((layers, layers + 1), np.inf)
     for table in tables:
-        held = table.in_flight[at, at + 1] >= 1
-        single = np.where(held, np.minimum(single, table.time[at, at + 1]), single)
-    single[~np.isfinite(single)] = 0.0
-    ends = np.concatenate(([0.0], np.cumsum(single)))
-    outside: NDArray[np.float64] = ends[:layers, None] + ends[-1] - ends[None, :]
+        np.minimum(fastest, np.where(table.in_flight >= 1, table.time, np.inf), out=fastest)
+    before, after = np.zeros(layers + 1), np.zeros(layers + 1)
+    for v in range(1, layers + 1):
+        before[v] = (before[:v] + fastest[:v, v]).min()
+    for v in reversed(range(layers)):
+        after[v] = (fastest[v, v + 1 :] + after[v + 1 :]).min()
+    outside: NDArray[np.float64] = before[:layers, None] + after[None, :]
     return outside
 
 
