@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WIDE = 2e-3  # relative to the bound: what a box may leave between its ends before labels look in it
 STEP = 2e-3  # relative: how far above its bound labels look into a box
-ROUGH = 0.02  # of what a box leaves between its ends: by which its prices may be less than the best
+ROUGH = 0.1  # of what a box leaves between its ends: by which its prices may be less than the best
 FIRST_EFFORT = 2e7  # comparisons of labels
 GROWTH = 4.0  # of the effort
 SMALL, SMALL_EFFORT = 2000, 1e6  # candidates and comparisons: labels may settle a box as a whole
