@@ -37,11 +37,11 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
     moment = search.deadline.within(min(SECONDS, SHARE * search.deadline.left))
     seating, looked = Seating(search.problem.cluster), Looked()
     for state in sorted(search.states, key=lambda s: s.bound):
-        search.check_time()
-        if not moment.goon():
+        if looked and not moment.goon():
             _judge(search, looked, seating, moment)
             if search.plan is not None:
                 return
+            search.check_time()
             looked.clear()
         if not search.closed(state):
             pipelines = Pipelines(state.part, seating)
@@ -68,7 +68,8 @@ def look_longer(search: GroupSearch[GroupPart]) -> None:
 def _judge(
     search: GroupSearch[GroupPart], looked: Looked, seating: Seating, moment: Deadline
 ) -> None:
-    """Judge pipelines, the fastest first: true links may be slower than the best ones."""
+    """Judge pipelines, the fastest first: true links may be slower than the best ones. A first plan
+    is worth a moment beyond the limit."""
     found = [
         (state.part.constant + seconds, n, shape)
         for n, (state, pipelines) in enumerate(looked)
@@ -77,7 +78,6 @@ def _judge(
     for seconds, n, shape in sorted(found):
         if search.plan is not None and (seconds >= search.objective or not moment.goon()):
             return
-        search.check_time()
         state, pipelines = looked[n]
         pipeline = pipelines.pipeline(shape)
         plan = placed(search.problem, state.part.micro_batches, pipeline, seating)
