@@ -34,6 +34,7 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
     for state in search.states:
         state.raise_bound(bounds[state.part.micro_batches], "work")
     search.report()
+    search.check_time()
     moment = search.deadline.within(min(SECONDS, SHARE * search.deadline.left))
     seating, looked = Seating(search.problem.cluster), Looked()
     for state in sorted(search.states, key=lambda s: s.bound):
