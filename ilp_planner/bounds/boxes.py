@@ -13,28 +13,40 @@ the cutoff is left out for good, so the chain gets smaller as boxes do.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.cutting_planes import always, best_prices
 from ilp_planner.bounds.group_labels import ChainSearch, search_chain
-from ilp_planner.bounds.group_potentials import Potentials, prefixes, through
-from ilp_planner.bounds.resource_prices import best_prices
+from ilp_planner.bounds.group_potentials import Potentials, plain, prefixes, through
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.group_chain import GroupChain
 
 WIDE = 2e-3  # relative to the bound: what a box may leave between its ends before labels look in it
 STEP = 2e-3  # relative: how far above its bound labels look into a box
+ROUGH = 0.1  # of what a box leaves between its ends: by which its prices may be less than the best
 FIRST_EFFORT = 2e7  # comparisons of labels
 GROWTH = 4.0  # of the effort
 SMALL, SMALL_EFFORT = 2000, 1e6  # candidates and comparisons: labels may settle a box as a whole
 FAR = 0.7  # where to split first, of the upper end: little is cheaper with much less
+
+
+class Each(Protocol):
+    """Calls a function with each of some arguments, and returns the values in their order."""
+
+    def __call__(
+        self, function: Callable[[Box], Box | None], arguments: Iterable[Box], /
+    ) -> Iterable[Box | None]:
+        """Call it."""
 
 
 class Choice:
@@ -87,12 +99,22 @@ class BoxSearch:
     cutoff: seconds; ways that take as long are of no interest.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
     small: candidates up to which labels try to settle a box before it is split.
+    goon: tells whether there is time left; prices stop getting better where there is none.
+    each: calls a function with each of some arguments, perhaps in several threads; returns the
+        values in their order.
     """
 
     def __init__(
-        self, chain: GroupChain, cutoff: float, levels: int, *, small: int = SMALL
+        self,
+        chain: GroupChain,
+        cutoff: float,
+        levels: int,
+        *,
+        small: int = SMALL,
+        goon: Callable[[], bool] = always,
+        each: Each = map,
     ) -> None:
-        self.small = small
+        self.small, self.goon, self.each = small, goon, each
         self.chain = chain
         self.cutoff = min(cutoff, INFINITE)
         self.levels = max(levels, 2)
@@ -104,15 +126,16 @@ class BoxSearch:
         stages, sending = chain.stages, chain.sending
         if chain.arcs:
             most = sending.time.max(axis=1, initial=0.0)  # that sending adds to a row's time
-            self._open(
-                0.0,
-                float((stages.time + most[stages.row]).max()),
-                np.zeros(stages.peaks.shape[1]),
-                stages.peaks.max(axis=0),
-                np.arange(chain.arcs),
-                np.zeros(self.capacity.size),
-                0.0,
+            whole = Box(
+                low=0.0,
+                high=float((stages.time + most[stages.row]).max()),
+                peak_low=np.zeros(stages.peaks.shape[1]),
+                peak_high=stages.peaks.max(axis=0),
+                arcs=Choice(np.arange(chain.arcs), chain.arcs),
+                price=np.zeros(self.capacity.size),
+                bound=0.0,
             )
+            self._open([whole])
 
     @property
     def bound(self) -> float:
@@ -151,40 +174,62 @@ class BoxSearch:
 
     # ---- prices ---------------------------------------------------------------------------------
 
-    def _open(
-        self,
-        low: float,
-        high: float,
-        peak_low: NDArray[np.float64],
-        peak_high: NDArray[np.float64],
-        arcs: NDArray[np.int64],
-        price: NDArray[np.float64],
-        least: float,
-    ) -> None:
-        """Bound a box by prices; keep it if it may hold anything below the cutoff."""
-        stages, total = self.chain.stages, self.chain.arcs
+    def _open(self, boxes: Sequence[Box]) -> None:
+        """Bound boxes by prices; keep those that may hold anything below the cutoff."""
+        for box in self.each(self._bounded, boxes):
+            if box is not None:
+                self._push(box)
+
+    def _bounded(self, box: Box) -> Box | None:
+        """Return a box with the candidates, prices and bound that are left of it; None where it
+        holds nothing below the cutoff."""
+        stages, high, arcs = self.chain.stages, box.high, box.arcs.numbers()
+        least = float(box.peak_low.sum())
         if self.weight > 0 and self.cutoff < INFINITE:
-            high = min(high, (self.cutoff - float(peak_low.sum())) / self.weight)
-        usable = (stages.time[arcs] <= high) & (stages.peaks[arcs] <= peak_high).all(axis=1)
+            high = min(high, (self.cutoff - least) / self.weight)
+        usable = (stages.time[arcs] <= high) & (stages.peaks[arcs] <= box.peak_high).all(axis=1)
         arcs = arcs[usable]
         own = self.chain.only(arcs)
-        ends = self.weight * low + float(peak_low.sum())
-        known = self._prices(own, high, price, self.cutoff - ends)
-        bound = max(ends + known.least, least)
+        ends = self.weight * box.low + least
+        spread = self.weight * (high - box.low) + float((box.peak_high - box.peak_low).sum())
+        known = self._prices(own, high, box.price, self.cutoff - ends, ROUGH * spread)
+        if known is None:
+            return None
+        bound = max(ends + known.least, box.bound)
         if bound >= min(self.cutoff, INFINITE):
-            return
-        cost = through(own, known) + self.weight * np.maximum(own.stages.time, low)
-        cost += np.maximum(own.stages.peaks, peak_low).sum(axis=1)
-        arcs = arcs[cost < self.cutoff]
-        box = Box(low, high, peak_low, peak_high, Choice(arcs, total), known.price, bound)
-        self._push(box)
+            return None
+        cost = through(own, known) + self.weight * np.maximum(own.stages.time, box.low)
+        cost += np.maximum(own.stages.peaks, box.peak_low).sum(axis=1)
+        choice = Choice(arcs[cost < self.cutoff], self.chain.arcs)
+        return replace(box, high=high, arcs=choice, price=known.price, bound=bound)
 
     def _push(self, box: Box) -> None:
         heapq.heappush(self.heap, (box.bound, next(self.number), box))
 
     def _prices(
-        self, own: GroupChain, high: float, start: NDArray[np.float64], enough: float
-    ) -> Potentials:
+        self,
+        own: GroupChain,
+        high: float,
+        start: NDArray[np.float64],
+        enough: float,
+        close: float,
+    ) -> Potentials | None:
+        """Return potentials at good prices, which are looked for without what sending and seats
+        cost first; None where these prove enough.
+
+        Parameters
+        ----------
+        close: seconds, by which prices may be less than the best.
+        """
+
+        def roughly(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
+            least, path = plain(own, price, high)
+            use = own.stages.use[path].sum(axis=0) if path.size else None
+            return least, float(own.stages.total[path].sum()), use
+
+        start, least = best_prices(roughly, self.capacity, enough, start, close, self.goon)
+        if least >= enough:
+            return None
         best: list[Potentials] = []
 
         def priced(price: NDArray[np.float64]) -> tuple[float, float, NDArray[np.float64] | None]:
@@ -194,24 +239,21 @@ class BoxSearch:
             use = own.stages.use[known.path].sum(axis=0) if known.path.size else None
             return known.least, known.total, use
 
-        best_prices(priced, self.capacity, enough, start)
+        best_prices(priced, self.capacity, enough, start, close, self.goon)
         return best[0]
 
     # ---- boxes ----------------------------------------------------------------------------------
 
     def _split(self, box: Box, axis: int) -> None:
-        kinds, arcs = box.peak_low.size, box.arcs.numbers()
-        if axis == kinds:
+        fresh = replace(box, effort=FIRST_EFFORT, step=STEP)
+        if axis == box.peak_low.size:
             middle = self._middle(box.low, box.high)
-            ends = ((box.low, middle), (middle, box.high))
-            for low, high in ends:
-                self._open(low, high, box.peak_low, box.peak_high, arcs, box.price, box.bound)
+            self._open([replace(fresh, high=middle), replace(fresh, low=middle)])
             return
         middle = self._middle(float(box.peak_low[axis]), float(box.peak_high[axis]))
         below, above = box.peak_high.copy(), box.peak_low.copy()
         below[axis], above[axis] = middle, middle
-        self._open(box.low, box.high, box.peak_low, below, arcs, box.price, box.bound)
-        self._open(box.low, box.high, above, box.peak_high, arcs, box.price, box.bound)
+        self._open([replace(fresh, peak_high=below), replace(fresh, peak_low=above)])
 
     @staticmethod
     def _middle(low: float, high: float) -> float:

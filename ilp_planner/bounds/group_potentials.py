@@ -68,6 +68,37 @@ def through(chain: GroupChain, known: Potentials) -> NDArray[np.float64]:
     return found
 
 
+def plain(
+    chain: GroupChain, price: NDArray[np.float64], slowest: float
+) -> tuple[float, NDArray[np.int64]]:
+    """Return the same least sum where sending costs the least and any stage may follow any other:
+    no more than that of `prefixes`, much sooner; and the arcs of the cheapest way."""
+    priced = chain.stages.total + chain.stages.use @ price
+    first, start, time = chain.stages[:3]
+    least, path = _plain(chain.layers, first, start, time, priced, float(slowest))
+    if least >= INFINITE:
+        return INFINITE, path
+    return float(least - price @ np.array(chain.capacity, np.float64)), path
+
+
+@kernel
+def _plain(layers, first, start, time, priced, slowest):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Return the least priced sum of stages from the first layer to the last, and its arcs."""
+    least, chosen = np.full(layers + 1, INFINITE), np.full(layers + 1, -1, np.int64)
+    least[0] = 0.0
+    for v in range(1, layers + 1):
+        for a in range(first[v], first[v + 1]):
+            if time[a] <= slowest and priced[a] + least[start[a]] < least[v]:
+                least[v], chosen[v] = priced[a] + least[start[a]], a
+    path = np.empty(layers, np.int64)
+    length, v = 0, layers
+    while v > 0 and chosen[v] >= 0:
+        path[length] = chosen[v]
+        length += 1
+        v = start[chosen[v]]
+    return least[layers], path[:length]
+
+
 @inner
 def _columns(a, seats, counted, direct, parted, column):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Fill in what sending to a group of each class costs whose node is known, and not joined."""

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
 
 MOST_LEVELS = 1100  # combinations of coarse capacities
-QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e8, 3e9  # a second is about 1e9
+QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e4, 3e9  # a second is about 1e9
+UPDATES_OF_EFFORT = 1.0  # coarse capacities may take a tenth of the time of the labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def search_resource_paths(
     position = graph.positions
     # from the end: fewer arcs after first, so that labels with more are dominated by them
     sequence = np.lexsort((-c.level, position)).astype(np.int64)
-    pricing = _pricing(graph, intervals, width, sends=context is not None)
+    pricing = _pricing(graph, intervals, width, effort, sends=context is not None)
     if pricing is None:
         return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)
     # Levels of one position may dominate each other; nodes of a graph without context may not.
@@ -152,7 +153,12 @@ def _by_tail(
 
 
 def _pricing(
-    graph: StageGraph, intervals: Sequence[Interval] | None, width: int, *, sends: bool
+    graph: StageGraph,
+    intervals: Sequence[Interval] | None,
+    width: int,
+    effort: float,
+    *,
+    sends: bool,
 ) -> Pricing | None:
     """Return the prices of intervals, and the coarse capacities; None when there is no interval.
 
@@ -172,6 +178,7 @@ def _pricing(
             low[1:] = np.minimum(low[1:], high[:-1])
             high[-1] = INFINITE
     # Coarse capacities pay where many labels are to be completed.
-    updates = QUICK_UPDATES if width <= QUICK_WIDTH else MOST_UPDATES
+    updates = QUICK_UPDATES * width if width <= QUICK_WIDTH else MOST_UPDATES
+    updates = min(updates, UPDATES_OF_EFFORT * effort)
     levels = min(MOST_LEVELS, updates / (graph.arcs * low.size))
     return Pricing(low, high, price, *coarse(graph.capacity, levels))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.cutting_planes import best_prices
 from ilp_planner.kernels import kernel
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.graph import StageGraph
 
-ROUNDS = 30  # cutting planes for one slowest stage
-HIGHEST = 1e4  # times the average price of a device: enough to price an impossible use out
-CLOSE = 5e-4  # relative: how near to the model's promise prices are good enough
 SPLITS = 12
 NARROW = 1e-3  # relative width of an interval that is not split again
 
@@ -207,94 +205,6 @@ class PricedGraph:
             bound[self.time > interval.high] = np.inf
             least = np.minimum(least, bound)
         return np.sort(self.order[np.flatnonzero(least < cutoff)])
-
-
-def best_prices(
-    priced: Callable[[NDArray[np.float64]], tuple[float, float, NDArray[np.float64] | None]],
-    capacity: NDArray[np.float64],
-    enough: float,
-    start: NDArray[np.float64] | None = None,
-) -> tuple[NDArray[np.float64], float]:
-    """Return good prices and the bound that they prove; stop where that is `enough`.
-
-    Parameters
-    ----------
-    priced: for prices, the least priced sum less the price of all devices, the sum of its path
-        without prices, and the devices that the path uses (None without a path).
-    capacity: float64 [D], devices of each type.
-    """
-    types = capacity.size
-    best = np.zeros(types) if start is None else start
-    value, total, use = priced(best)
-    if types == 0 or value >= min(enough, INFINITE):
-        return best, value
-    reach = np.full(types, max(value, 1e-9) / max(capacity.sum(), 1.0))
-    most = HIGHEST * reach
-    model = _Model(types, max(value, 1e-9), float(reach[0]))
-    for _ in range(ROUNDS):
-        if use is not None:
-            model.add(total, use - capacity)
-        point = model.highest(np.maximum(best - reach, 0.0), np.minimum(best + reach, most))
-        if point is None:
-            break
-        promise, price = point
-        if promise <= value + CLOSE * abs(value):
-            break
-        found, total, use = priced(price)
-        if found > value:
-            # as far as the model promised: look further
-            if found - value > 0.5 * (promise - value):
-                reach = reach * 2.0
-            best, value = price, found
-        else:
-            reach = reach * 0.4
-        if value >= enough:
-            break
-    return best, value
-
-
-class _Model:
-    """The lower envelope of cutting planes over the prices: highest point within a box.
-
-    height, price: a usual height and price; the program is in these units, so that its tolerances
-    fit.
-    """
-
-    def __init__(self, types: int, height: float, price: float) -> None:
-        from ortools.linear_solver import pywraplp
-
-        self.good = (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE)
-        self.units = (height, price)
-        self.solver = pywraplp.Solver.CreateSolver("GLOP")
-        self.solver.SetTimeLimit(500)  # ms, a hundred times what it takes: it may cycle
-        self.infinity = self.solver.infinity()
-        self.prices = [self.solver.NumVar(0.0, 0.0, "") for _ in range(types)]
-        self.height = self.solver.NumVar(-self.infinity, self.infinity, "")
-        self.solver.Objective().SetCoefficient(self.height, 1.0)
-        self.solver.Objective().SetMaximization()
-
-    def add(self, constant: float, slope: NDArray[np.float64]) -> None:
-        """Add the plane height <= constant + slope * prices."""
-        height, unit = self.units
-        row = self.solver.Constraint(-self.infinity, constant / height)
-        row.SetCoefficient(self.height, 1.0)
-        for price, gain in zip(self.prices, (slope * (unit / height)).tolist(), strict=True):
-            row.SetCoefficient(price, -gain)
-
-    def highest(
-        self, low: NDArray[np.float64], high: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]] | None:
-        """Return the highest point with prices from `low` to `high`, its height first; None when
-        the program fails."""
-        height, unit = self.units
-        for price, least, most in zip(
-            self.prices, (low / unit).tolist(), (high / unit).tolist(), strict=True
-        ):
-            price.SetBounds(least, most)
-        if self.solver.Solve() not in self.good:
-            return None
-        found = np.array([p.solution_value() for p in self.prices]) * unit
-        return self.height.solution_value() * height, np.clip(found, low, high)
 
 
 @kernel

@@ -108,6 +108,12 @@ class GroupTables(Costs, Protocol):
     def largest_samples(self) -> int | None:
         """Samples per replica that are profiled at most; None where there is no such limit."""
 
+    def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
+        """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
+        float64 [samples, L]; inf where the layer alone does not fit or is not profiled. No stage
+        takes less than the sum of its layers on any of its replicas. None where that is not
+        known."""
+
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
         """Return the bytes that each layer needs at least by itself, float64 [L]; None where it is
         not profiled."""

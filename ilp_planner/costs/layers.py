@@ -33,7 +33,7 @@ from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
-from ilp_planner.numerics import FINE_ROUNDING
+from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.data_sheets import memory_rates
 
@@ -150,6 +150,22 @@ class LayerCosts:
         limits: device type -> bytes per device.
         """
         return LayerCosts(self.profile, limits, rates=self.rates, calibration=self.calibration)
+
+    def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
+        """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
+        float64 [samples, L]; inf where the layer alone does not fit or is not profiled."""
+        shape = (samples, len(self.chain))
+        if (device, tp) not in self._profiled:
+            return np.full(shape, np.inf)
+        pair, shares = (device, tp), np.arange(1, samples + 1)
+        seconds = self._predict(device, tp, shares)
+        growing = self.profile.workspace_per_sample.get(pair, np.zeros(shape[1]))
+        each = self.profile.activation[pair] + growing
+        fixed = self.profile.state[pair] + self.profile.workspace[pair]
+        limit = self.limits.get(device, 0.0) * (1 + ROUNDING)
+        seconds[shares[:, None] * each + fixed > limit] = np.inf
+        seconds[self.profile.most_samples.get(pair, samples) :] = np.inf
+        return seconds
 
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
         """Return the bytes that every layer takes by itself on a device of a replica of one sample:

@@ -6,6 +6,7 @@ no and one that finds the best plan take less than one search below a poor plan.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.bounds.boxes import BoxSearch
@@ -51,17 +52,19 @@ def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) 
     behind = chain.stages.behind
     limiting = behind[behind < behind.max(initial=0)]
     levels = min(int(limiting.max(initial=0)) + 2, MOST_LEVELS)
-    boxes = BoxSearch(chain, cutoff, levels)
-    while not boxes.finished:
-        search.check_time()
-        found = boxes.advance(search.effort)
-        if found is not None and found.value < search.objective - constant:
-            take_near(search, state, found.choices, found.value + constant)
-            boxes.lower(search.objective - constant)
-        state.raise_bound(min(boxes.bound, cutoff) + constant, "boxes")
-        search.report()
-        if search.gap_reached():
-            return
+    with ThreadPoolExecutor(search.limits.workers) as pool:
+        each = pool.map if search.limits.workers > 1 else map
+        boxes = BoxSearch(chain, cutoff, levels, goon=search.goon, each=each)
+        while not boxes.finished:
+            search.check_time()
+            found = boxes.advance(search.effort)
+            if found is not None and found.value < search.objective - constant:
+                take_near(search, state, found.choices, found.value + constant)
+                boxes.lower(search.objective - constant)
+            state.raise_bound(min(boxes.bound, cutoff) + constant, "boxes")
+            search.report()
+            if search.gap_reached():
+                return
     state.raise_bound(min(boxes.bound, cutoff) + constant, "boxes")
     # The cheapest chain has no placement as good: boxes can tell no more.
     state.done = boxes.bound < cutoff and state.bound < search.objective

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.certificate import claimed_bound
 from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.search.climb import boxable, search_boxes
-from ilp_planner.search.graph_search import WIDTHS, look_below
+from ilp_planner.search.graph_search import WIDTHS, look_below, place_exactly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +34,11 @@ def _bound(search: GroupSearch[Any], state: PartState[Any], claimed: float) -> f
         search.objective = claimed  # plans that take as long are of no interest
         if state.bound >= claimed * (1 - ROUNDING):
             break
-        if look_below(search, state, claimed, width):
-            break
-        if boxable(search, state):
+        exact = look_below(search, state, claimed, width)
+        if not state.done and state.bound < claimed * (1 - ROUNDING) and boxable(search, state):
             search_boxes(search, state, claimed)
+            place_exactly(search, state)
+            break
+        if exact:
             break
     return min(state.bound, search.objective) if search.objective < claimed else state.bound

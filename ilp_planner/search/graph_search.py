@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.search.parts import OpenGraph
 
 WIDTHS = (300, 3_000, 10_000, 30_000, 2**62)  # labels per node, until nothing is left open
+MANY = 20_000  # stage candidates: labels alone leave too much open
 SKETCH_SPLITS = 6
 SKETCH_WIDTHS = (20, 200)
 STEP = 0.1  # relative: how far above its bound a part is searched next
@@ -35,6 +36,21 @@ NEAR = 0.05  # relative: a guess so near to the incumbent is the incumbent
 MOST_BETWEEN = 200_000  # labels
 
 
+def outline_parts(search: GroupSearch[Any]) -> None:
+    """Bound all parts by their outlines, the least bound first, and tell which are large.
+
+    Raises
+    ------
+    OutOfTimeError: the time is up.
+    """
+    for state in sorted(search.states, key=lambda s: s.bound):
+        search.check_time()
+        if not search.closed(state):
+            choices = search.outline(state, search.objective)
+            many = choices is not None and choices.size > MANY
+            state.boxed = many and boxable(search, state)
+
+
 def search_graphs(search: GroupSearch[Any]) -> None:
     """Work until proof or gap, or until all that can be searched has been.
 
@@ -42,12 +58,10 @@ def search_graphs(search: GroupSearch[Any]) -> None:
     ------
     OutOfTimeError: the time is up.
     """
-    for state in search.states:
+    for state in sorted(search.states, key=lambda s: s.bound):
         search.check_time()
-        sketch(search, state)
-    for state in sorted(search.states, key=lambda s: s.promise):
-        search.check_time()
-        search.outline(state, search.objective)
+        if search.plan is None and not search.closed(state):
+            sketch(search, state)
     dive(search)
     while not search.gap_reached():
         open_ones = [state for state in search.states if not search.closed(state)]
@@ -58,12 +72,11 @@ def search_graphs(search: GroupSearch[Any]) -> None:
 
 
 def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
-    """Look for a first good plan in a part, and guess what its best plan takes."""
+    """Look for a good plan in a part."""
     part = state.part
     opened = part.sketch()
     if opened is None:
         return
-    state.promise = NEVER
     for width in SKETCH_WIDTHS:
         cutoff = search.objective - part.constant
         if not opened.graph.arcs:
@@ -71,7 +84,6 @@ def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
         opened, intervals = narrowed(opened, cutoff, search.goon, SKETCH_SPLITS)
         if not intervals:
             return
-        state.promise = intervals[0].bound + part.constant
         if find(search, state, opened, intervals, cutoff, width) or not search.goon():
             return
     state.boxed = boxable(search, state)
@@ -131,6 +143,8 @@ def advance(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """
     if state.boxed and state.bound > 0:
         climb(search, state)
+        if state.done:
+            place_exactly(search, state)
         return
     # Without a plan there is nothing to be near to, and there may be none: look far soon.
     step = STEP if search.plan is not None else STEP * 2**state.climbs
@@ -180,9 +194,18 @@ def look_below(search: GroupSearch[Any], state: PartState[Any], guess: float, wi
     if found.path:
         search.take(state, opened.choice[list(found.path)].tolist())
         if found.exact:
-            place_exactly(search, state)
-            state.done = True
+            settle(search, state)
     return found.exact
+
+
+def settle(search: GroupSearch[Any], state: PartState[Any]) -> None:
+    """Finish with a part whose cheapest path is known, at least on the best links: boxes count the
+    seats in nodes, and what they leave open is placed in all ways."""
+    if not search.closed(state) and not state.boxed and boxable(search, state):
+        state.boxed = True
+        return
+    place_exactly(search, state)
+    state.done = True
 
 
 def place_exactly(search: GroupSearch[Any], state: PartState[Any]) -> None:
@@ -249,7 +272,6 @@ def backend(
     if solution.stopped_by is Stop.USER:
         raise KeyboardInterrupt
     if solution.status is Status.OPTIMAL:
-        place_exactly(search, state)
-        state.done = True
+        settle(search, state)
     # Nothing below the guess: there may be something above it, which the next look sees.
     return solution.status in (Status.OPTIMAL, Status.INFEASIBLE)

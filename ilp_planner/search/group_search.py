@@ -39,7 +39,6 @@ class PartState(Generic[AnyPart]):
     part: AnyPart
     bound: float = 0.0
     source: str = ""
-    promise: float = 0.0  # seconds, no proof: the order in which to look
     steps: int = 0  # of WIDTHS
     climbs: int = 0  # times that there was nothing up to where it was looked
     boxed: bool = False  # labels alone left too much open
@@ -110,6 +109,11 @@ AnyGraphPart = TypeVar("AnyGraphPart", bound=SpacePart)
 
 class GroupSearch(PartSearch[AnyGraphPart]):
     """State of one solve of a space whose parts are stage graphs."""
+
+    def __init__(self, problem: Problem[Any], parts: Sequence[AnyGraphPart], task: Task) -> None:
+        super().__init__(problem, parts, task)
+        for part in parts:
+            part.check_time = self.check_time
 
     def outline(self, state: PartState[AnyGraphPart], guess: float) -> NDArray[np.int64] | None:
         """Bound a part by its outline; return the stage candidates of plans below `guess` seconds,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ilp_planner.deadline import no_limit
+
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,12 +73,14 @@ class SpacePart(ABC):
     otherwise its graph is small, and plans are placed in one way, at the graph's own times.
 
     constant: seconds that every plan of it takes besides its path. boxable: it has a `chain`.
+    check_time: called between the steps of what takes long; raises where the time is up.
     """
 
     name: str
     micro_batches: int
     constant: float
     boxable = False
+    check_time: Callable[[], None] = staticmethod(no_limit)
 
     @abstractmethod
     def holds(self, plan: GroupPlan) -> bool:

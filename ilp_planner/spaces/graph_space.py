@@ -85,10 +85,15 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
     def hunt(self, search: AnyPartSearch) -> Stop:
         """Look for a good plan by the heuristic that was asked for."""
         search.check_time()
+        self.look_first(search)
         if search.solver != "anneal" or not self.anneal(search):
             self.look(search)
         stop = Stop.HEURISTIC if search.goon() else Stop.TIME
         return Stop.PROOF if search.gap_reached() or search.bound >= NEVER else stop
+
+    def look_first(self, search: AnyPartSearch) -> None:
+        """Look for a plan at once, before any bound; where searching is as quick, for none."""
+        return
 
     def anneal(self, search: AnyPartSearch) -> bool:
         """Anneal over what decides the graphs of the space; tell whether there is such a thing."""
@@ -106,14 +111,21 @@ class GraphSpace(LayerSpace[AnyCosts, GroupSearch[AnyGraphPart]], Generic[AnyCos
     def parts(self, problem: Problem[AnyCosts]) -> list[AnyGraphPart]:
         """Return the parts of the space."""
 
+    def look_longer(self, search: GroupSearch[AnyGraphPart]) -> None:
+        """Look for better plans in parts that take long to bound; where none do, for none."""
+        return
+
     def begin(self, problem: Problem[AnyCosts], task: Task) -> GroupSearch[AnyGraphPart]:
         """Return the state of a search that begins."""
         return GroupSearch(problem, self.parts(problem), task)
 
     def search(self, search: GroupSearch[AnyGraphPart]) -> Stop:
         """Work until proof, gap or time."""
-        from ilp_planner.search.graph_search import search_graphs
+        from ilp_planner.search.graph_search import outline_parts, search_graphs
 
+        self.look_first(search)
+        outline_parts(search)
+        self.look_longer(search)
         search_graphs(search)
         if search.proved() or search.plan is None:
             return Stop.PROOF

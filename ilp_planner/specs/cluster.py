@@ -307,7 +307,14 @@ class ClusterSpec:
 
     def node_sizes(self, device: str) -> tuple[int, ...]:
         """Return the devices of each node of a type, in the order of the nodes."""
-        return tuple(g.devices for g in self.nodes for _ in range(g.count) if g.device == device)
+        return self._node_sizes.get(device, ())
+
+    @cached_property
+    def _node_sizes(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, list[int]] = {}
+        for group in self.nodes:
+            found.setdefault(group.device, []).extend([group.devices] * group.count)
+        return {device: tuple(sizes) for device, sizes in found.items()}
 
     @property
     def equal_nodes(self) -> bool:

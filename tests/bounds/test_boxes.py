@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.bounds.boxes import BoxSearch
 from ilp_planner.bounds.group_labels import search_chain
-from ilp_planner.bounds.group_potentials import prefixes, through
+from ilp_planner.bounds.group_potentials import plain, prefixes, through
 from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.spaces.groups.parts import GroupPart
 from tests.brute import cheapest, random_problem
@@ -143,6 +143,13 @@ def test_potentials_are_what_they_say(seed: int, levels: int) -> None:
         assert known.total + use @ price == pytest.approx(known.least, rel=1e-9)
     # slower stages do not count
     if not np.isinf(best) and chain.weight > 0:
+        rough, path = plain(chain, price, np.inf)
+        assert rough <= known.least * (1 + 1e-9)
+        start = chain.stages.start[path[::-1]]
+        assert start[0] == 0
+        assert (chain.stop[path[::-1]][:-1] == start[1:]).all()
+        paid = known.priced[path].sum() - price @ np.array(chain.capacity)
+        assert rough == pytest.approx(paid, abs=1e-12)
         slow = prefixes(chain, price, float(chain.stages.time.min()) * 0.999, levels)
         assert slow.least >= 1e29
 

@@ -69,8 +69,8 @@ AMP = ["solve", "--profile", "amp:amp.json", "--cost-model", "amp"]
     [
         (["solve", *DP, "--seed", "0"], "--seed: found 0 with dp, which draws nothing"),
         (
-            ["solve", *DP, "--space", "groups", "--workers", "2"],
-            "--workers: found 2 with dp, which plans of space groups in one thread",
+            ["solve", *DP, "--space", "megatron", "--workers", "2"],
+            "--workers: found 2 with dp, which plans of space megatron in one thread",
         ),
         ([*AMP, "--memory-rule", "device"], "--memory-rule device: found it with --cost-model amp"),
         (
@@ -157,6 +157,7 @@ def test_a_key_of_a_model_that_no_profile_is_read_by_is_noted(
 
 def test_threads_that_a_space_has_not_are_noted(ilp_plan: Command, tiny: list[str]) -> None:
     options = ["solve", *tiny[:4], "--global-batch-size", "16", "--workers", "2", "--space"]
-    note = "workers 2: without effect, space groups has one thread"
-    assert note in ilp_plan(*options, "groups").out
-    assert "without effect" not in ilp_plan(*options, "operators").out
+    note = "workers 2: without effect, space megatron has one thread"
+    assert note in ilp_plan(*options, "megatron").out
+    for space in ("groups", "operators"):
+        assert "without effect" not in ilp_plan(*options, space).out

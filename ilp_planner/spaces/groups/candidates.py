@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.deadline import no_limit
 from ilp_planner.kernels import kernel
 from ilp_planner.schedule import OneForwardOneBackward, Schedule
 from ilp_planner.spaces.groups.sending import Sending, price_sending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,7 +47,7 @@ class Catalogue:
 
     options: the groups; samples: of each of their replicas. stages: the candidates.
     outside: float64 [L, L + 1], seconds that all layers before and after a range take at least.
-    use: int64 [options, N], of which `capacity` is there.
+    use: int64 [options, N], of which `capacity` is there. check_time: raises where the time is up.
     """
 
     layers: int
@@ -58,6 +59,7 @@ class Catalogue:
     sending: Sending
     use: NDArray[np.int64]
     capacity: tuple[int, ...]
+    check_time: Callable[[], None]
 
     @property
     def schedule(self) -> Schedule:
@@ -90,22 +92,32 @@ class Catalogue:
             [kinds, kinds], to a sender a group of the first kind is no worse than of the second.
         """
         c, sending = self.stages, self.sending
-        if not c.option.size:
-            return np.zeros(0, np.int64)
         order = np.lexsort((c.time, c.stop, c.start))
-        ranges = c.start * (self.layers + 1) + c.stop
-        first = np.flatnonzero(np.diff(ranges[order], prepend=-1))
-        row = self.rows(c)
-        time, extra = sending.least_time[row], sending.least_extra[row]
-        rows = c.extra, np.minimum(c.in_flight, self.micro_batches), kind[c.option], needs[c.option]
-        seconds = (
-            c.peaks.T, time[:, None] + sending.more_time[row],
-            extra[:, None] + sending.more_extra[row],
-        )  # fmt: skip
-        columns = [values[order] for values in (*rows, np.concatenate(seconds, axis=1))]
         keep = np.ones(order.size, np.bool_)
-        for begin, stop in pairwise([*first.tolist(), order.size]):  # Ctrl-C is heard in between
-            drop_dominated(*(values[begin:stop] for values in columns), better, keep[begin:stop])
+        starts = np.searchsorted(c.start[order], np.arange(self.layers + 1))
+        for begin, end in pairwise(starts.tolist()):  # the tables of all at once would be large
+            these = c.only(order[begin:end])
+            row = self.rows(these)
+            rows = (
+                these.extra,
+                np.minimum(these.in_flight, self.micro_batches),
+                kind[these.option],
+                needs[these.option],
+            )
+            seconds = (
+                these.peaks.T,
+                (these.time + sending.least_time[row])[:, None] + sending.more_time[row],
+                (these.extra + sending.least_extra[row])[:, None] + sending.more_extra[row],
+            )
+            columns = (*rows, np.concatenate(seconds, axis=1))
+            stops = np.flatnonzero(np.diff(these.stop, prepend=-1, append=-1))
+            for first, last in pairwise(stops.tolist()):  # Ctrl-C is heard in between
+                self.check_time()
+                drop_dominated(
+                    *(values[first:last] for values in columns),
+                    better,
+                    keep[begin + first : begin + last],
+                )
         return np.sort(order[keep])
 
 
@@ -114,24 +126,22 @@ def build_catalogue(
     micro_batches: int,
     wanted: Sequence[GroupOption],
     degrees: Sequence[Sequence[int]],
+    check_time: Callable[[], None] = no_limit,
 ) -> Catalogue:
     """Collect the candidates of these options that memory allows.
 
     Parameters
     ----------
-    degrees: tensor-parallel degrees of each device type.
+    degrees: tensor-parallel degrees of each device type. check_time: raises where the time is up.
     """
-    priced = [
-        (option, table)
-        for option in wanted
-        if (
-            table := problem.costs.option_tables(
-                option, micro_batches, problem.global_batch, problem.cluster
-            )
+    priced: list[tuple[GroupOption, OptionTables]] = []
+    for option in wanted:
+        check_time()
+        table = problem.costs.option_tables(
+            option, micro_batches, problem.global_batch, problem.cluster
         )
-        is not None
-        and min(table.samples) > 0
-    ]
+        if table is not None and min(table.samples) > 0:
+            priced.append((option, table))
     options = tuple(option for option, _ in priced)
     tables = [table for _, table in priced]
     samples = tuple(table.samples for table in tables)
@@ -144,9 +154,10 @@ def build_catalogue(
         samples=samples,
         stages=_stages(tables, layers, micro_batches, len(problem.costs.peak_names)),
         outside=_outside(tables, layers),
-        sending=price_sending(problem, micro_batches, options, samples),
+        sending=price_sending(problem, micro_batches, options, samples, check_time),
         use=use,
         capacity=capacity,
+        check_time=check_time,
     )
 
 
@@ -173,15 +184,21 @@ def _stages(
 
 
 def _outside(tables: Sequence[OptionTables], layers: int) -> NDArray[np.float64]:
-    """Return the seconds that all layers before and after each range take at least."""
-    single = np.full(layers, np.inf)
-    at = np.arange(layers)
+    """Return the seconds that all layers before and after each range take at least; inf where they
+    cannot be in stages.
+
+    Of whole ranges, not layer by layer: where a group has devices of several types, each layer may
+    be slow on another one of them, and the range is faster than its layers one by one.
+    """
+    fastest = np.full((layers, layers + 1), np.inf)
     for table in tables:
-        held = table.in_flight[at, at + 1] >= 1
-        single = np.where(held, np.minimum(single, table.time[at, at + 1]), single)
-    single[~np.isfinite(single)] = 0.0
-    ends = np.concatenate(([0.0], np.cumsum(single)))
-    outside: NDArray[np.float64] = ends[:layers, None] + ends[-1] - ends[None, :]
+        np.minimum(fastest, np.where(table.in_flight >= 1, table.time, np.inf), out=fastest)
+    before, after = np.zeros(layers + 1), np.zeros(layers + 1)
+    for v in range(1, layers + 1):
+        before[v] = (before[:v] + fastest[:v, v]).min()
+    for v in reversed(range(layers)):
+        after[v] = (fastest[v, v + 1 :] + after[v + 1 :]).min()
+    outside: NDArray[np.float64] = before[:layers, None] + after[None, :]
     return outside
 
 

@@ -52,11 +52,12 @@ class GroupPart(SpacePart):
         self.name = f"{micro_batches} micro-batches"
         self.constant = costs.constant(micro_batches)
         self.layers = len(costs.chain)
-        self.weight = OneForwardOneBackward(micro_batches).weight
+        self.schedule = OneForwardOneBackward(micro_batches)
+        self.weight = self.schedule.weight
         self.most_stages = min(problem.max_stages, self.layers)
         samples = problem.global_batch // micro_batches
         known = costs.degrees()
-        self._degrees = [
+        self.degrees = [
             tuple(
                 tp
                 for tp in known.get(name, ())
@@ -65,18 +66,18 @@ class GroupPart(SpacePart):
             for name in cluster.type_names
         ]
         counts = cluster.type_counts
-        self._single = tuple(single_type_options(counts, self._degrees, samples))
+        self.single = tuple(single_type_options(counts, self.degrees, samples))
         self._mixed, self.complete = (
             ((), True)
             if alone
-            else mixed_options(counts, self._degrees, samples, most_mixed(self.layers))
+            else mixed_options(counts, self.degrees, samples, most_mixed(self.layers))
         )
         self.seats = Seating(cluster) if cluster.symmetric else None
 
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None
         where it is not."""
-        if option not in self._single and option not in self._mixed:
+        if option not in self.single and option not in self._mixed:
             return None
         problem = self.problem
         table = problem.costs.option_tables(
@@ -90,8 +91,10 @@ class GroupPart(SpacePart):
     @cached_property
     def catalogue(self) -> Catalogue:
         """All candidates."""
-        wanted = (*self._single, *self._mixed)
-        return build_catalogue(self.problem, self.micro_batches, wanted, self._degrees)
+        wanted = (*self.single, *self._mixed)
+        return build_catalogue(
+            self.problem, self.micro_batches, wanted, self.degrees, self.check_time
+        )
 
     @cached_property
     def seat_chains(self) -> SeatChains:

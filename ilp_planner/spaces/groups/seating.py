@@ -78,23 +78,56 @@ class Seating:
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return, for each (tensor degree, replicas), [demands, types, devices + 1]: how many
         devices of a type are taken afterwards, -1 where it does not fit; and whether the group is
-        in one node with the last device taken before."""
+        in one node with the last device taken before.
+
+        The same as `seat` for every number of devices taken, without a loop over them.
+        """
         shape = (len(demands), *self.rest.shape)
         after, near = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
-        for n, (tp, replicas) in enumerate(demands):
-            for kind, own in enumerate(self.devices):
-                for taken in range(len(own) + 1):
-                    if replicas == 0:
-                        after[n, kind, taken] = taken
-                        continue
-                    seats = self.seat(kind, tp, replicas, taken)
-                    if seats is None:
-                        break
-                    after[n, kind, taken] = seats[-1][-1] + 1
-                    near[n, kind, taken] = (
-                        self.rest[kind, taken] >= tp * replicas and seats[0][0] == taken
-                    )
+        for kind, own in enumerate(self.devices):
+            for n, (tp, replicas) in enumerate(demands):
+                found, here = self._follow(kind, tp, replicas)
+                after[n, kind, : len(own) + 1] = found
+                near[n, kind, : len(own) + 1] = here
         return after, near
+
+    def _follow(
+        self, kind: int, tp: int, replicas: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the same for one type and one demand, [devices + 1]."""
+        sizes, begins = self._nodes[kind]
+        need, taken = tp * replicas, np.arange(len(self.devices[kind]) + 1)
+        if not need:
+            return taken, np.zeros(taken.size, np.bool_)
+        here = self.rest[kind, : taken.size] >= need
+        after, fresh = np.where(here, taken + need, -1), np.searchsorted(begins, taken)
+        # the next node that holds the group; sizes.size where there is none
+        whole = np.append(np.where(sizes >= need, np.arange(sizes.size), sizes.size), sizes.size)
+        whole = np.minimum.accumulate(whole[::-1])[::-1][fresh]
+        fits = ~here & (whole < sizes.size)
+        after[fits] = begins[whole[fits]] + need
+        # otherwise node after node, up to the one that the last replica is in
+        room = np.append(0, np.cumsum(sizes // tp))
+        last = np.searchsorted(room, room[fresh] + replicas) - 1
+        fits = (after < 0) & (last < sizes.size)
+        before = room[last[fits]] - room[fresh[fits]]
+        after[fits] = begins[last[fits]] + (replicas - before) * tp
+        return after, here
+
+    @cached_property
+    def _nodes(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Devices of the nodes of each type, and how many there are before each of them."""
+        sizes = [np.array(self.cluster.node_sizes(name)) for name in self.cluster.type_names]
+        return [(each, np.append(0, np.cumsum(each))) for each in sizes]
+
+    def most(self, kind: int, tp: int, replicas: int, most: int) -> int:
+        """Return how many equal groups of a type have seats one after the other, at most `most`."""
+        after, _ = self._follow(kind, tp, replicas)
+        taken = count = 0
+        while count < most and after[taken] >= 0:
+            taken = int(after[taken])
+            count += 1
+        return count
 
 
 def seat_all(

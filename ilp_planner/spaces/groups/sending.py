@@ -13,9 +13,10 @@ import numpy as np
 
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.costs.groups import GroupClass, GroupOption, GroupTables
+from ilp_planner.deadline import no_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,14 +61,21 @@ def price_sending(
     micro_batches: int,
     options: Sequence[GroupOption],
     samples: Sequence[tuple[int, ...]],
+    check_time: Callable[[], None] = no_limit,
 ) -> Sending:
-    """Price sending from each option, whose replicas take so many samples, to all classes."""
+    """Price sending from each option, whose replicas take so many samples, to all classes.
+
+    Parameters
+    ----------
+    check_time: raises where the time is up.
+    """
     own = [group_class(option, problem.cluster) for option in options]
     classes = _classes(problem, own)
     cuts = len(problem.costs.chain) + 1
     time = np.zeros((len(options), len(classes), cuts))
     extra = np.zeros_like(time)
     for o, (option, shares) in enumerate(zip(options, samples, strict=True)):
+        check_time()
         for c, to in enumerate(classes):
             time[o, c], extra[o, c] = problem.costs.send(
                 option, shares, micro_batches, to, problem.cluster

@@ -29,6 +29,11 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     name = "groups"
     idles = True
 
+    @property
+    def threaded(self) -> bool:
+        """Boxes of a part are bounded in several threads."""
+        return True
+
     def parts(self, problem: Problem[GroupTables]) -> list[GroupPart]:
         """Return the parts of the space."""
         return [GroupPart(problem, batches) for batches in problem.micro_batches]
@@ -96,6 +101,18 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
+    def look_first(self, search: GroupSearch[GroupPart]) -> None:
+        """Look for a plan at once, before any table of candidates."""
+        from ilp_planner.spaces.groups.first_plans import look_first
+
+        look_first(search)
+
+    def look_longer(self, search: GroupSearch[GroupPart]) -> None:
+        """Look for better plans in large parts."""
+        from ilp_planner.spaces.groups.first_plans import look_longer
+
+        look_longer(search)
+
     def look(self, search: GroupSearch[GroupPart]) -> None:
         """Look among groups of one device type first: they are few, and what they reach says where
         mixed ones can pay."""
@@ -105,6 +122,8 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         problem, hunt = search.problem, GraphHunt(search, search.states)
         if len(problem.cluster.type_names) > 1:
             parts = [GroupPart(problem, b, alone=True) for b in problem.micro_batches]
+            for part in parts:
+                part.check_time = search.check_time
             alone = GraphHunt(search, [PartState(part=part) for part in parts])
             alone.run()
             if alone.found:

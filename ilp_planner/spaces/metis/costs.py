@@ -171,6 +171,10 @@ class MetisCosts:
         """
         return replace(self, limits=limits)
 
+    def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
+        """Return nothing: how Metis shares samples is known of whole groups only."""
+        return None
+
     def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
         """Return the bytes that every layer takes by itself on a device, for whichever profiled
         micro-batch is least. None where none is profiled."""

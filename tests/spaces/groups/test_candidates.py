@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
+
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ilp_planner.spaces.groups.candidates import drop_dominated
+from ilp_planner.spaces.groups.parts import GroupPart
+from tests.brute import random_problem
 from tests.examples import examples
 
 
@@ -32,3 +36,25 @@ def test_what_is_dropped_is_beaten_by_one_that_is_kept(seed: int, size: int) -> 
 
     for b in range(size):
         assert keep[b] != any(keep[a] and beats(a, b) for a in range(size))
+
+
+@examples(40)
+@example(seed=159)
+@example(seed=347)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_other_stages_take_no_less_than_what_is_outside(seed: int) -> None:
+    """Whatever groups they have: in these examples, groups of two types are faster on a range than
+    the fastest groups on its layers one by one."""
+    problem = random_problem(seed)
+    for batches in problem.micro_batches:
+        found = GroupPart(problem, batches).catalogue
+        c, layers = found.stages, found.layers
+        fastest = np.full((layers, layers + 1), np.inf)
+        np.minimum.at(fastest, (c.start, c.stop), c.time)
+        for stages in range(1, layers + 1):
+            for cuts in combinations(range(1, layers), stages - 1):
+                rows = list(pairwise((0, *cuts, layers)))
+                seconds = [fastest[row] for row in rows]
+                for row, own in zip(rows, seconds, strict=True):
+                    if np.isfinite(sum(seconds)):
+                        assert found.outside[row] <= (sum(seconds) - own) * (1 + 1e-9)

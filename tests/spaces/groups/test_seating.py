@@ -54,6 +54,27 @@ def test_seats_are_taken_once_and_replicas_stay_in_a_node(sizes, groups):
         assert max(used) == taken - 1
 
 
+@examples(50)
+@given(
+    sizes=st.lists(st.sampled_from([1, 2, 3, 4, 8]), min_size=1, max_size=6),
+    groups=st.lists(st.tuples(st.sampled_from([1, 2, 3, 4]), st.integers(0, 9)), max_size=6),
+)
+def test_arithmetic_says_where_groups_end_after_any_number_of_devices(sizes, groups):
+    seating = Seating(cluster(sizes))
+    after, near = seating.follow(groups)
+    for n, (tp, replicas) in enumerate(groups):
+        for taken in range(sum(sizes) + 1):
+            seats = seating.seat(0, tp, replicas, taken)
+            if not replicas:
+                assert (after[n, 0, taken], near[n, 0, taken]) == (taken, False)
+            elif seats is None:
+                assert (after[n, 0, taken], near[n, 0, taken]) == (-1, False)
+            else:
+                assert after[n, 0, taken] == seats[-1][-1] + 1
+                begun = seating.rest[0, taken] >= tp * replicas
+                assert near[n, 0, taken] == (begun and seats[0][0] == taken)
+
+
 def test_a_group_that_fits_beside_the_last_one_goes_there():
     seating = Seating(cluster([4, 4]))
     assert seating.seat(0, 1, 2, 1) == [[1], [2]]

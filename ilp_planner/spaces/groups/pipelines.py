@@ -1,0 +1,283 @@
+"""Pipelines of blocks of equal groups: which groups, how many, and in which order.
+
+A block is a number of equal groups of one device type. From the last layer to the first, each group
+takes as many layers as memory and a slowest stage allow (`equal_cuts`), on the best links that
+groups can have. Blocks are changed one at a time as long as that helps, and then by simulated
+annealing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ilp_planner.costs.group_network import group_class
+from ilp_planner.spaces.groups.equal_cuts import Stages, cheapest_cuts
+from ilp_planner.spaces.groups.place import GroupChoice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from ilp_planner.costs.groups import GroupOption, OptionTables
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.spaces.groups.parts import GroupPart
+    from ilp_planner.spaces.groups.seating import Seating
+
+ROUNDS = 8  # of choosing kinds of groups by what the others are
+TINY = 1e-12  # seconds: what takes no time is no faster
+WARM, COLD = 0.02, 0.0002  # relative: how much worse a change may be, at first and at last
+
+
+class Block(NamedTuple):
+    """Equal groups in a row: the number of their kind, and how many there may be."""
+
+    kind: int
+    groups: int
+
+
+Shape = tuple[Block, ...]
+"""The blocks of a pipeline, from the first layer on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Stages from the first layer on, and their seconds on the best links, without the constant."""
+
+    seconds: float
+    choices: tuple[GroupChoice, ...]
+
+
+class Pipelines:
+    """The pipelines of blocks of a part.
+
+    options, tables: of each kind of group. most: how many of each kind have seats. of_type: the
+    kinds of each device type. found: the best pipelines met, each better than the one before.
+    """
+
+    def __init__(self, part: GroupPart, seating: Seating) -> None:
+        self.part, self.problem = part, part.problem
+        kinds = list(self._kinds(seating))
+        self.options = [option for option, _, _ in kinds]
+        self.tables = [table for _, table, _ in kinds]
+        self.most = [most for _, _, most in kinds]
+        self.type_of = [int(np.flatnonzero(option.replicas)[0]) for option in self.options]
+        self.of_type = [
+            [n for n, kind in enumerate(self.type_of) if kind == wanted]
+            for wanted in range(len(self.problem.cluster.type_names))
+        ]
+        # models per second of all groups of a kind, as if layers could be parted
+        whole = [max(float(table.time[0, -1]), TINY) for table in self.tables]
+        self.speed = [most / seconds for most, seconds in zip(self.most, whole, strict=True)]
+        self.seen: dict[Shape, float] = {}
+        self.found: list[tuple[float, Shape]] = []
+
+    def _kinds(self, seating: Seating) -> Iterator[tuple[GroupOption, OptionTables, int]]:
+        """Yield the kinds of groups that can hold a layer, and how many of each can be seated."""
+        problem, part = self.problem, self.part
+        for option in part.single:
+            (kind,) = np.flatnonzero(option.replicas)
+            most = seating.most(int(kind), option.tp, option.replicas[kind], part.most_stages)
+            if not most:
+                continue
+            table = problem.costs.option_tables(
+                option, part.micro_batches, problem.global_batch, problem.cluster
+            )
+            if table is not None and min(table.samples) > 0 and table.in_flight.any():
+                yield option, table, most
+
+    @cached_property
+    def stages(self) -> Stages:
+        """What the kinds of groups take, and what they pay to send."""
+        problem, tables = self.problem, self.tables
+        classes = [group_class(option, problem.cluster) for option in self.options]
+        known = list(dict.fromkeys(classes))
+        sends = [
+            [
+                problem.costs.send(
+                    option, table.samples, self.part.micro_batches, to, problem.cluster
+                )
+                for to in known
+            ]
+            for option, table in zip(self.options, tables, strict=True)
+        ]
+        sent = np.array(sends)
+        return Stages(
+            time=np.array([table.time for table in tables]),
+            extra=np.array([table.extra for table in tables]),
+            peaks=np.array([table.peaks for table in tables]),
+            held=np.array([table.in_flight for table in tables]),
+            send_time=np.ascontiguousarray(sent[:, :, 0]),
+            send_extra=np.ascontiguousarray(sent[:, :, 1]),
+            own=np.array([known.index(to) for to in classes]),
+        )
+
+    @cached_property
+    def _needs(self) -> NDArray[np.int64]:
+        schedule = self.part.schedule
+        return np.array([schedule.in_flight(n) for n in range(self.part.most_stages)])
+
+    def _cut(self, shape: Shape) -> tuple[float, NDArray[np.int64], NDArray[np.int64]]:
+        groups = [block.kind for block in reversed(shape) for _ in range(block.groups)]
+        seconds, kinds, starts = cheapest_cuts(
+            self.part.layers, self.stages, np.array(groups, np.int64), self._needs, self.part.weight
+        )
+        return float(seconds), kinds, starts
+
+    def seconds(self, shape: Shape) -> float:
+        """Return the seconds of the best pipeline of a shape, inf where memory allows none."""
+        if shape not in self.seen:
+            seconds = self.seen[shape] = self._cut(shape)[0]
+            if seconds < (self.found[-1][0] if self.found else np.inf):
+                self.found.append((seconds, shape))
+        return self.seen[shape]
+
+    def pipeline(self, shape: Shape) -> Pipeline:
+        """Return the best pipeline of a shape that has one."""
+        seconds, kinds, starts = self._cut(shape)
+        stops = [self.part.layers, *starts[:-1].tolist()]
+        choices = [
+            GroupChoice(
+                start=start, stop=stop, option=self.options[n], samples=self.tables[n].samples
+            )
+            for n, start, stop in zip(kinds.tolist(), starts.tolist(), stops, strict=True)
+        ]
+        return Pipeline(seconds=seconds, choices=tuple(reversed(choices)))
+
+    # ---- one change at a time -------------------------------------------------------------------
+
+    def first(self) -> list[Shape]:
+        """Return the shapes to begin with: the types in two orders, each with the groups that use
+        its devices best, or hold the most layers; and each type alone."""
+        types = [k for k, kinds in enumerate(self.of_type) if kinds]
+        best, ratio = {}, 0.0
+        # the least seconds of all types together, each in proportion to its speed (Dinkelbach)
+        for _ in range(ROUNDS):
+            best = {
+                k: min(self.of_type[k], key=lambda n: self.most[n] - ratio * self.speed[n])
+                for k in types
+            }
+            rate = sum(self.speed[n] for n in best.values())
+            ratio = (self.part.weight + sum(self.most[n] for n in best.values())) / max(rate, TINY)
+        fast = sorted(best.values(), key=lambda n: -self.speed[n])
+        roomy = [max(self.of_type[self.type_of[n]], key=self._room) for n in fast]
+        rows = (fast, fast[::-1], roomy, *([n] for n in fast))
+        return [tuple(self._whole(n) for n in row) for row in rows if row]
+
+    def _whole(self, kind: int) -> Block:
+        """Return the block of all devices of a type."""
+        return Block(kind, self.most[kind])
+
+    def _room(self, n: int) -> tuple[int, float]:
+        """Return the layers that a type's groups of a kind hold at most, and their speed."""
+        longest = max(int((row > 0).sum()) for row in self.tables[n].in_flight)
+        return min(longest * self.most[n], self.part.layers), self.speed[n]
+
+    def near(self, shape: Shape) -> Iterator[Shape]:
+        """Yield shapes in which two blocks have swapped, one has another kind of group, or there is
+        one more or less."""
+        for a, b in combinations(range(len(shape)), 2):
+            yield (*shape[:a], shape[b], *shape[a + 1 : b], shape[a], *shape[b + 1 :])
+        for at, block in enumerate(shape):
+            before, after = shape[:at], shape[at + 1 :]
+            for n in self.of_type[self.type_of[block.kind]]:
+                if n != block.kind:
+                    yield (*before, self._whole(n), *after)
+            if before or after:
+                yield (*before, *after)
+        there = {self.type_of[block.kind] for block in shape}
+        for kind, kinds in enumerate(self.of_type):
+            if kind not in there:
+                for n in kinds:
+                    for at in range(len(shape) + 1):
+                        yield (*shape[:at], self._whole(n), *shape[at:])
+
+    def improve(self, moment: Deadline) -> None:
+        """Change one thing of a shape at a time, as long as that helps and there is time."""
+        current = min(self.first(), key=self.seconds, default=None)
+        while current is not None:
+            best = current
+            for shape in self.near(current):
+                if not moment.goon():
+                    return
+                if self.seconds(shape) < self.seconds(best):
+                    best = shape
+                    break
+            current = best if best != current else None
+
+    # ---- annealing ------------------------------------------------------------------------------
+
+    def anneal(self, steps: int, moment: Deadline, seed: int) -> None:
+        """Change the best shape at random, and ever less often for the worse.
+
+        Parameters
+        ----------
+        steps: changes to try, fewer where the time is up.
+        """
+        if not self.found:
+            return
+        random = np.random.default_rng(seed)
+        seconds, current = self.found[-1]
+        for step in range(steps):
+            if not moment.goon():
+                return
+            shape = self.changed(current, random)
+            heat = WARM * (COLD / WARM) ** (step / steps)
+            if shape:
+                other = self.seconds(shape)
+                worse = other / seconds - 1
+                if worse <= 0 or random.random() < np.exp(-worse / heat):
+                    seconds, current = other, shape
+
+    def changed(self, shape: Shape, random: np.random.Generator) -> Shape:
+        """Return a shape with a random change: two blocks swap; one takes another kind of group,
+        parts with some of its groups for another kind, or gives a group to a block of its type."""
+        blocks = list(shape)
+        at, way = int(random.integers(len(blocks))), int(random.integers(4))
+        block = blocks[at]
+        kinds = self.of_type[self.type_of[block.kind]]
+        other = int(random.choice(kinds))
+        if way == 0:
+            to = int(random.integers(len(blocks)))
+            blocks[at], blocks[to] = blocks[to], blocks[at]
+        elif way == 1:
+            blocks[at] = Block(other, 0)
+            blocks = self._filled(blocks, at)
+        elif way == 2:
+            blocks[at] = Block(block.kind, int(random.integers(block.groups + 1)))
+            to = int(random.integers(len(blocks) + 1)) if random.random() < 0.5 else at + 1
+            blocks.insert(to, Block(other, 0))
+            blocks = self._filled(blocks, to)
+        else:
+            beside = [b for b, each in enumerate(blocks) if each.kind in kinds and b != at]
+            blocks[at] = Block(block.kind, block.groups - 1)
+            if beside:
+                blocks = self._filled(blocks, int(random.choice(beside)))
+        return _joined(blocks)
+
+    def _filled(self, blocks: list[Block], at: int) -> list[Block]:
+        """Return the blocks with as many groups in one of them as the others leave seats for."""
+        kind = blocks[at].kind
+        taken = sum(
+            block.groups / self.most[block.kind]
+            for n, block in enumerate(blocks)
+            if n != at and self.type_of[block.kind] == self.type_of[kind]
+        )
+        left = int((1 - taken) * self.most[kind] + 1e-9)
+        return [*blocks[:at], Block(kind, max(left, 0)), *blocks[at + 1 :]]
+
+
+def _joined(blocks: list[Block]) -> Shape:
+    """Return the blocks without empty ones, equal neighbours as one."""
+    found: list[Block] = []
+    for block in blocks:
+        if found and found[-1].kind == block.kind:
+            found[-1] = Block(block.kind, found[-1].groups + block.groups)
+        elif block.groups > 0:
+            found.append(block)
+    return tuple(found)
