@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.pipeline import Landscape, OpenStages, Place, steps
+from ilp_planner.bounds.pipeline import Landscape, OpenStages, Place, fewest_stages, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
-from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan
 from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.bounds.pipeline import Step
     from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.problem import Problem
 
@@ -59,11 +61,6 @@ class OperatorPart:
             problem.costs, micro_batch=micro_batch, micro_batches=self.micro_batches,
             groups=problem.space.stage_sizes(problem), limit=problem.memory_limit,
         )  # fmt: skip
-        cluster = problem.cluster
-        self.steps = steps(
-            devices=cluster.device_count, per_node=cluster.devices_per_node,
-            groups=self.stages.groups, max_stages=problem.max_stages,
-        )  # fmt: skip
         self.ceiling = self.micro_batches * slowest_pipeline(
             [chain.tables for chain in self.stages.chains.values()], problem.max_stages
         )
@@ -72,6 +69,15 @@ class OperatorPart:
         self._keys: list[StageKey] = []
         self._low = 0.0
         self._work = 0.0
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Every way that a stage can stand in a pipeline, suffixes first."""
+        cluster = self.problem.cluster
+        return steps(
+            devices=cluster.device_count, per_node=cluster.devices_per_node,
+            groups=self.stages.groups, max_stages=self.problem.max_stages,
+        )  # fmt: skip
 
     def landscape(self, times: Callable[[Place], NDArray[np.float64]] | None = None) -> Landscape:
         """Return the pipelines over the stages' bounds, or over other numbers for the stages."""
@@ -90,7 +96,9 @@ class OperatorPart:
 
     def bound_by_work(self) -> None:
         """Bound the part by the least device-seconds of its operators, spread over all devices."""
-        if not self.steps:
+        cluster = self.problem.cluster
+        fewest = fewest_stages(cluster.devices_per_node, self.stages.groups)
+        if fewest * (cluster.device_count // cluster.devices_per_node) > self.problem.max_stages:
             self.raise_bound(INFINITE, "device groups")
             return
         work = sum_of_least = 0.0
@@ -220,18 +228,11 @@ class OperatorPart:
             way = self.way(arc)
             assert way is not None
             place = self.open.places[self.open.place[arc]]
-            options = self.stages.chains[place.devices].tables.options
             stages.append(
                 OperatorStage(
                     start=int(self.open.graph.start[arc]), stop=int(self.open.graph.stop[arc]),
                     first_device=device, device_count=place.devices,
-                    strategies=tuple(
-                        Strategy(
-                            tp=options[o].tp, dp=options[o].dp, split=options[o].split,
-                            recompute=bool(flag),
-                        )
-                        for o, flag in zip(way.optimum.choices, way.optimum.flags, strict=True)
-                    ),
+                    strategies=self.stages.strategies(place.devices, way.optimum),
                 )
             )  # fmt: skip
             device += place.devices

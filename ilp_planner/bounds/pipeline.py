@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,14 @@ class Step:
 
     place: Place
     used: int
+
+
+def fewest_stages(devices: int, groups: tuple[int, ...]) -> float:
+    """Return the least number of groups that fill a node; inf where none do."""
+    fewest = [0.0] + [math.inf] * devices
+    for d in range(1, devices + 1):
+        fewest[d] = min((1 + fewest[d - g] for g in groups if g <= d), default=math.inf)
+    return fewest[devices]
 
 
 def steps(

@@ -13,6 +13,7 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
 from ilp_planner.bounds.rows import Rows, share_rows
 from ilp_planner.bounds.sweep import Chain, Extent, entry_of, extent, spread, stage_bounds
+from ilp_planner.plan import Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -182,6 +183,16 @@ class StageBounds:
         way = Way(optimum=optimum, effort=effort, start=start, stop=stop)
         self.exact[key] = way
         return way
+
+    def strategies(self, devices: int, optimum: StageOptimum) -> tuple[Strategy, ...]:
+        """Return what an answer for a stage on so many devices does with each operator."""
+        options = self.chains[devices].tables.options
+        return tuple(
+            Strategy(
+                tp=options[o].tp, dp=options[o].dp, split=options[o].split, recompute=bool(flag)
+            )
+            for o, flag in zip(optimum.choices, optimum.flags, strict=True)
+        )  # fmt: skip
 
     def bound(self, key: StageKey) -> float:
         """Return the bound on one stage, in seconds."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.operator_part import OperatorPart
     from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.graph import StageGraph
+    from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import GraphSolution, Task
 
@@ -32,6 +33,7 @@ FIRST_SLACK = 0.02
 """How far above the bound plans are looked for first; doubled when there are none."""
 DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
 LAST_SLACK = 8.0
+IMPROVING = 0.4  # seconds: of the first plans, before anything is proved
 LOCATE_FACTOR = 2.0
 LOCATE_LAST = 16.0
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
@@ -67,14 +69,31 @@ class OperatorSearch(SearchState):
 
     def run(self) -> Stop:
         """Work until proof, gap or time."""
-        from ilp_planner.bounds.operator_part import OperatorPart
+        self.begin()
+        return self.work() if self.locate() else Stop.PROOF
 
+    def begin(self) -> None:
+        """Bound every part by its work, and find a plan."""
+        from ilp_planner.bounds.operator_part import OperatorPart
+        from ilp_planner.spaces.operators.first_plans import PROMISING, Improver, first_plan
+
+        found = []
         for size in self.problem.micro_batch_sizes:
             self.check_time()
             part = OperatorPart(self.problem, size, self.limits.workers)
             part.bound_by_work()
             self.parts.append(part)
-        return self.work() if self.locate() else Stop.PROOF
+            found += [plan for plan in [first_plan(part)] if plan is not None]
+        self.report()
+        found.sort(key=lambda plan: plan.seconds)
+        deadline = self.deadline.within(IMPROVING)
+        for plan in found:
+            if plan.seconds < found[0].seconds * PROMISING:
+                self.judge(plan.plan(), plan.seconds)
+        for plan in found:
+            if plan.seconds < found[0].seconds * PROMISING and deadline.goon():
+                better = Improver(plan.part, deadline).improved(plan)
+                self.judge(better.plan(), better.seconds)
 
     def work(self) -> Stop:
         """Look for plans a little above the bound, and prove that there are none below."""
@@ -85,9 +104,9 @@ class OperatorSearch(SearchState):
             self.search_below(guess)
             if self.gap_reached() or guess >= self.objective:
                 break
-            if self.plan is None:
-                if slack > DOUBTFUL_SLACK and self.nothing_fits():
-                    break
+            if self.plan is None and slack > DOUBTFUL_SLACK and self.nothing_fits():
+                break
+            if not self.objective < guess:  # there is nothing so near to the bound
                 slack *= 2
         short = self.plan is not None and not self.proved()
         return Stop.GAP if short and self.limits.gap > 0 else Stop.PROOF
@@ -192,9 +211,12 @@ class OperatorSearch(SearchState):
     def take(self, part: OperatorPart, path: Sequence[int]) -> bool:
         """Judge the plan along a path, and keep it when it is better than the incumbent."""
         claim = part.known_time(path)
-        if not claim < min(self.objective, NEVER):
+        return claim < min(self.objective, NEVER) and self.judge(part.plan(path), claim)
+
+    def judge(self, plan: OperatorPlan, claim: float) -> bool:
+        """Keep a plan that is said to take `claim` seconds when it is better than the incumbent."""
+        if not claim < self.objective:
             return False
-        plan = part.plan(path)
         evaluation = evaluate(self.problem, plan)
         found = evaluation.iteration_time
         if evaluation.legal and abs(found - claim) > CLAIM_ROUNDING * found:

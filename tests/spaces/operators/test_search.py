@@ -219,6 +219,11 @@ def test_the_path_of_an_interrupted_backend_is_kept(monkeypatch: pytest.MonkeyPa
     check_consistent(problem, result, least_time(problem))
 
 
+def without_first_plans(patch: pytest.MonkeyPatch) -> None:
+    """Let a search begin without a plan."""
+    patch.setattr("ilp_planner.spaces.operators.first_plans.first_plan", lambda part: None)
+
+
 # ---- lies ---------------------------------------------------------------------------------------
 
 LIES: dict[str, tuple[Callable[[GraphSolution], dict[str, Any]], str]] = {
@@ -239,6 +244,7 @@ def test_a_backend_that_lies_is_caught(monkeypatch: pytest.MonkeyPatch, name: st
         return dataclasses.replace(solution, **lie(solution)) if solution.path else solution
 
     monkeypatch.setattr(ChainDP, "solve", solve_badly)
+    without_first_plans(monkeypatch)  # beside which no bound is believed to be higher
     with pytest.raises(SolverError, match=message):
         run(fixed_problem())
 
@@ -249,6 +255,7 @@ def test_a_claim_that_the_evaluator_does_not_share_is_an_error(
 ) -> None:
     honest = OperatorPart.known_time
     monkeypatch.setattr(OperatorPart, "known_time", lambda part, path: honest(part, path) * factor)
+    without_first_plans(monkeypatch)  # which a plan that claims more is not judged beside
     with pytest.raises(SolverError, match=r"^the search claims .* s for a plan that takes .* s$"):
         run(fixed_problem())
 
