@@ -12,7 +12,7 @@ import numpy as np
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.pipeline import Landscape, OpenStages, Place, fewest_stages, steps
+from ilp_planner.bounds.pipeline import Landscape, fewest_stages, steps
 from ilp_planner.bounds.stages import StageBounds, StageKey, Way
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan
 from ilp_planner.schedule import OneForwardOneBackward
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.bounds.pipeline import Step
+    from ilp_planner.bounds.pipelines import OpenStages, Place
     from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.problem import Problem
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.pipelines import Arcs, OpenStages, Pipelines, Place
 from ilp_planner.bounds.relax import open_arcs, reach, relax_ahead, relax_back
-from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,19 +24,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.rows import Rows
     from ilp_planner.bounds.sweep import Extent
-
-# Seconds (or bytes) below which nothing is told apart from nothing.
-SHORTEST = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a stage stands: its devices, stages after it, and whether its ends cross nodes."""
-
-    devices: int
-    behind: int
-    enters_node: bool
-    leaves_node: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +83,7 @@ def steps(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OpenStages:
-    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
-
-    graph: StageGraph
-    places: tuple[Place, ...]
-    place: NDArray[np.int64]
-    entry: NDArray[np.int64]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Landscape:
+class Landscape(Pipelines):
     """All that chain programs need: the steps, and for each place where its stages' times are kept.
 
     times(place): [entries of that group size]. extents: per group size.
@@ -191,44 +168,14 @@ class Landscape:
         table = self.suffixes(slowest)
         return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
 
-    def least_slowest(
-        self, low: float, high: float, tolerance: float = 1e-4
-    ) -> tuple[float, float]:
-        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the
-        second.
-
-        Returns (high, INFINITE) when there is none at `high`.
-        """
-        if not self.exists(high):
-            return high, INFINITE
-        while high > max(low * (1 + tolerance), SHORTEST):
-            middle = (low * high) ** 0.5 if low > 0 else high / 1000
-            if self.exists(middle):
-                high = middle
-            else:
-                low = middle
-        return low, high
-
-    def slowest_below(self, weight: float, cutoff: float) -> float:
-        """Return what no stage of a pipeline faster than `cutoff` exceeds, in seconds."""
-        slowest = cutoff / (weight + 1)
-        if weight == 0:
-            return slowest
-        return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
-
     def open_graph(self, weight: float, cutoff: float, low: float) -> OpenStages:
         """Return the graph of all stages that may be part of a pipeline faster than `cutoff`
-        seconds.
-
-        weight: how often the slowest stage counts beyond the first time. low: no pipeline's slowest
-        stage takes less (seconds).
-        """
+        seconds."""
         slowest = self.slowest_below(weight, cutoff)
         back = self.suffixes(slowest)
         reaches = self._reaches(slowest)
         ahead = self._prefixes(back, slowest, reaches)
-        none = np.zeros(0, np.int64)
-        columns: list[tuple[NDArray[Any], ...]] = [(*(none,) * 6, np.zeros(0))]
+        columns: list[tuple[NDArray[Any], ...]] = [(*(np.zeros(0, np.int64),) * 6, np.zeros(0))]
         places: list[Place] = []
         for step in self.steps:
             before = (step.place.behind + 1, step.used + step.place.devices)
@@ -242,24 +189,15 @@ class Landscape:
             ).T  # fmt: skip
             if start.size:
                 columns.append((
-                    start, stop, entry, np.full(start.size, len(places)),
-                    self._node(before, start), self._node(after, stop),
-                    np.maximum(times[entry], SHORTEST),
+                    self._node(before, start), self._node(after, stop), start, stop,
+                    np.full(start.size, len(places)), entry, times[entry],
                 ))  # fmt: skip
                 places.append(step.place)
-        start, stop, entry, place, tail, head, time = map(
-            np.concatenate, zip(*columns, strict=True)
-        )
-        ends = self._node((0, 0), np.array([self.operators]))
-        keys, number = np.unique(np.concatenate([tail, head, ends]), return_inverse=True)
-        full = [self._node((k, self.devices), 0) for k in range(1, self.max_stages + 1)]
-        graph = StageGraph(
-            nodes=keys.size, sources=tuple(np.flatnonzero(np.isin(keys, full)).tolist()),
-            sink=int(number[-1]), operators=self.operators, weight=weight,
-            tail=number[: tail.size], head=number[tail.size : -1], start=start, stop=stop,
-            time=time,
+        arcs = Arcs(*map(np.concatenate, zip(*columns, strict=True)))
+        return self.graph(
+            arcs, places, weight=weight, sink=self._node((0, 0), self.operators),
+            sources=[self._node((k, self.devices), 0) for k in range(1, self.max_stages + 1)],
         )  # fmt: skip
-        return OpenStages(graph=graph, places=tuple(places), place=place, entry=entry)
 
     def _node(self, state: tuple[int, int], position: Any) -> Any:
         """Return the number of a state with first operators, before nodes are numbered densely."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.pipeline import Place
+    from ilp_planner.bounds.pipelines import Place
     from ilp_planner.costs.operators import OperatorTables
 
 PRICE_COUNT = 12
