@@ -23,7 +23,7 @@ def explain_infeasible(problem: Problem[Any], parts: list[OperatorPart]) -> str:
     if states[0] > problem.memory_limit:
         best = states
     for part in [] if best[1] else parts:
-        if not part.steps:
+        if not part.divisible:
             continue
         needed, where = _fullest_stage(problem, part)
         if needed <= problem.memory_limit * (1 + ROUNDING):

@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,21 +33,18 @@ class Step:
     used: int
 
 
-def fewest_stages(devices: int, groups: tuple[int, ...]) -> float:
-    """Return the least number of groups that fill a node; inf where none do."""
-    fewest = [0.0] + [math.inf] * devices
-    for d in range(1, devices + 1):
-        fewest[d] = min((1 + fewest[d - g] for g in groups if g <= d), default=math.inf)
-    return fewest[devices]
-
-
 def steps(
-    *, devices: int, per_node: int, groups: tuple[int, ...], max_stages: int
+    *,
+    devices: int,
+    per_node: int,
+    groups: tuple[int, ...],
+    max_stages: int,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
     Only those are listed from which both ends of the pipeline can be reached with groups that never
-    straddle a node.
+    straddle a node. check: called now and then, may raise.
     """
 
     def legal(start: int, group: int) -> bool:
@@ -57,16 +53,19 @@ def steps(
     # before[p]: numbers of stages that can fill devices 0 .. p - 1; after likewise from the end
     before: list[set[int]] = [{0}] + [set() for _ in range(devices)]
     for p in range(1, devices + 1):
+        check()
         for g in groups:
             if legal(p - g, g):
                 before[p] |= {k + 1 for k in before[p - g]}
     after: list[set[int]] = [{0}] + [set() for _ in range(devices)]
     for u in range(1, devices + 1):
+        check()
         for g in groups:
             if u >= g and legal(devices - u, g):
                 after[u] |= {k + 1 for k in after[u - g]}
     found = []
     for u in range(devices):
+        check()
         for k in sorted(after[u]):
             for g in groups:
                 start = devices - u - g
@@ -86,7 +85,8 @@ def steps(
 class Landscape(Pipelines):
     """All that chain programs need: the steps, and for each place where its stages' times are kept.
 
-    times(place): [entries of that group size]. extents: per group size.
+    times(place): [entries of that group size]. extents: per group size. check: called now and then,
+    may raise.
     """
 
     operators: int
@@ -96,6 +96,7 @@ class Landscape(Pipelines):
     rows: Rows
     extents: dict[int, Extent]
     times: Callable[[Place], NDArray[np.float64]]
+    check: Callable[[], None] = lambda: None
 
     def windows(self, reaches: dict[Place, NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return [devices + 1, 2]: first and last operator at which a suffix on so many devices
@@ -129,6 +130,7 @@ class Landscape(Pipelines):
         """Return for every place the longest stage within `slowest` seconds, by start ([n])."""
         reaches = {}
         for place in dict.fromkeys(step.place for step in self.steps):
+            self.check()
             size = self.extents[place.devices]
             reaches[place] = reach(self.times(place), self.rows, size, slowest)
         return reaches
@@ -149,6 +151,7 @@ class Landscape(Pipelines):
         table = {(0, 0): np.full(n + 1, INFINITE)}
         table[0, 0][n] = 0.0
         for step in self.steps:
+            self.check()
             source = table.get((step.place.behind, step.used))
             if source is None:
                 continue
@@ -178,6 +181,7 @@ class Landscape(Pipelines):
         columns: list[tuple[NDArray[Any], ...]] = [(*(np.zeros(0, np.int64),) * 6, np.zeros(0))]
         places: list[Place] = []
         for step in self.steps:
+            self.check()
             before = (step.place.behind + 1, step.used + step.place.devices)
             after = (step.place.behind, step.used)
             if before not in ahead or after not in back:
@@ -218,6 +222,7 @@ class Landscape(Pipelines):
                 table[k, u] = np.full(n + 1, INFINITE)
                 table[k, u][0] = 0.0
         for step in reversed(self.steps):
+            self.check()
             source = table.get((step.place.behind + 1, step.used + step.place.devices))
             after = back.get((step.place.behind, step.used))
             if source is None or after is None:

@@ -116,3 +116,14 @@ class Pipelines(ABC):
             start=arcs.start, stop=arcs.stop, time=np.maximum(arcs.time, SHORTEST),
         )  # fmt: skip
         return OpenStages(graph=graph, places=tuple(places), place=arcs.place, entry=arcs.entry)
+
+
+def fewest_before(devices: int, per_node: int, groups: Sequence[int]) -> NDArray[np.int64]:
+    """Return the fewest stages on the first so many devices ([devices + 1]); more than there are
+    devices where no groups inside nodes fill them."""
+    never = devices + 1
+    inside = [0] + [never] * per_node
+    for d in range(1, per_node + 1):
+        inside[d] = min((1 + inside[d - g] for g in groups if g <= d), default=never)
+    fewest = [inside[per_node] * (d // per_node) + inside[d % per_node] for d in range(devices + 1)]
+    return np.minimum(fewest, never)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.pipelines import Place
     from ilp_planner.costs.operators import OperatorTables
 
+EXACT = 64  # binary digits: of every number of micro-batches
 PRICE_COUNT = 12
 FORBIDDING_PRICE = 1e-6  # seconds per byte: a stage that lacks a MiB takes at least a second more
 
@@ -77,15 +78,15 @@ class StageBounds:
         self.extents: dict[int, Extent] = {}
         self.set_longest(INFINITE)
 
-    def set_longest(self, longest: float, *, coarse: bool = False) -> None:
+    def set_longest(self, longest: float, *, digits: int = EXACT) -> None:
         """Forget what is known, and every stage whose operators alone take longer than this
         (seconds).
 
-        coarse: bounds for k micro-batches in flight also serve up to 2 k - 1, which need no less
-        memory.
+        digits: binary ones that are kept of the micro-batches in flight; what is bounded for fewer
+        of them also serves for more, which need no less memory.
         """
         self.longest = longest
-        self.coarse = coarse
+        self.digits = digits
         self.extents = {g: extent(chain, self.rows, longest) for g, chain in self.chains.items()}
         self._tables.clear()
         self.exact.clear()
@@ -101,9 +102,10 @@ class StageBounds:
         return tuple(self.chains)
 
     def in_flight(self, behind: int) -> int:
-        """Micro-batches in flight with so many stages after; rounded down while coarse."""
+        """Micro-batches in flight with so many stages after, rounded down to `digits`."""
         exact = self.costs.in_flight(behind, self.micro_batches)
-        return 1 << (exact.bit_length() - 1) if self.coarse else exact
+        dropped = max(0, exact.bit_length() - self.digits)
+        return exact >> dropped << dropped
 
     def prepare(self, places: Iterable[Place], workers: int) -> None:
         """Compute the tables of these places, several at a time."""
@@ -116,6 +118,16 @@ class StageBounds:
         table = self._table(place.devices, self.in_flight(place.behind), place.enters_node)
         row: NDArray[np.float64] = table[int(place.leaves_node)]
         return row
+
+    def both_times(self, place: Place) -> NDArray[np.float64]:
+        """Return the bounds of stages at a place that stay in the node, then of those that leave
+        it ([2 entries])."""
+        return self._table(place.devices, self.in_flight(place.behind), place.enters_node).ravel()
+
+    def keep(self, place: Place, times: NDArray[np.float64]) -> None:
+        """Keep these bounds in an array of others, which refining them then changes."""
+        key = (place.devices, self.in_flight(place.behind), place.enters_node)
+        self._tables[key] = times.reshape(2, -1)
 
     def _table(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         key = (devices, in_flight, enters_node)

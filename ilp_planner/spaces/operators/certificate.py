@@ -48,6 +48,7 @@ def prove_part(problem: Problem[OperatorTables], record: Mapping[str, Any]) -> f
     claimed = claimed_bound(record)
     part = OperatorPart(problem, int(record["micro_batch"]))
     part.bound_by_work()
+    part.repeat(record)
     if part.bound < claimed:
         part.confirm_by_stages(claimed)
     if part.bound < claimed and record["by"] not in WITHOUT_STAGES:
@@ -75,6 +76,7 @@ def plan_graph(
             raise PlanError("certificate: nothing about this plan's micro-batch")
         part = OperatorPart(problem, plan.micro_batch_size)
         part.bound_by_work()
+        part.count_stages()
         part.bound_by_stages(time * (1 + ROOM))
         _solve_again(part, records[0]["exact_stages"], time * (1 + ROOM))
         return part.expand(time * (1 + ROOM)).graph

@@ -7,11 +7,14 @@ of memory find for its operators, and operators move from the slowest stage to i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import solve_stage
+from ilp_planner.bounds.rows import first_copy
+from ilp_planner.deadline import Deadline
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
 from ilp_planner.spaces.operators.cuts import Cut, fastest_cut, manners, seats
 
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.exact_stage import StageOptimum
     from ilp_planner.bounds.operator_part import OperatorPart
-    from ilp_planner.deadline import Deadline
 
 PROMISING = 1.05  # of the best cut's seconds: up to there other parts' cuts are improved, too
 SHARES = (0.0, 0.25, 0.5, 0.75)  # of the nodes that have larger groups than the others
@@ -69,7 +71,7 @@ def first_plan(part: OperatorPart) -> FirstPlan | None:
         return None
     ways = manners(chains)
     per_node, limit = problem.cluster.devices_per_node, problem.memory_limit * (1 - ROOM)
-    held = [part.stages.in_flight(k) for k in range(problem.max_stages)]
+    held = [problem.costs.in_flight(k, part.micro_batches) for k in range(problem.max_stages)]
     best: tuple[Cut, float] | None = None
     for sizes in rows_of_groups(part):
         if len(sizes) > problem.max_stages:
@@ -122,8 +124,8 @@ def _filled(devices: int, largest: int, sizes: Sequence[int]) -> tuple[int, ...]
 class Improver:
     """Makes plans of one part better, stage by stage, as long as there is time."""
 
-    def __init__(self, part: OperatorPart, deadline: Deadline) -> None:
-        self.part, self.deadline = part, deadline
+    def __init__(self, part: OperatorPart, deadline: Deadline | None = None) -> None:
+        self.part, self.deadline = part, deadline or Deadline(math.inf)
         self.known: dict[tuple[int, ...], StageOptimum] = {}
 
     def improved(self, plan: FirstPlan) -> FirstPlan:
@@ -135,6 +137,16 @@ class Improver:
                 return best
             best = better
         return best
+
+    def along(self, cuts: tuple[int, ...], sizes: tuple[int, ...]) -> FirstPlan:
+        """Return the best plan that is met with these stages, and from there; its stages that do
+        not fit take INFINITE seconds."""
+        unknown = FirstPlan(
+            part=self.part, sizes=sizes, cuts=cuts, ways=((),) * len(sizes),
+            times=(INFINITE,) * len(sizes),
+        )  # fmt: skip
+        found = self.solved(unknown, cuts, set(range(len(sizes))))
+        return found if max(found.times) >= INFINITE else self.improved(found)
 
     def better(self, plan: FirstPlan) -> Iterator[FirstPlan]:
         """Yield plans with operators moved from the slowest stage to a neighbour, where faster."""
@@ -182,8 +194,8 @@ class Improver:
         device, size = sum(sizes[:s]), sizes[s]
         enters = device > 0 and device % per_node == 0
         leaves = (device + size) % per_node == 0
-        held = stages.in_flight(len(sizes) - 1 - s)
-        key = (size, held, enters, leaves, stages.entry(size, start, stop))
+        held = stages.costs.in_flight(len(sizes) - 1 - s, self.part.micro_batches)
+        key = (size, held, enters, leaves, *first_copy(start, stop - start, stages.rows))
         if key not in self.known:
             self.known[key] = solve_stage(
                 stages.chains[size], start, stop, in_flight=held, limit=stages.limit,

@@ -37,6 +37,8 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     part_key = "micro_batch"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "micro_batches": (),
+        "counted": (),
+        "digits": (),
         "exact_stages": (
             "start", "stop", "devices", "in_flight", "enters_node", "leaves_node", "bound_s",
         ),

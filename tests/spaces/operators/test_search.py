@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.operator_part import OperatorPart
+from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Result, Status, Stop
@@ -272,3 +273,22 @@ def test_operators_that_take_no_time_are_planned_too() -> None:
     result = solve(instant, limits=Limits(seconds=20))
     assert result.plan is not None
     assert result.bound <= result.objective
+
+
+# ---- stages behind that are not counted ---------------------------------------------------------
+
+
+@examples(40)
+@given(SMALL)
+def test_where_the_stages_behind_are_counted_last_the_answer_is_the_same(problem: Problem) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ilp_planner.bounds.operator_part.FEW_STATES", 0)
+        result = run(problem)
+        optimum = least_time(problem)
+        check_consistent(problem, result, optimum)
+        assert result.stopped_by is Stop.PROOF
+        if result.plan is not None:
+            assert result.objective == pytest.approx(optimum, rel=SAME)
+            assert check_certificate(problem, result.certificate).holds
+    if result.plan is not None:  # whatever the certificate's reader would begin with
+        assert check_certificate(problem, result.certificate).holds
