@@ -79,7 +79,10 @@ class OperatorPart:
         self.source = ""
         self.closed = False
         self.open: OpenStages | None = None
-        self.stages = self._new_stages()
+        self.stages = StageBounds(
+            problem.costs, micro_batch=micro_batch, micro_batches=self.micro_batches,
+            groups=problem.space.stage_sizes(problem), limit=problem.memory_limit,
+        )  # fmt: skip
         few = problem.cluster.device_count * problem.max_stages <= FEW_STATES
         self.counted, self.digits = few, EXACT if few else DIGITS
         self.proof = Proof(self.counted, self.digits, {})
@@ -93,13 +96,6 @@ class OperatorPart:
         self._low = 0.0
         self._work = 0.0
 
-    def _new_stages(self) -> StageBounds:
-        problem = self.problem
-        return StageBounds(
-            problem.costs, micro_batch=self.micro_batch, micro_batches=self.micro_batches,
-            groups=problem.space.stage_sizes(problem), limit=problem.memory_limit,
-        )  # fmt: skip
-
     @property
     def divisible(self) -> bool:
         """Whether the devices can be split into so few groups."""
@@ -110,7 +106,6 @@ class OperatorPart:
     def count_stages(self) -> None:
         """Count the stages behind from now on; what is proved stays."""
         self.counted, self.digits, self.closed, self._fewest = True, EXACT, False, None
-        self.stages = self._new_stages()
 
     def repeat(self, record: Mapping[str, Any]) -> None:
         """Look at stages as what a certificate says of this part did."""

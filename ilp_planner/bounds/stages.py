@@ -52,7 +52,7 @@ class StageBounds:
     """Lower bounds (seconds) on the time of every stage, for one micro-batch size.
 
     Tables are computed when first read. `refine` replaces a bound by the exact optimum. A bound
-    only ever grows.
+    only ever grows. exact: the answers for stages of tables that are in use; others are remembered.
     """
 
     def __init__(
@@ -74,13 +74,14 @@ class StageBounds:
             if tables is not None:
                 self.chains[g] = spread(tables)
         self.exact: dict[StageKey, Way] = {}
+        self._answers: dict[tuple[int, int, bool], list[tuple[bool, Way]]] = {}
         self._tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
         self.extents: dict[int, Extent] = {}
         self.set_longest(INFINITE)
 
     def set_longest(self, longest: float, *, digits: int = EXACT) -> None:
-        """Forget what is known, and every stage whose operators alone take longer than this
-        (seconds).
+        """Forget bounds, and every stage whose operators alone take longer than this (seconds);
+        answers for stages are remembered.
 
         digits: binary ones that are kept of the micro-batches in flight; what is bounded for fewer
         of them also serves for more, which need no less memory.
@@ -88,6 +89,9 @@ class StageBounds:
         self.longest = longest
         self.digits = digits
         self.extents = {g: extent(chain, self.rows, longest) for g, chain in self.chains.items()}
+        for key, way in self.exact.items():
+            table = (key.devices, key.in_flight, key.enters_node)
+            self._answers.setdefault(table, []).append((key.leaves_node, way))
         self._tables.clear()
         self.exact.clear()
 
@@ -137,7 +141,23 @@ class StageBounds:
                 prices=self._prices(devices, in_flight), in_flight=in_flight, limit=self.limit,
                 enters_node=enters_node,
             )  # fmt: skip
+            self._remember(key)
         return self._tables[key]
+
+    def _remember(self, table: tuple[int, int, bool]) -> None:
+        """Raise the bounds of a new table to the answers that are known of its stages.
+
+        That nothing is faster than a cutoff was an answer up to there: now it is a bound.
+        """
+        for leaves_node, way in self._answers.pop(table, []):
+            entry = self.entry(table[0], way.start, way.stop)
+            if entry < 0:
+                continue
+            times, found = self._tables[table][int(leaves_node)], way.optimum
+            times[entry] = max(times[entry], found.bound)
+            if found.bound < found.time:
+                way = replace(way, optimum=replace(found, exact=False))
+            self.exact[StageKey(*table, leaves_node, entry)] = way
 
     def memory(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         """Return bytes that stages need at least, however slow ([2, entries])."""
