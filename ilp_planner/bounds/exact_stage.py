@@ -7,8 +7,9 @@ classes that this does not close are searched with labels.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,9 +20,13 @@ from ilp_planner.bounds.sweep import Chain, Memory, Operators
 from ilp_planner.kernels import compile_beside, compiled_beside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from numpy.typing import NDArray
 
 
+A = TypeVar("A")
+B = TypeVar("B")
 MEMORY_ROUNDING = 5e-10  # relative: what rounding to the grid may add up to
 BEAM = 200
 CLASSES = 6
@@ -35,7 +40,8 @@ class StageOptimum:
 
     bound: seconds, no legal way is faster. time: seconds of the best way found, INFINITE where none
     is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and time
-    meet, or nothing below the cutoff exists.
+    meet, or nothing below the cutoff exists. floors: seconds that no way in a class undercuts, by
+    the number of the class.
     """
 
     bound: float
@@ -43,6 +49,7 @@ class StageOptimum:
     choices: NDArray[np.int64]
     flags: NDArray[np.bool_]
     exact: bool
+    floors: Mapping[int, float]
 
 
 class Ceilings(NamedTuple):
@@ -53,9 +60,9 @@ class Ceilings(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A class of stages that prices leave open: a bound on its seconds, and the best price."""
+    """A class of stages that prices leave open, and the best price."""
 
-    bound: float
+    number: int
     ends: Ends
     ceilings: Ceilings
     price: float
@@ -72,11 +79,15 @@ def solve_stage(
     leaves_node: bool,
     cutoff: float,
     effort: int,
+    known: StageOptimum | None = None,
+    workers: int = 1,
 ) -> StageOptimum:
     """Find the fastest way below `cutoff` seconds to run operators [start, stop) within `limit`
     bytes.
 
     effort caps the elementary label operations (some 1e8 a second); 0: prices only, no labels.
+    known: what was found of the same stage before, from where this goes on. workers: classes that
+    are searched side by side.
     With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing
     faster exists.
     """
@@ -94,7 +105,13 @@ def solve_stage(
     least = (float(reserved[0, 0]), float(reserved[1, 0]))
     path = np.zeros(stop - start, np.int64)  # states, as in `prices`
     best, bound, spent, exact = INFINITE, INFINITE, 0, True
+    floors: dict[int, float] = {}
+    widths: tuple[int, ...] = (BEAM, 0)
+    if known is not None:
+        floors, widths = dict(known.floors), (0,) if known.floors else widths
+        best, path = known.time, 2 * known.choices + known.flags
     jobs: list[Job] = []
+    number = 0
     for degree in range(chain.leave.shape[3]):
         ends = Ends(
             inputs=chain.input[start],
@@ -112,32 +129,50 @@ def solve_stage(
                 jobs = [job for job in jobs if job.ends is not ends]
                 bound = min(bound, time)
             else:
-                jobs.append(Job(root, ends, ceilings, price))
-    for width in (BEAM, 0):
-        for root, ends, ceilings, price in sorted(jobs, key=lambda job: job.bound):
-            way = np.zeros_like(path)
+                jobs.append(Job(number, ends, ceilings, price))
+                floors[number] = max(root, floors.get(number, 0.0))
+            number += 1
+
+    def attempt(job: Job) -> tuple[NDArray[np.int64], float, float, bool, int]:
+        way, most = np.zeros_like(path), job.ceilings.pair_most
+        ahead = look_ahead(operators, job.ends.leave, memory, most, job.price, reserved)
+        search = Search(float(stop_at), effort - spent, width)
+        return way, *grow(
+            operators, job.ends, memory, job.ceilings, alike, ahead, search, way
+        )  # fmt: skip
+
+    for width in widths:
+        left = sorted(jobs, key=lambda job: floors[job.number])
+        while left:
             stop_at = min(best, cutoff)
-            if root >= stop_at:
-                continue
+            left = [job for job in left if floors[job.number] < stop_at]
             if effort == 0:
-                exact, bound = False, min(bound, root)
-                continue
-            ahead = look_ahead(operators, ends.leave, memory, ceilings.pair_most, price, reserved)
-            search = Search(float(stop_at), effort - spent, width)
-            time, low, complete, work = grow(
-                operators, ends, memory, ceilings, alike, ahead, search, way
-            )
-            if time < best:
-                best, path = time, way
-            spent = min(spent + work, effort)
-            if width == 0:
-                exact &= complete
-                bound = min(bound, low)
+                exact &= not left
+                break
+            batch, left = left[:workers], left[workers:]
+            for job, (way, time, low, complete, work) in zip(
+                batch, side_by_side(attempt, batch), strict=True
+            ):
+                if time < best:
+                    best, path = time, way
+                spent = min(spent + work, effort)
+                floors[job.number] = max(floors[job.number], low)
+                exact &= complete or width > 0
+    bound = min([bound, best, *(floors[job.number] for job in jobs)])
     if exact:  # every class was searched, or cannot hold anything below the cutoff
         bound = min(best, cutoff)
+    floors = {job.number: floors[job.number] for job in jobs} if effort > 0 else {}
     return StageOptimum(
-        bound=min(bound, best), time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact
+        bound=bound, time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact, floors=floors
     )
+
+
+def side_by_side(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """Call a function that spends its time in kernels for all items, each in a thread."""
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(function, items))
 
 
 def compile_ahead() -> None:

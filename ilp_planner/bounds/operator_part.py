@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.ceiling import slowest_pipeline
+from ilp_planner.bounds.exact_stage import side_by_side
 from ilp_planner.bounds.fewest import FewestBehind
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, steps
@@ -246,13 +246,15 @@ class OperatorPart:
         """Learn more about the stages of a path; tell whether there was anything left to learn.
 
         Stages that were never looked at come first, at little effort; when there are none, those
-        that are not exact yet get more effort than last time, but no more than fits into `seconds`.
+        that are not exact yet and may raise the path's time most, one for each worker. They get
+        more effort than last time, but no more than fits into `seconds`.
         """
         assert self.open is not None
         graph = self.open.graph
         vague = {self.key(a): a for a in path if not self.is_exact(a)}
         fresh = {key: a for key, a in vague.items() if key not in self.stages.exact}
-        todo = list((fresh or vague).values())
+        first = sorted(vague.values(), key=lambda arc: self._doubt(arc, path), reverse=True)
+        todo = list(fresh.values()) or first[: self.workers]
 
         rounds = -(-len(todo) // self.workers)
         most = int(seconds * EFFORT_PER_SECOND / max(1, rounds))
@@ -261,19 +263,23 @@ class OperatorPart:
             known = self.stages.exact.get(self.key(arc))
             effort = 0 if known is None else max(FIRST_EFFORT, EFFORT_GROWTH * known.effort)
             self.stages.refine(
-                self.key(arc), int(graph.start[arc]), int(graph.stop[arc]),
-                cutoff=self._slowest, effort=min(effort, most),
+                self.key(arc), int(graph.start[arc]), int(graph.stop[arc]), cutoff=self._slowest,
+                effort=min(effort, most), workers=max(1, self.workers // len(todo)),
             )  # fmt: skip
 
-        if self.workers > 1 and len(todo) > 1:
-            with ThreadPoolExecutor(self.workers) as pool:
-                list(pool.map(one, todo))
-        else:
-            for arc in todo:
-                one(arc)
+        for begin in range(0, len(todo), self.workers):
+            side_by_side(one, todo[begin : begin + self.workers])
         for arc in todo:
             graph.time[self.arcs_of(self.key(arc))] = self.stages.bound(self.key(arc))
         return bool(todo)
+
+    def _doubt(self, arc: int, path: Sequence[int]) -> float:
+        """Return the seconds by which what is not known of a stage may raise a path's time."""
+        assert self.open is not None
+        times, way = self.open.graph.time, self.way(arc)
+        most = way.optimum.time if way is not None else INFINITE
+        slower = max(0.0, most - float(times[list(path)].max()))
+        return self.weight * slower + most - float(times[arc])
 
     def way(self, arc: int) -> Way | None:
         """Return the best known way to run an arc's stage."""

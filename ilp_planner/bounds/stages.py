@@ -196,20 +196,23 @@ class StageBounds:
         """Return where the times of this stage are kept, -1 when it is too long to matter."""
         return entry_of(start, stop - start, self.rows, self.extents[devices])
 
-    def refine(self, key: StageKey, start: int, stop: int, *, cutoff: float, effort: int) -> Way:
+    def refine(
+        self,
+        key: StageKey,
+        start: int,
+        stop: int,
+        *,
+        cutoff: float,
+        effort: int,
+        workers: int = 1,
+    ) -> Way:
         """Solve one stage exactly below `cutoff` seconds and raise its bound to the answer."""
+        known = self.exact.get(key)
         optimum = solve_stage(
             self.chains[key.devices], start, stop, in_flight=key.in_flight, limit=self.limit,
             enters_node=key.enters_node, leaves_node=key.leaves_node, cutoff=cutoff, effort=effort,
+            known=None if known is None else known.optimum, workers=workers,
         )  # fmt: skip
-        known = self.exact.get(key)
-        if known is not None and known.optimum.time < optimum.time:
-            optimum = replace(
-                optimum,
-                time=known.optimum.time,
-                choices=known.optimum.choices,
-                flags=known.optimum.flags,
-            )
         times = self._table(key.devices, key.in_flight, key.enters_node)[int(key.leaves_node)]
         times[key.entry] = max(times[key.entry], optimum.bound)
         way = Way(optimum=optimum, effort=effort, start=start, stop=stop)
