@@ -8,7 +8,7 @@ classes that this does not close are searched with labels.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -40,8 +40,10 @@ class StageOptimum:
 
     bound: seconds, no legal way is faster. time: seconds of the best way found, INFINITE where none
     is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and time
-    meet, or nothing below the cutoff exists. floors: seconds that no way in a class undercuts, by
-    the number of the class.
+    meet, or nothing below the cutoff exists. open: classes that prices did not settle; settled:
+    seconds that the others do not undercut; floors: seconds that no way in an open class undercuts,
+    by its number. searched: labels have looked. price: seconds per byte, the best one of the class
+    with the least bound; 0 where none is known.
     """
 
     bound: float
@@ -49,7 +51,11 @@ class StageOptimum:
     choices: NDArray[np.int64]
     flags: NDArray[np.bool_]
     exact: bool
+    open: tuple[Job, ...]
+    settled: float
     floors: Mapping[int, float]
+    searched: bool
+    price: float
 
 
 class Ceilings(NamedTuple):
@@ -102,36 +108,10 @@ def solve_stage(
         limit=limit * (1 + MEMORY_ROUNDING),
     )
     reserved = least_reserved(operators)
-    least = (float(reserved[0, 0]), float(reserved[1, 0]))
-    path = np.zeros(stop - start, np.int64)  # states, as in `prices`
-    best, bound, spent, exact = INFINITE, INFINITE, 0, True
-    floors: dict[int, float] = {}
-    widths: tuple[int, ...] = (BEAM, 0)
-    if known is not None:
-        floors, widths = dict(known.floors), (0,) if known.floors else widths
-        best, path = known.time, 2 * known.choices + known.flags
-    jobs: list[Job] = []
-    number = 0
-    for degree in range(chain.leave.shape[3]):
-        ends = Ends(
-            inputs=chain.input[start],
-            enter=chain.enter[int(enters_node), start],
-            leave=np.ascontiguousarray(chain.leave[int(leaves_node), stop - 1, :, degree]),
-            first=np.ascontiguousarray(tables.degree == degree),
-        )
-        for ceilings in _pair_classes(chain, start, stop):
-            way = np.zeros_like(path)
-            room = memory.limit - ceilings.pair_least - least[0] - least[1]
-            time, price, root = search_price(operators, ends, memory, ceilings.pair_most, room, way)
-            if time < best:
-                best, path = time, way
-            if price == 0.0 and ceilings.pair_most == np.inf:  # memory does not bind
-                jobs = [job for job in jobs if job.ends is not ends]
-                bound = min(bound, time)
-            else:
-                jobs.append(Job(number, ends, ceilings, price))
-                floors[number] = max(root, floors.get(number, 0.0))
-            number += 1
+    priced = known or price_classes(chain, start, stop, memory, enters_node, leaves_node)
+    jobs, floors = priced.open, dict(priced.floors)
+    best, path = priced.time, 2 * priced.choices + priced.flags  # states, as in `prices`
+    spent, exact = 0, True
 
     def attempt(job: Job) -> tuple[NDArray[np.int64], float, float, bool, int]:
         way, most = np.zeros_like(path), job.ceilings.pair_most
@@ -141,7 +121,7 @@ def solve_stage(
             operators, job.ends, memory, job.ceilings, alike, ahead, search, way
         )  # fmt: skip
 
-    for width in widths:
+    for width in (0,) if priced.searched else (BEAM, 0):
         left = sorted(jobs, key=lambda job: floors[job.number])
         while left:
             stop_at = min(best, cutoff)
@@ -158,13 +138,52 @@ def solve_stage(
                 spent = min(spent + work, effort)
                 floors[job.number] = max(floors[job.number], low)
                 exact &= complete or width > 0
-    bound = min([bound, best, *(floors[job.number] for job in jobs)])
+    bound = min([priced.settled, best, *floors.values()])
     if exact:  # every class was searched, or cannot hold anything below the cutoff
         bound = min(best, cutoff)
-    floors = {job.number: floors[job.number] for job in jobs} if effort > 0 else {}
+    return replace(
+        priced, bound=bound, time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact,
+        floors=floors, searched=priced.searched or effort > 0,
+    )  # fmt: skip
+
+
+def price_classes(
+    chain: Chain, start: int, stop: int, memory: Memory, enters_node: bool, leaves_node: bool
+) -> StageOptimum:
+    """Return what prices of memory say of a stage: bounds, and the best way that they find."""
+    operators = chain.operators.only(slice(start, stop))
+    reserved = least_reserved(operators)
+    least = float(reserved[0, 0]) + float(reserved[1, 0])
+    path = np.zeros(stop - start, np.int64)  # states, as in `prices`
+    best, settled = INFINITE, INFINITE
+    jobs: list[Job] = []
+    floors: dict[int, float] = {}
+    for degree in range(chain.leave.shape[3]):
+        ends = Ends(
+            inputs=chain.input[start],
+            enter=chain.enter[int(enters_node), start],
+            leave=np.ascontiguousarray(chain.leave[int(leaves_node), stop - 1, :, degree]),
+            first=np.ascontiguousarray(chain.tables.degree == degree),
+        )
+        for ceilings in _pair_classes(chain, start, stop):
+            way = np.zeros_like(path)
+            room = memory.limit - ceilings.pair_least - least
+            time, price, root = search_price(operators, ends, memory, ceilings.pair_most, room, way)
+            if time < best:
+                best, path = time, way
+            if price == 0.0 and ceilings.pair_most == np.inf:  # memory does not bind
+                jobs = [job for job in jobs if job.ends is not ends]
+                settled = min(settled, time)
+            else:
+                jobs.append(Job(len(floors), ends, ceilings, price))
+            floors[len(floors)] = root
+    floors = {job.number: floors[job.number] for job in jobs}
+    weakest = min(jobs, key=lambda job: floors[job.number], default=None)
     return StageOptimum(
-        bound=bound, time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact, floors=floors
-    )
+        bound=min([settled, best, *floors.values()]), time=best, choices=path >> 1,
+        flags=path & 1 == 1, exact=False, open=tuple(jobs), settled=settled, floors=floors,
+        searched=False, price=0.0 if weakest is None else max(0.0, weakest.price),
+    )  # fmt: skip
 
 
 def side_by_side(function: Callable[[A], B], items: Sequence[A]) -> list[B]:

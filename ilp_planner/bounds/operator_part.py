@@ -44,10 +44,11 @@ WITHOUT_STAGES = ("device groups", "work", "stage bounds")
 
 class Proof(NamedTuple):
     """What a bound rests on: how the stages behind and the micro-batches in flight are counted, and
-    the stages that are solved exactly."""
+    the prices that are tried and the stages that are solved exactly."""
 
     counted: bool
     digits: int
+    prices: tuple[tuple[int, int, float], ...]
     exact: dict[StageKey, Way]
 
 
@@ -85,7 +86,7 @@ class OperatorPart:
         )  # fmt: skip
         few = problem.cluster.device_count * problem.max_stages <= FEW_STATES
         self.counted, self.digits = few, EXACT if few else DIGITS
-        self.proof = Proof(self.counted, self.digits, {})
+        self.proof = Proof(self.counted, self.digits, (), {})
         self.ceiling = self.micro_batches * slowest_pipeline(
             [chain.tables for chain in self.stages.chains.values()], problem.max_stages
         )
@@ -142,7 +143,10 @@ class OperatorPart:
             bound = INFINITE
         if bound > self.bound:
             self.bound, self.source = bound, source
-            self.proof = Proof(self.counted, self.stages.digits, dict(self.stages.exact))
+            prices = tuple(
+                (*key, price) for key, all_ in self.stages.prices.items() for price in all_
+            )
+            self.proof = Proof(self.counted, self.stages.digits, prices, dict(self.stages.exact))
 
     def bound_by_work(self) -> None:
         """Bound the part by the least device-seconds of its operators, spread over all devices."""
@@ -361,6 +365,10 @@ class OperatorPart:
             "by": self.source,
             "counted": self.proof.counted,
             "digits": self.proof.digits,
+            "prices": [
+                {"devices": devices, "in_flight": in_flight, "seconds_per_byte": price}
+                for devices, in_flight, price in self.proof.prices
+            ],
             "exact_stages": [
                 {
                     "start": way.start,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXACT = 64  # binary digits: of every number of micro-batches
 PRICE_COUNT = 12
+FIRST_ANSWERS = 16  # after which their prices are used for all stages; then twice as many each time
+ALIKE_PRICES = 3e-3  # relative: a price so near to another one says little more
 FORBIDDING_PRICE = 1e-6  # seconds per byte: a stage that lacks a MiB takes at least a second more
 
 
@@ -53,6 +55,8 @@ class StageBounds:
 
     Tables are computed when first read. `refine` replaces a bound by the exact optimum. A bound
     only ever grows. exact: the answers for stages of tables that are in use; others are remembered.
+    prices: seconds per byte that tables use besides the usual ones, by devices and micro-batches in
+    flight.
     """
 
     def __init__(
@@ -76,6 +80,9 @@ class StageBounds:
         self.exact: dict[StageKey, Way] = {}
         self._answers: dict[tuple[int, int, bool], list[tuple[bool, Way]]] = {}
         self._tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
+        self.prices: dict[tuple[int, int], list[float]] = {}
+        self._met: dict[tuple[int, int], list[float]] = {}
+        self._left = FIRST_ANSWERS
         self.extents: dict[int, Extent] = {}
         self.set_longest(INFINITE)
 
@@ -138,11 +145,52 @@ class StageBounds:
         if key not in self._tables:
             self._tables[key] = stage_bounds(
                 self.chains[devices], self.rows, self.extents[devices],
-                prices=self._prices(devices, in_flight), in_flight=in_flight, limit=self.limit,
+                prices=np.append(
+                    self._prices(devices, in_flight), self.prices.get((devices, in_flight), [])
+                ),
+                in_flight=in_flight, limit=self.limit,
                 enters_node=enters_node,
             )  # fmt: skip
             self._remember(key)
         return self._tables[key]
+
+    def sharpen(self, workers: int) -> bool:
+        """Raise all bounds by the prices that stages were solved with, now and then; tell whether.
+
+        The best price of one stage is nearly the best for those like it.
+        """
+        if sum(map(len, self._met.values())) < self._left:
+            return False
+        self._left *= 2
+        new = {key: self._unlike(key, met) for key, met in self._met.items()}
+        self._met.clear()
+        for key, prices in new.items():
+            self.prices.setdefault(key, []).extend(prices.tolist())
+
+        def raised(key: tuple[int, int, bool]) -> None:
+            devices, in_flight, enters_node = key
+            bounds = stage_bounds(
+                self.chains[devices], self.rows, self.extents[devices],
+                prices=new[devices, in_flight], in_flight=in_flight, limit=self.limit,
+                enters_node=enters_node,
+            )  # fmt: skip
+            np.maximum(self._tables[key], bounds, out=self._tables[key])
+
+        keys = [key for key in self._tables if new.get(key[:2], np.zeros(0)).size]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(raised, keys))
+        return bool(keys)
+
+    def _unlike(self, key: tuple[int, int], met: list[float]) -> NDArray[np.float64]:
+        """Return a few of the prices that were met, far enough from those in use."""
+        used = np.array(self.prices.get(key, []))
+        new = np.array(sorted(
+            price for price in met if not (np.abs(used / price - 1) < ALIKE_PRICES).any()
+        ))  # fmt: skip
+        if new.size > PRICE_COUNT:
+            new = new[np.linspace(0, new.size - 1, PRICE_COUNT).astype(int)]
+        apart = np.append(True, np.diff(new) > ALIKE_PRICES * new[:-1]) if new.size else new > 0
+        return new[apart]
 
     def _remember(self, table: tuple[int, int, bool]) -> None:
         """Raise the bounds of a new table to the answers that are known of its stages.
@@ -215,6 +263,8 @@ class StageBounds:
         )  # fmt: skip
         times = self._table(key.devices, key.in_flight, key.enters_node)[int(key.leaves_node)]
         times[key.entry] = max(times[key.entry], optimum.bound)
+        if known is None and optimum.price > 0:
+            self._met.setdefault((key.devices, key.in_flight), []).append(optimum.price)
         way = Way(optimum=optimum, effort=effort, start=start, stop=stop)
         self.exact[key] = way
         return way

@@ -182,6 +182,8 @@ class OperatorSearch(SearchState):
             better |= part.counted and self.take(part, part.best_known_path(self.objective))
             if better or part.closed or self.gap_reached() or part.bound > others:
                 return
+            if part.stages.sharpen(self.limits.workers):
+                graph, path = part.expand(cutoff).graph, ()
 
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
         """Return the cheapest path of a graph.
