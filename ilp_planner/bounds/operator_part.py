@@ -15,7 +15,8 @@ from ilp_planner.bounds.fewest import FewestBehind
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, steps
 from ilp_planner.bounds.pipelines import fewest_before
-from ilp_planner.bounds.stages import EXACT, StageBounds, StageKey, Way
+from ilp_planner.bounds.stages import EXACT, FORBIDDING_PRICE, StageBounds, StageKey, Way
+from ilp_planner.errors import PlanError
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan
 from ilp_planner.schedule import OneForwardOneBackward
 
@@ -39,15 +40,18 @@ WIDE = 1 << 40  # more than there are bounds of one place
 CONFIRM_ROUNDING = 1e-10  # relative
 NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, a bound is there
 # Sources of a bound that rests on no exactly solved stage.
-WITHOUT_STAGES = ("device groups", "work", "stage bounds")
+BOUNDS, SOLVED = "stage bounds", "solved stages"
+WITHOUT_STAGES = ("device groups", "work", BOUNDS)
 
 
 class Proof(NamedTuple):
     """What a bound rests on: how the stages behind and the micro-batches in flight are counted, and
-    the prices that are tried and the stages that are solved exactly."""
+    the prices that are tried and the stages that are solved exactly. slowest: seconds that the
+    slowest stage takes at least."""
 
     counted: bool
     digits: int
+    slowest: float
     prices: tuple[tuple[int, int, float], ...]
     exact: dict[StageKey, Way]
 
@@ -86,7 +90,7 @@ class OperatorPart:
         )  # fmt: skip
         few = problem.cluster.device_count * problem.max_stages <= FEW_STATES
         self.counted, self.digits = few, EXACT if few else DIGITS
-        self.proof = Proof(self.counted, self.digits, (), {})
+        self.proof = Proof(self.counted, self.digits, 0.0, (), {})
         self.ceiling = self.micro_batches * slowest_pipeline(
             [chain.tables for chain in self.stages.chains.values()], problem.max_stages
         )
@@ -110,10 +114,14 @@ class OperatorPart:
 
     def repeat(self, record: Mapping[str, Any]) -> None:
         """Look at stages as what a certificate says of this part did."""
-        self.counted, self.digits = (
-            bool(record.get("counted", True)),
-            int(record.get("digits", EXACT)),
-        )
+        self.counted = bool(record.get("counted", True))
+        self.digits = max(1, int(record.get("digits", EXACT)))
+        for row in record.get("prices", []):
+            price = float(row["seconds_per_byte"])
+            if not 0 <= price <= FORBIDDING_PRICE:
+                raise PlanError(f"certificate: found a price of {price} seconds per byte")
+            key = (int(row["devices"]), int(row["in_flight"]))
+            self.stages.prices.setdefault(key, []).append(price)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -146,7 +154,8 @@ class OperatorPart:
             prices = tuple(
                 (*key, price) for key, all_ in self.stages.prices.items() for price in all_
             )
-            self.proof = Proof(self.counted, self.stages.digits, prices, dict(self.stages.exact))
+            exact = dict(self.stages.exact)
+            self.proof = Proof(self.counted, self.stages.digits, self._low, prices, exact)
 
     def bound_by_work(self) -> None:
         """Bound the part by the least device-seconds of its operators, spread over all devices."""
@@ -172,12 +181,13 @@ class OperatorPart:
         longest = min(cutoff / self.micro_batches, INFINITE / 10)
         self._begin(longest, 1 if coarse else self.digits)
         low, high = self.pipelines().least_slowest(self._low, longest)
+        source = SOLVED if self.stages.exact else BOUNDS
         if high >= INFINITE:
-            self.raise_bound(cutoff, "stage bounds")
+            self.raise_bound(cutoff, source)
             return
         self._low = max(self._low, low)
         bound = self.weight * self._low + max(self._work, self._low)
-        self.raise_bound(min(cutoff, bound), "stage bounds")
+        self.raise_bound(min(cutoff, bound), source)
 
     def _begin(self, longest: float, digits: int) -> None:
         """Forget what is known of stages, and look at those up to `longest` seconds."""
@@ -203,7 +213,12 @@ class OperatorPart:
         slowest *= 1 - CONFIRM_ROUNDING
         if self.bound < bound and not self.pipelines().exists(slowest):
             total = max(self._work, slowest)
-            self.raise_bound(self.weight * slowest + total, "stage bounds")
+            self.raise_bound(self.weight * slowest + total, BOUNDS)
+
+    def confirm_slowest(self, slowest: float) -> None:
+        """Believe that some stage takes `slowest` seconds if what is known of stages proves it."""
+        if slowest > self._low and not self.pipelines().exists(slowest * (1 - CONFIRM_ROUNDING)):
+            self._low = slowest * (1 - CONFIRM_ROUNDING)
 
     # ---- the open graph -------------------------------------------------------------------------
 
@@ -365,6 +380,7 @@ class OperatorPart:
             "by": self.source,
             "counted": self.proof.counted,
             "digits": self.proof.digits,
+            "slowest_s": self.proof.slowest,
             "prices": [
                 {"devices": devices, "in_flight": in_flight, "seconds_per_byte": price}
                 for devices, in_flight, price in self.proof.prices

@@ -197,9 +197,11 @@ class StageBounds:
 
         That nothing is faster than a cutoff was an answer up to there: now it is a bound.
         """
-        for leaves_node, way in self._answers.pop(table, []):
+        answers, self._answers[table] = self._answers.get(table, []), []
+        for leaves_node, way in answers:
             entry = self.entry(table[0], way.start, way.stop)
             if entry < 0:
+                self._answers[table].append((leaves_node, way))
                 continue
             times, found = self._tables[table][int(leaves_node)], way.optimum
             times[entry] = max(times[entry], found.bound)

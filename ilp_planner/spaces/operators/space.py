@@ -39,6 +39,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         "micro_batches": (),
         "counted": (),
         "digits": (),
+        "slowest_s": (),
         "prices": ("devices", "in_flight", "seconds_per_byte"),
         "exact_stages": (
             "start", "stop", "devices", "in_flight", "enters_node", "leaves_node", "bound_s",
