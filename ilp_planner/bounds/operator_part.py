@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.ceiling import slowest_pipeline
 from ilp_planner.bounds.exact_stage import side_by_side
 from ilp_planner.bounds.fewest import FewestBehind
+from ilp_planner.bounds.operator_proof import Proof, recorded_prices
 from ilp_planner.bounds.paths import best_path
 from ilp_planner.bounds.pipeline import Landscape, steps
 from ilp_planner.bounds.pipelines import fewest_before
-from ilp_planner.bounds.stages import EXACT, FORBIDDING_PRICE, StageBounds, StageKey, Way
-from ilp_planner.errors import PlanError
+from ilp_planner.bounds.stages import EXACT, StageBounds, StageKey, Way
 from ilp_planner.plan import OperatorPlan, OperatorStage, Plan
 from ilp_planner.schedule import OneForwardOneBackward
 
@@ -42,18 +42,6 @@ NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, 
 # Sources of a bound that rests on no exactly solved stage.
 BOUNDS, SOLVED = "stage bounds", "solved stages"
 WITHOUT_STAGES = ("device groups", "work", BOUNDS)
-
-
-class Proof(NamedTuple):
-    """What a bound rests on: how the stages behind and the micro-batches in flight are counted, and
-    the prices that are tried and the stages that are solved exactly. slowest: seconds that the
-    slowest stage takes at least."""
-
-    counted: bool
-    digits: int
-    slowest: float
-    prices: tuple[tuple[int, int, float], ...]
-    exact: dict[StageKey, Way]
 
 
 class OperatorPart:
@@ -116,12 +104,7 @@ class OperatorPart:
         """Look at stages as what a certificate says of this part did."""
         self.counted = bool(record.get("counted", True))
         self.digits = max(1, int(record.get("digits", EXACT)))
-        for row in record.get("prices", []):
-            price = float(row["seconds_per_byte"])
-            if not 0 <= price <= FORBIDDING_PRICE:
-                raise PlanError(f"certificate: found a price of {price} seconds per byte")
-            key = (int(row["devices"]), int(row["in_flight"]))
-            self.stages.prices.setdefault(key, []).append(price)
+        self.stages.prices.update(recorded_prices(record))
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -355,22 +338,6 @@ class OperatorPart:
             stages=tuple(stages),
         )  # fmt: skip
 
-    # ---- what remains when nothing fits ---------------------------------------------------------
-
-    def memory_landscape(self) -> Landscape:
-        """Return the pipelines over the bytes (not seconds) that each stage needs at least."""
-        self.stages.set_longest(INFINITE)
-        tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
-
-        def sizes(place: Place) -> NDArray[np.float64]:
-            key = (place.devices, self.stages.in_flight(place.behind), place.enters_node)
-            if key not in tables:
-                tables[key] = np.maximum(self.stages.memory(*key), 1.0)
-            row: NDArray[np.float64] = tables[key][int(place.leaves_node)]
-            return row
-
-        return self.landscape(sizes)
-
     def record(self) -> dict[str, Any]:
         """Return what proves the bound, for the certificate."""
         return {
@@ -378,25 +345,5 @@ class OperatorPart:
             "micro_batches": self.micro_batches,
             "bound_s": self.bound if self.bound < INFINITE else None,
             "by": self.source,
-            "counted": self.proof.counted,
-            "digits": self.proof.digits,
-            "slowest_s": self.proof.slowest,
-            "prices": [
-                {"devices": devices, "in_flight": in_flight, "seconds_per_byte": price}
-                for devices, in_flight, price in self.proof.prices
-            ],
-            "exact_stages": [
-                {
-                    "start": way.start,
-                    "stop": way.stop,
-                    "devices": key.devices,
-                    "in_flight": key.in_flight,
-                    "enters_node": key.enters_node,
-                    "leaves_node": key.leaves_node,
-                    "bound_s": way.optimum.bound,
-                }
-                for key, way in sorted(self.proof.exact.items(), key=lambda item: item[0])
-            ]
-            if self.source not in WITHOUT_STAGES
-            else [],
+            **self.proof.record(stages=self.source not in WITHOUT_STAGES),
         }

@@ -142,10 +142,10 @@ class Improver:
         """Return the best plan that is met with these stages, and from there; its stages that do
         not fit take INFINITE seconds."""
         unknown = FirstPlan(
-            part=self.part, sizes=sizes, cuts=cuts, ways=((),) * len(sizes),
+            part=self.part, sizes=sizes, cuts=(), ways=((),) * len(sizes),
             times=(INFINITE,) * len(sizes),
         )  # fmt: skip
-        found = self.solved(unknown, cuts, set(range(len(sizes))))
+        found = self.solved(unknown, cuts, set(range(len(sizes))))  # all of them, late as it may be
         return found if max(found.times) >= INFINITE else self.improved(found)
 
     def better(self, plan: FirstPlan) -> Iterator[FirstPlan]:
