@@ -7,8 +7,9 @@ classes that this does not close are searched with labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,9 +20,13 @@ from ilp_planner.bounds.sweep import Chain, Memory, Operators
 from ilp_planner.kernels import compile_beside, compiled_beside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from numpy.typing import NDArray
 
 
+A = TypeVar("A")
+B = TypeVar("B")
 MEMORY_ROUNDING = 5e-10  # relative: what rounding to the grid may add up to
 BEAM = 200
 CLASSES = 6
@@ -35,7 +40,10 @@ class StageOptimum:
 
     bound: seconds, no legal way is faster. time: seconds of the best way found, INFINITE where none
     is below the cutoff. choices: option per operator; flags: recomputed? exact: bound and time
-    meet, or nothing below the cutoff exists.
+    meet, or nothing below the cutoff exists. open: classes that prices did not settle; settled:
+    seconds that the others do not undercut; floors: seconds that no way in an open class undercuts,
+    by its number. searched: labels have looked. price: seconds per byte, the best one of the class
+    with the least bound; 0 where none is known.
     """
 
     bound: float
@@ -43,6 +51,11 @@ class StageOptimum:
     choices: NDArray[np.int64]
     flags: NDArray[np.bool_]
     exact: bool
+    open: tuple[Job, ...]
+    settled: float
+    floors: Mapping[int, float]
+    searched: bool
+    price: float
 
 
 class Ceilings(NamedTuple):
@@ -53,9 +66,9 @@ class Ceilings(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A class of stages that prices leave open: a bound on its seconds, and the best price."""
+    """A class of stages that prices leave open, and the best price."""
 
-    bound: float
+    number: int
     ends: Ends
     ceilings: Ceilings
     price: float
@@ -72,11 +85,15 @@ def solve_stage(
     leaves_node: bool,
     cutoff: float,
     effort: int,
+    known: StageOptimum | None = None,
+    workers: int = 1,
 ) -> StageOptimum:
     """Find the fastest way below `cutoff` seconds to run operators [start, stop) within `limit`
     bytes.
 
     effort caps the elementary label operations (some 1e8 a second); 0: prices only, no labels.
+    known: what was found of the same stage before, from where this goes on. workers: classes that
+    are searched side by side.
     With `exact` the answer is final: `bound` is the optimum, or at least `cutoff` when nothing
     faster exists.
     """
@@ -91,53 +108,90 @@ def solve_stage(
         limit=limit * (1 + MEMORY_ROUNDING),
     )
     reserved = least_reserved(operators)
-    least = (float(reserved[0, 0]), float(reserved[1, 0]))
+    priced = known or price_classes(chain, start, stop, memory, enters_node, leaves_node)
+    jobs, floors = priced.open, dict(priced.floors)
+    best, path = priced.time, 2 * priced.choices + priced.flags  # states, as in `prices`
+    spent, exact = 0, True
+
+    def attempt(job: Job) -> tuple[NDArray[np.int64], float, float, bool, int]:
+        way, most = np.zeros_like(path), job.ceilings.pair_most
+        ahead = look_ahead(operators, job.ends.leave, memory, most, job.price, reserved)
+        search = Search(float(stop_at), effort - spent, width)
+        return way, *grow(
+            operators, job.ends, memory, job.ceilings, alike, ahead, search, way
+        )  # fmt: skip
+
+    for width in (0,) if priced.searched else (BEAM, 0):
+        left = sorted(jobs, key=lambda job: floors[job.number])
+        while left:
+            stop_at = min(best, cutoff)
+            left = [job for job in left if floors[job.number] < stop_at]
+            if effort == 0:
+                exact &= not left
+                break
+            batch, left = left[:workers], left[workers:]
+            for job, (way, time, low, complete, work) in zip(
+                batch, side_by_side(attempt, batch), strict=True
+            ):
+                if time < best:
+                    best, path = time, way
+                spent = min(spent + work, effort)
+                floors[job.number] = max(floors[job.number], low)
+                exact &= complete or width > 0
+    bound = min([priced.settled, best, *floors.values()])
+    if exact:  # every class was searched, or cannot hold anything below the cutoff
+        bound = min(best, cutoff)
+    return replace(
+        priced, bound=bound, time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact,
+        floors=floors, searched=priced.searched or effort > 0,
+    )  # fmt: skip
+
+
+def price_classes(
+    chain: Chain, start: int, stop: int, memory: Memory, enters_node: bool, leaves_node: bool
+) -> StageOptimum:
+    """Return what prices of memory say of a stage: bounds, and the best way that they find."""
+    operators = chain.operators.only(slice(start, stop))
+    reserved = least_reserved(operators)
+    least = float(reserved[0, 0]) + float(reserved[1, 0])
     path = np.zeros(stop - start, np.int64)  # states, as in `prices`
-    best, bound, spent, exact = INFINITE, INFINITE, 0, True
+    best, settled = INFINITE, INFINITE
     jobs: list[Job] = []
+    floors: dict[int, float] = {}
     for degree in range(chain.leave.shape[3]):
         ends = Ends(
             inputs=chain.input[start],
             enter=chain.enter[int(enters_node), start],
             leave=np.ascontiguousarray(chain.leave[int(leaves_node), stop - 1, :, degree]),
-            first=np.ascontiguousarray(tables.degree == degree),
+            first=np.ascontiguousarray(chain.tables.degree == degree),
         )
         for ceilings in _pair_classes(chain, start, stop):
             way = np.zeros_like(path)
-            room = memory.limit - ceilings.pair_least - least[0] - least[1]
+            room = memory.limit - ceilings.pair_least - least
             time, price, root = search_price(operators, ends, memory, ceilings.pair_most, room, way)
             if time < best:
                 best, path = time, way
             if price == 0.0 and ceilings.pair_most == np.inf:  # memory does not bind
                 jobs = [job for job in jobs if job.ends is not ends]
-                bound = min(bound, time)
+                settled = min(settled, time)
             else:
-                jobs.append(Job(root, ends, ceilings, price))
-    for width in (BEAM, 0):
-        for root, ends, ceilings, price in sorted(jobs, key=lambda job: job.bound):
-            way = np.zeros_like(path)
-            stop_at = min(best, cutoff)
-            if root >= stop_at:
-                continue
-            if effort == 0:
-                exact, bound = False, min(bound, root)
-                continue
-            ahead = look_ahead(operators, ends.leave, memory, ceilings.pair_most, price, reserved)
-            search = Search(float(stop_at), effort - spent, width)
-            time, low, complete, work = grow(
-                operators, ends, memory, ceilings, alike, ahead, search, way
-            )
-            if time < best:
-                best, path = time, way
-            spent = min(spent + work, effort)
-            if width == 0:
-                exact &= complete
-                bound = min(bound, low)
-    if exact:  # every class was searched, or cannot hold anything below the cutoff
-        bound = min(best, cutoff)
+                jobs.append(Job(len(floors), ends, ceilings, price))
+            floors[len(floors)] = root
+    floors = {job.number: floors[job.number] for job in jobs}
+    weakest = min(jobs, key=lambda job: floors[job.number], default=None)
     return StageOptimum(
-        bound=min(bound, best), time=best, choices=path >> 1, flags=path & 1 == 1, exact=exact
-    )
+        bound=min([settled, best, *floors.values()]), time=best, choices=path >> 1,
+        flags=path & 1 == 1, exact=False, open=tuple(jobs), settled=settled, floors=floors,
+        searched=False, price=0.0 if weakest is None else max(0.0, weakest.price),
+    )  # fmt: skip
+
+
+def side_by_side(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """Call a function that spends its time in kernels for all items, each in a thread."""
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(len(items)) as pool:
+        return list(pool.map(function, items))
 
 
 def compile_ahead() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.paths import best_path
@@ -11,6 +13,10 @@ from ilp_planner.numerics import ROUNDING
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ilp_planner.bounds.pipeline import Landscape
+    from ilp_planner.bounds.pipelines import Place
     from ilp_planner.problem import Problem
 
 HUGE = 2.0**60  # bytes
@@ -23,7 +29,7 @@ def explain_infeasible(problem: Problem[Any], parts: list[OperatorPart]) -> str:
     if states[0] > problem.memory_limit:
         best = states
     for part in [] if best[1] else parts:
-        if not part.steps:
+        if not part.divisible:
             continue
         needed, where = _fullest_stage(problem, part)
         if needed <= problem.memory_limit * (1 + ROUNDING):
@@ -45,7 +51,7 @@ def explain_infeasible(problem: Problem[Any], parts: list[OperatorPart]) -> str:
 def _fullest_stage(problem: Problem[Any], part: OperatorPart) -> tuple[float, str]:
     """Return the bytes of the fullest device in the leanest pipeline, and what it holds."""
     # on a copy: what the search has proved stays as it is
-    scape = OperatorPart(problem, part.micro_batch).memory_landscape()
+    scape = _landscape(OperatorPart(problem, part.micro_batch))
     low, high = scape.least_slowest(1.0, HUGE, 1e-7)
     if high >= INFINITE:
         return INFINITE, ""
@@ -62,6 +68,22 @@ def _fullest_stage(problem: Problem[Any], part: OperatorPart) -> tuple[float, st
     if stop - start == 1:
         return low, f"operator {start} ({names[start]})"
     return low, f"the stage of operators {start} ({names[start]}) to {stop - 1} ({names[stop - 1]})"
+
+
+def _landscape(part: OperatorPart) -> Landscape:
+    """Return the pipelines over the bytes (not seconds) that each stage needs at least."""
+    stages = part.stages
+    stages.set_longest(INFINITE)
+    tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
+
+    def sizes(place: Place) -> NDArray[np.float64]:
+        key = (place.devices, stages.in_flight(place.behind), place.enters_node)
+        if key not in tables:
+            tables[key] = np.maximum(stages.memory(*key), 1.0)
+        row: NDArray[np.float64] = tables[key][int(place.leaves_node)]
+        return row
+
+    return part.landscape(sizes)
 
 
 def _largest_states(problem: Problem[Any], parts: list[OperatorPart]) -> tuple[float, str]:

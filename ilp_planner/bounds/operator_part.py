@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.ceiling import slowest_pipeline
+from ilp_planner.bounds.exact_stage import side_by_side
+from ilp_planner.bounds.fewest import FewestBehind
+from ilp_planner.bounds.operator_proof import Proof, recorded_prices
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.pipeline import Landscape, OpenStages, Place, steps
-from ilp_planner.bounds.stages import StageBounds, StageKey, Way
-from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.bounds.pipeline import Landscape, steps
+from ilp_planner.bounds.pipelines import fewest_before
+from ilp_planner.bounds.stages import EXACT, StageBounds, StageKey, Way
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan
 from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from ilp_planner.bounds.pipeline import Step
+    from ilp_planner.bounds.pipelines import OpenStages, Pipelines, Place
     from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.problem import Problem
 
@@ -28,23 +34,34 @@ if TYPE_CHECKING:
 FIRST_EFFORT = 10_000_000  # label operations per stage, some 100 ms
 EFFORT_GROWTH = 8
 EFFORT_PER_SECOND = 100_000_000
+FEW_STATES = 2048  # devices times stages: up to there, the stages behind are counted at once
+DIGITS = 5  # binary ones of the micro-batches in flight, while stages are not counted
+WIDE = 1 << 40  # more than there are bounds of one place
 CONFIRM_ROUNDING = 1e-10  # relative
 NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, a bound is there
 # Sources of a bound that rests on no exactly solved stage.
-WITHOUT_STAGES = ("device groups", "work", "stage bounds")
+BOUNDS, SOLVED = "stage bounds", "solved stages"
+WITHOUT_STAGES = ("device groups", "work", BOUNDS)
 
 
 class OperatorPart:
     """Plans with one micro-batch size.
 
-    bound: seconds; no plan of this part takes less. source: the argument that proved it.
-    closed: nothing more can be learned about plans below the last cutoff. ceiling: seconds that
-    every plan of this part stays below; a bound that reaches it proves that there is no plan.
+    check: called now and then, may raise. bound: seconds; no plan of this part takes less. source:
+    the argument that proved it. proof: what that rests on. counted: whether the stages behind each
+    stage are counted, or taken to be as few as possible. closed: nothing more can be learned about
+    plans below the last cutoff. ceiling: seconds that every plan of this part stays below; a bound
+    that reaches it proves that there is no plan.
     """
 
     def __init__(
-        self, problem: Problem[OperatorTables], micro_batch: int, workers: int = 1
+        self,
+        problem: Problem[OperatorTables],
+        micro_batch: int,
+        workers: int = 1,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        self.check = check
         self.problem = problem
         self.micro_batch = micro_batch
         self.schedule = OneForwardOneBackward(problem.global_batch // micro_batch)
@@ -59,26 +76,56 @@ class OperatorPart:
             problem.costs, micro_batch=micro_batch, micro_batches=self.micro_batches,
             groups=problem.space.stage_sizes(problem), limit=problem.memory_limit,
         )  # fmt: skip
-        cluster = problem.cluster
-        self.steps = steps(
-            devices=cluster.device_count, per_node=cluster.devices_per_node,
-            groups=self.stages.groups, max_stages=problem.max_stages,
-        )  # fmt: skip
+        few = problem.cluster.device_count * problem.max_stages <= FEW_STATES
+        self.counted, self.digits = few, EXACT if few else DIGITS
+        self.proof = Proof(self.counted, self.digits, 0.0, (), {})
         self.ceiling = self.micro_batches * slowest_pipeline(
             [chain.tables for chain in self.stages.chains.values()], problem.max_stages
         )
         self._slowest = INFINITE
-        self._arcs_of: dict[StageKey, list[int]] = {}
-        self._keys: list[StageKey] = []
+        self._fewest: FewestBehind | None = None
+        self._names: list[StageKey] = []
+        self._codes = self._order = self._sorted = np.zeros(0, np.int64)
         self._low = 0.0
         self._work = 0.0
 
+    @property
+    def divisible(self) -> bool:
+        """Whether the devices can be split into so few groups."""
+        cluster = self.problem.cluster
+        fewest = fewest_before(cluster.device_count, cluster.devices_per_node, self.stages.groups)
+        return bool(fewest[-1] <= self.problem.max_stages)
+
+    def count_stages(self) -> None:
+        """Count the stages behind from now on; what is proved stays."""
+        self.counted, self.digits, self.closed, self._fewest = True, EXACT, False, None
+
+    def repeat(self, record: Mapping[str, Any]) -> None:
+        """Look at stages as what a certificate says of this part did."""
+        self.counted = bool(record.get("counted", True))
+        self.digits = max(1, int(record.get("digits", EXACT)))
+        self.stages.prices.update(recorded_prices(record))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Every way that a stage can stand in a pipeline, suffixes first."""
+        cluster = self.problem.cluster
+        return steps(
+            devices=cluster.device_count, per_node=cluster.devices_per_node,
+            groups=self.stages.groups, max_stages=self.problem.max_stages, check=self.check,
+        )  # fmt: skip
+
+    def pipelines(self) -> Pipelines:
+        """Return the pipelines over the stages' bounds."""
+        return self.landscape() if self._fewest is None else self._fewest
+
     def landscape(self, times: Callable[[Place], NDArray[np.float64]] | None = None) -> Landscape:
-        """Return the pipelines over the stages' bounds, or over other numbers for the stages."""
+        """Return the pipelines with the stages behind counted, over the stages' bounds or over
+        other numbers for the stages."""
         return Landscape(
             operators=len(self.problem.costs.chain), devices=self.problem.cluster.device_count,
             max_stages=self.problem.max_stages, steps=self.steps, rows=self.stages.rows,
-            extents=self.stages.extents, times=times or self.stages.times,
+            extents=self.stages.extents, times=times or self.stages.times, check=self.check,
         )  # fmt: skip
 
     def raise_bound(self, bound: float, source: str) -> None:
@@ -87,10 +134,15 @@ class OperatorPart:
             bound = INFINITE
         if bound > self.bound:
             self.bound, self.source = bound, source
+            prices = tuple(
+                (*key, price) for key, all_ in self.stages.prices.items() for price in all_
+            )
+            exact = dict(self.stages.exact)
+            self.proof = Proof(self.counted, self.stages.digits, self._low, prices, exact)
 
     def bound_by_work(self) -> None:
         """Bound the part by the least device-seconds of its operators, spread over all devices."""
-        if not self.steps:
+        if not self.divisible:
             self.raise_bound(INFINITE, "device groups")
             return
         work = sum_of_least = 0.0
@@ -110,17 +162,29 @@ class OperatorPart:
         """Bound the part by its stages' bounds; looks only at plans below `cutoff` seconds."""
         cutoff = min(cutoff, self.ceiling)
         longest = min(cutoff / self.micro_batches, INFINITE / 10)
-        self.stages.set_longest(longest, coarse=coarse)
-        self.stages.prepare((step.place for step in self.steps), self.workers)
-        self.open = None
-        self.closed = False
-        low, high = self.landscape().least_slowest(self._low, longest)
+        self._begin(longest, 1 if coarse else self.digits)
+        low, high = self.pipelines().least_slowest(self._low, longest)
+        source = SOLVED if self.stages.exact else BOUNDS
         if high >= INFINITE:
-            self.raise_bound(cutoff, "stage bounds")
+            self.raise_bound(cutoff, source)
             return
         self._low = max(self._low, low)
         bound = self.weight * self._low + max(self._work, self._low)
-        self.raise_bound(min(cutoff, bound), "stage bounds")
+        self.raise_bound(min(cutoff, bound), source)
+
+    def _begin(self, longest: float, digits: int) -> None:
+        """Forget what is known of stages, and look at those up to `longest` seconds."""
+        self.stages.set_longest(longest, digits=digits)
+        self.open = None
+        self.closed = False
+        if self.counted:
+            self.stages.prepare((step.place for step in self.steps), self.workers)
+            return
+        cluster = self.problem.cluster
+        self._fewest = FewestBehind(
+            self.stages, devices=cluster.device_count, per_node=cluster.devices_per_node,
+            max_stages=self.problem.max_stages, workers=self.workers, check=self.check,
+        )  # fmt: skip
 
     def confirm_by_stages(self, bound: float) -> None:
         """Raise the bound to `bound` seconds if the stages' bounds alone prove it."""
@@ -130,68 +194,108 @@ class OperatorPart:
         if slowest < self._work and self.weight > 0:
             slowest = (bound - self._work) / self.weight
         slowest *= 1 - CONFIRM_ROUNDING
-        if self.bound < bound and not self.landscape().exists(slowest):
+        if self.bound < bound and not self.pipelines().exists(slowest):
             total = max(self._work, slowest)
-            self.raise_bound(self.weight * slowest + total, "stage bounds")
+            self.raise_bound(self.weight * slowest + total, BOUNDS)
+
+    def confirm_slowest(self, slowest: float) -> None:
+        """Believe that some stage takes `slowest` seconds if what is known of stages proves it."""
+        if slowest > self._low and not self.pipelines().exists(slowest * (1 - CONFIRM_ROUNDING)):
+            self._low = slowest * (1 - CONFIRM_ROUNDING)
 
     # ---- the open graph -------------------------------------------------------------------------
 
     def expand(self, cutoff: float) -> OpenStages:
         """Return the graph of stages that may be part of a plan below `cutoff` seconds."""
-        scape = self.landscape()
+        scape = self.pipelines()
         cutoff = min(cutoff, self.ceiling)
         self._slowest = scape.slowest_below(self.weight, cutoff)
         self.open = scape.open_graph(self.weight, cutoff, self._low)
-        self._keys = [
-            self.stages.key(self.open.places[p], e)
-            for p, e in zip(self.open.place.tolist(), self.open.entry.tolist(), strict=True)
-        ]
-        self._arcs_of = {}
-        for arc, key in enumerate(self._keys):
-            self._arcs_of.setdefault(key, []).append(arc)
+        numbers: dict[tuple[object, ...], int] = {}
+        self._names, number = [], []
+        for place in self.open.places:
+            name = self.stages.key(place, 0)
+            if name not in numbers:
+                numbers[name] = len(self._names)
+                self._names.append(name)
+            number.append(numbers[name])
+        self._codes = np.array(number, np.int64)[self.open.place] * WIDE + self.open.entry
+        self._order = np.argsort(self._codes, kind="stable")
+        self._sorted = self._codes[self._order]
+        self._numbers = numbers
         return self.open
+
+    def key(self, arc: int) -> StageKey:
+        """Return what an arc's stage depends on."""
+        number, entry = divmod(int(self._codes[arc]), WIDE)
+        return self._names[number]._replace(entry=entry)
+
+    def arcs_of(self, key: StageKey) -> NDArray[np.int64]:
+        """Return the arcs whose stages depend on the same."""
+        number = self._numbers.get(key._replace(entry=0))
+        if number is None:
+            return self._order[:0]
+        code = number * WIDE + key.entry
+        begin, end = np.searchsorted(self._sorted, [code, code + 1])
+        return self._order[begin:end]
 
     def is_exact(self, arc: int) -> bool:
         """Tell whether nothing more can be learned about an arc's stage."""
-        way = self.stages.exact.get(self._keys[arc])
+        way = self.stages.exact.get(self.key(arc))
         return way is not None and way.optimum.exact
 
     def refine(self, path: Sequence[int], seconds: float) -> bool:
         """Learn more about the stages of a path; tell whether there was anything left to learn.
 
         Stages that were never looked at come first, at little effort; when there are none, those
-        that are not exact yet get more effort than last time, but no more than fits into `seconds`.
+        that are not exact yet and may raise the path's time most, one for each worker. They get
+        more effort than last time, but no more than fits into `seconds`.
         """
         assert self.open is not None
         graph = self.open.graph
-        vague = {self._keys[a]: a for a in path if not self.is_exact(a)}
+        vague = {self.key(a): a for a in path if not self.is_exact(a)}
         fresh = {key: a for key, a in vague.items() if key not in self.stages.exact}
-        todo = list((fresh or vague).values())
+        first = sorted(vague.values(), key=lambda arc: self._doubt(arc, path), reverse=True)
+        todo = list(fresh.values()) or first[: self.workers]
 
         rounds = -(-len(todo) // self.workers)
         most = int(seconds * EFFORT_PER_SECOND / max(1, rounds))
 
         def one(arc: int) -> None:
-            known = self.stages.exact.get(self._keys[arc])
+            known = self.stages.exact.get(self.key(arc))
             effort = 0 if known is None else max(FIRST_EFFORT, EFFORT_GROWTH * known.effort)
             self.stages.refine(
-                self._keys[arc], int(graph.start[arc]), int(graph.stop[arc]),
-                cutoff=self._slowest, effort=min(effort, most),
+                self.key(arc), int(graph.start[arc]), int(graph.stop[arc]), cutoff=self._slowest,
+                effort=min(effort, most), workers=max(1, self.workers // len(todo)),
             )  # fmt: skip
 
-        if self.workers > 1 and len(todo) > 1:
-            with ThreadPoolExecutor(self.workers) as pool:
-                list(pool.map(one, todo))
-        else:
-            for arc in todo:
-                one(arc)
+        for begin in range(0, len(todo), self.workers):
+            side_by_side(one, todo[begin : begin + self.workers])
         for arc in todo:
-            graph.time[self._arcs_of[self._keys[arc]]] = self.stages.bound(self._keys[arc])
+            graph.time[self.arcs_of(self.key(arc))] = self.stages.bound(self.key(arc))
         return bool(todo)
+
+    def _doubt(self, arc: int, path: Sequence[int]) -> float:
+        """Return the seconds by which what is not known of a stage may raise a path's time."""
+        assert self.open is not None
+        times, way = self.open.graph.time, self.way(arc)
+        most = way.optimum.time if way is not None else INFINITE
+        slower = max(0.0, most - float(times[list(path)].max()))
+        return self.weight * slower + most - float(times[arc])
 
     def way(self, arc: int) -> Way | None:
         """Return the best known way to run an arc's stage."""
-        return self.stages.exact.get(self._keys[arc])
+        return self.stages.exact.get(self.key(arc))
+
+    def sizes(self, path: Sequence[int]) -> tuple[int, ...]:
+        """Return the devices of the stages along a path."""
+        assert self.open is not None
+        return tuple(self.open.places[self.open.place[arc]].devices for arc in path)
+
+    def cuts(self, path: Sequence[int]) -> tuple[int, ...]:
+        """Return the first operators of the stages along a path, and the number of operators."""
+        assert self.open is not None
+        return (*(int(self.open.graph.start[arc]) for arc in path), len(self.problem.costs.chain))
 
     def known_time(self, path: Sequence[int]) -> float:
         """Return the seconds of the best known plan along a path; INFINITE when there is none."""
@@ -204,10 +308,10 @@ class OperatorPart:
     def best_known_path(self, cutoff: float) -> tuple[int, ...]:
         """Return the cheapest path below `cutoff` seconds of stages with a known way, or ()."""
         assert self.open is not None
-        times = np.full(len(self._keys), INFINITE)
+        times = np.full(self._codes.size, INFINITE)
         for key, way in self.stages.exact.items():
-            if way.optimum.time < INFINITE and key in self._arcs_of:
-                times[self._arcs_of[key]] = way.optimum.time
+            if way.optimum.time < INFINITE:
+                times[self.arcs_of(key)] = way.optimum.time
         usable = np.flatnonzero(times < INFINITE)
         path, _ = best_path(self.open.graph.only(usable, times[usable]), cutoff)
         return tuple(int(usable[arc]) for arc in path)
@@ -220,18 +324,11 @@ class OperatorPart:
             way = self.way(arc)
             assert way is not None
             place = self.open.places[self.open.place[arc]]
-            options = self.stages.chains[place.devices].tables.options
             stages.append(
                 OperatorStage(
                     start=int(self.open.graph.start[arc]), stop=int(self.open.graph.stop[arc]),
                     first_device=device, device_count=place.devices,
-                    strategies=tuple(
-                        Strategy(
-                            tp=options[o].tp, dp=options[o].dp, split=options[o].split,
-                            recompute=bool(flag),
-                        )
-                        for o, flag in zip(way.optimum.choices, way.optimum.flags, strict=True)
-                    ),
+                    strategies=self.stages.strategies(place.devices, way.optimum),
                 )
             )  # fmt: skip
             device += place.devices
@@ -241,22 +338,6 @@ class OperatorPart:
             stages=tuple(stages),
         )  # fmt: skip
 
-    # ---- what remains when nothing fits ---------------------------------------------------------
-
-    def memory_landscape(self) -> Landscape:
-        """Return the pipelines over the bytes (not seconds) that each stage needs at least."""
-        self.stages.set_longest(INFINITE)
-        tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
-
-        def sizes(place: Place) -> NDArray[np.float64]:
-            key = (place.devices, self.stages.in_flight(place.behind), place.enters_node)
-            if key not in tables:
-                tables[key] = np.maximum(self.stages.memory(*key), 1.0)
-            row: NDArray[np.float64] = tables[key][int(place.leaves_node)]
-            return row
-
-        return self.landscape(sizes)
-
     def record(self) -> dict[str, Any]:
         """Return what proves the bound, for the certificate."""
         return {
@@ -264,18 +345,5 @@ class OperatorPart:
             "micro_batches": self.micro_batches,
             "bound_s": self.bound if self.bound < INFINITE else None,
             "by": self.source,
-            "exact_stages": [
-                {
-                    "start": way.start,
-                    "stop": way.stop,
-                    "devices": key.devices,
-                    "in_flight": key.in_flight,
-                    "enters_node": key.enters_node,
-                    "leaves_node": key.leaves_node,
-                    "bound_s": way.optimum.bound,
-                }
-                for key, way in sorted(self.stages.exact.items(), key=lambda item: item[0])
-            ]
-            if self.source not in WITHOUT_STAGES
-            else [],
+            **self.proof.record(stages=self.source not in WITHOUT_STAGES),
         }

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.pipelines import Arcs, OpenStages, Pipelines, Place
 from ilp_planner.bounds.relax import open_arcs, reach, relax_ahead, relax_back
-from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.bounds.rows import Rows
     from ilp_planner.bounds.sweep import Extent
-
-# Seconds (or bytes) below which nothing is told apart from nothing.
-SHORTEST = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a stage stands: its devices, stages after it, and whether its ends cross nodes."""
-
-    devices: int
-    behind: int
-    enters_node: bool
-    leaves_node: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +34,17 @@ class Step:
 
 
 def steps(
-    *, devices: int, per_node: int, groups: tuple[int, ...], max_stages: int
+    *,
+    devices: int,
+    per_node: int,
+    groups: tuple[int, ...],
+    max_stages: int,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
     Only those are listed from which both ends of the pipeline can be reached with groups that never
-    straddle a node.
+    straddle a node. check: called now and then, may raise.
     """
 
     def legal(start: int, group: int) -> bool:
@@ -61,16 +53,19 @@ def steps(
     # before[p]: numbers of stages that can fill devices 0 .. p - 1; after likewise from the end
     before: list[set[int]] = [{0}] + [set() for _ in range(devices)]
     for p in range(1, devices + 1):
+        check()
         for g in groups:
             if legal(p - g, g):
                 before[p] |= {k + 1 for k in before[p - g]}
     after: list[set[int]] = [{0}] + [set() for _ in range(devices)]
     for u in range(1, devices + 1):
+        check()
         for g in groups:
             if u >= g and legal(devices - u, g):
                 after[u] |= {k + 1 for k in after[u - g]}
     found = []
     for u in range(devices):
+        check()
         for k in sorted(after[u]):
             for g in groups:
                 start = devices - u - g
@@ -87,20 +82,11 @@ def steps(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OpenStages:
-    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
-
-    graph: StageGraph
-    places: tuple[Place, ...]
-    place: NDArray[np.int64]
-    entry: NDArray[np.int64]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Landscape:
+class Landscape(Pipelines):
     """All that chain programs need: the steps, and for each place where its stages' times are kept.
 
-    times(place): [entries of that group size]. extents: per group size.
+    times(place): [entries of that group size]. extents: per group size. check: called now and then,
+    may raise.
     """
 
     operators: int
@@ -110,6 +96,7 @@ class Landscape:
     rows: Rows
     extents: dict[int, Extent]
     times: Callable[[Place], NDArray[np.float64]]
+    check: Callable[[], None] = lambda: None
 
     def windows(self, reaches: dict[Place, NDArray[np.int64]]) -> NDArray[np.int64]:
         """Return [devices + 1, 2]: first and last operator at which a suffix on so many devices
@@ -143,6 +130,7 @@ class Landscape:
         """Return for every place the longest stage within `slowest` seconds, by start ([n])."""
         reaches = {}
         for place in dict.fromkeys(step.place for step in self.steps):
+            self.check()
             size = self.extents[place.devices]
             reaches[place] = reach(self.times(place), self.rows, size, slowest)
         return reaches
@@ -163,6 +151,7 @@ class Landscape:
         table = {(0, 0): np.full(n + 1, INFINITE)}
         table[0, 0][n] = 0.0
         for step in self.steps:
+            self.check()
             source = table.get((step.place.behind, step.used))
             if source is None:
                 continue
@@ -182,46 +171,17 @@ class Landscape:
         table = self.suffixes(slowest)
         return min((t[0] for (_, u), t in table.items() if u == self.devices), default=INFINITE)
 
-    def least_slowest(
-        self, low: float, high: float, tolerance: float = 1e-4
-    ) -> tuple[float, float]:
-        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the
-        second.
-
-        Returns (high, INFINITE) when there is none at `high`.
-        """
-        if not self.exists(high):
-            return high, INFINITE
-        while high > max(low * (1 + tolerance), SHORTEST):
-            middle = (low * high) ** 0.5 if low > 0 else high / 1000
-            if self.exists(middle):
-                high = middle
-            else:
-                low = middle
-        return low, high
-
-    def slowest_below(self, weight: float, cutoff: float) -> float:
-        """Return what no stage of a pipeline faster than `cutoff` exceeds, in seconds."""
-        slowest = cutoff / (weight + 1)
-        if weight == 0:
-            return slowest
-        return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
-
     def open_graph(self, weight: float, cutoff: float, low: float) -> OpenStages:
         """Return the graph of all stages that may be part of a pipeline faster than `cutoff`
-        seconds.
-
-        weight: how often the slowest stage counts beyond the first time. low: no pipeline's slowest
-        stage takes less (seconds).
-        """
+        seconds."""
         slowest = self.slowest_below(weight, cutoff)
         back = self.suffixes(slowest)
         reaches = self._reaches(slowest)
         ahead = self._prefixes(back, slowest, reaches)
-        none = np.zeros(0, np.int64)
-        columns: list[tuple[NDArray[Any], ...]] = [(*(none,) * 6, np.zeros(0))]
+        columns: list[tuple[NDArray[Any], ...]] = [(*(np.zeros(0, np.int64),) * 6, np.zeros(0))]
         places: list[Place] = []
         for step in self.steps:
+            self.check()
             before = (step.place.behind + 1, step.used + step.place.devices)
             after = (step.place.behind, step.used)
             if before not in ahead or after not in back:
@@ -233,24 +193,15 @@ class Landscape:
             ).T  # fmt: skip
             if start.size:
                 columns.append((
-                    start, stop, entry, np.full(start.size, len(places)),
-                    self._node(before, start), self._node(after, stop),
-                    np.maximum(times[entry], SHORTEST),
+                    self._node(before, start), self._node(after, stop), start, stop,
+                    np.full(start.size, len(places)), entry, times[entry],
                 ))  # fmt: skip
                 places.append(step.place)
-        start, stop, entry, place, tail, head, time = map(
-            np.concatenate, zip(*columns, strict=True)
-        )
-        ends = self._node((0, 0), np.array([self.operators]))
-        keys, number = np.unique(np.concatenate([tail, head, ends]), return_inverse=True)
-        full = [self._node((k, self.devices), 0) for k in range(1, self.max_stages + 1)]
-        graph = StageGraph(
-            nodes=keys.size, sources=tuple(np.flatnonzero(np.isin(keys, full)).tolist()),
-            sink=int(number[-1]), operators=self.operators, weight=weight,
-            tail=number[: tail.size], head=number[tail.size : -1], start=start, stop=stop,
-            time=time,
+        arcs = Arcs(*map(np.concatenate, zip(*columns, strict=True)))
+        return self.graph(
+            arcs, places, weight=weight, sink=self._node((0, 0), self.operators),
+            sources=[self._node((k, self.devices), 0) for k in range(1, self.max_stages + 1)],
         )  # fmt: skip
-        return OpenStages(graph=graph, places=tuple(places), place=place, entry=entry)
 
     def _node(self, state: tuple[int, int], position: Any) -> Any:
         """Return the number of a state with first operators, before nodes are numbered densely."""
@@ -271,6 +222,7 @@ class Landscape:
                 table[k, u] = np.full(n + 1, INFINITE)
                 table[k, u][0] = 0.0
         for step in reversed(self.steps):
+            self.check()
             source = table.get((step.place.behind + 1, step.used + step.place.devices))
             after = back.get((step.place.behind, step.used))
             if source is None or after is None:

@@ -29,6 +29,13 @@ class Rows(NamedTuple):
     child_start: NDArray[np.int64]
 
 
+def first_copy(start: int, operators: int, rows: Rows) -> tuple[int, int]:
+    """Return the start and length of the stage that this one is a copy of, or is itself."""
+    while operators <= rows.common[start]:
+        start = int(rows.above[start])
+    return start, operators
+
+
 def share_rows(kind: NDArray[np.int64]) -> Rows:
     """Find, for every start, the nearest earlier start of its kind, and how far the two agree."""
     common, above = _longest_common(kind)

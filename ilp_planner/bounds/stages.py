@@ -13,16 +13,20 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.exact_stage import StageOptimum, solve_stage
 from ilp_planner.bounds.rows import Rows, share_rows
 from ilp_planner.bounds.sweep import Chain, Extent, entry_of, extent, spread, stage_bounds
+from ilp_planner.plan import Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.pipeline import Place
+    from ilp_planner.bounds.pipelines import Place
     from ilp_planner.costs.operators import OperatorTables
 
+EXACT = 64  # binary digits: of every number of micro-batches
 PRICE_COUNT = 12
+FIRST_ANSWERS = 16  # after which their prices are used for all stages; then twice as many each time
+ALIKE_PRICES = 3e-3  # relative: a price so near to another one says little more
 FORBIDDING_PRICE = 1e-6  # seconds per byte: a stage that lacks a MiB takes at least a second more
 
 
@@ -50,7 +54,9 @@ class StageBounds:
     """Lower bounds (seconds) on the time of every stage, for one micro-batch size.
 
     Tables are computed when first read. `refine` replaces a bound by the exact optimum. A bound
-    only ever grows.
+    only ever grows. exact: the answers for stages of tables that are in use; others are remembered.
+    prices: seconds per byte that tables use besides the usual ones, by devices and micro-batches in
+    flight.
     """
 
     def __init__(
@@ -72,20 +78,27 @@ class StageBounds:
             if tables is not None:
                 self.chains[g] = spread(tables)
         self.exact: dict[StageKey, Way] = {}
+        self._answers: dict[tuple[int, int, bool], list[tuple[bool, Way]]] = {}
         self._tables: dict[tuple[int, int, bool], NDArray[np.float64]] = {}
+        self.prices: dict[tuple[int, int], list[float]] = {}
+        self._met: dict[tuple[int, int], list[float]] = {}
+        self._left = FIRST_ANSWERS
         self.extents: dict[int, Extent] = {}
         self.set_longest(INFINITE)
 
-    def set_longest(self, longest: float, *, coarse: bool = False) -> None:
-        """Forget what is known, and every stage whose operators alone take longer than this
-        (seconds).
+    def set_longest(self, longest: float, *, digits: int = EXACT) -> None:
+        """Forget bounds, and every stage whose operators alone take longer than this (seconds);
+        answers for stages are remembered.
 
-        coarse: bounds for k micro-batches in flight also serve up to 2 k - 1, which need no less
-        memory.
+        digits: binary ones that are kept of the micro-batches in flight; what is bounded for fewer
+        of them also serves for more, which need no less memory.
         """
         self.longest = longest
-        self.coarse = coarse
+        self.digits = digits
         self.extents = {g: extent(chain, self.rows, longest) for g, chain in self.chains.items()}
+        for key, way in self.exact.items():
+            table = (key.devices, key.in_flight, key.enters_node)
+            self._answers.setdefault(table, []).append((key.leaves_node, way))
         self._tables.clear()
         self.exact.clear()
 
@@ -100,9 +113,10 @@ class StageBounds:
         return tuple(self.chains)
 
     def in_flight(self, behind: int) -> int:
-        """Micro-batches in flight with so many stages after; rounded down while coarse."""
+        """Micro-batches in flight with so many stages after, rounded down to `digits`."""
         exact = self.costs.in_flight(behind, self.micro_batches)
-        return 1 << (exact.bit_length() - 1) if self.coarse else exact
+        dropped = max(0, exact.bit_length() - self.digits)
+        return exact >> dropped << dropped
 
     def prepare(self, places: Iterable[Place], workers: int) -> None:
         """Compute the tables of these places, several at a time."""
@@ -116,15 +130,84 @@ class StageBounds:
         row: NDArray[np.float64] = table[int(place.leaves_node)]
         return row
 
+    def both_times(self, place: Place) -> NDArray[np.float64]:
+        """Return the bounds of stages at a place that stay in the node, then of those that leave
+        it ([2 entries])."""
+        return self._table(place.devices, self.in_flight(place.behind), place.enters_node).ravel()
+
+    def keep(self, place: Place, times: NDArray[np.float64]) -> None:
+        """Keep these bounds in an array of others, which refining them then changes."""
+        key = (place.devices, self.in_flight(place.behind), place.enters_node)
+        self._tables[key] = times.reshape(2, -1)
+
     def _table(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         key = (devices, in_flight, enters_node)
         if key not in self._tables:
             self._tables[key] = stage_bounds(
                 self.chains[devices], self.rows, self.extents[devices],
-                prices=self._prices(devices, in_flight), in_flight=in_flight, limit=self.limit,
+                prices=np.append(
+                    self._prices(devices, in_flight), self.prices.get((devices, in_flight), [])
+                ),
+                in_flight=in_flight, limit=self.limit,
                 enters_node=enters_node,
             )  # fmt: skip
+            self._remember(key)
         return self._tables[key]
+
+    def sharpen(self, workers: int) -> bool:
+        """Raise all bounds by the prices that stages were solved with, now and then; tell whether.
+
+        The best price of one stage is nearly the best for those like it.
+        """
+        if sum(map(len, self._met.values())) < self._left:
+            return False
+        self._left *= 2
+        new = {key: self._unlike(key, met) for key, met in self._met.items()}
+        self._met.clear()
+        for key, prices in new.items():
+            self.prices.setdefault(key, []).extend(prices.tolist())
+
+        def raised(key: tuple[int, int, bool]) -> None:
+            devices, in_flight, enters_node = key
+            bounds = stage_bounds(
+                self.chains[devices], self.rows, self.extents[devices],
+                prices=new[devices, in_flight], in_flight=in_flight, limit=self.limit,
+                enters_node=enters_node,
+            )  # fmt: skip
+            np.maximum(self._tables[key], bounds, out=self._tables[key])
+
+        keys = [key for key in self._tables if new.get(key[:2], np.zeros(0)).size]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(raised, keys))
+        return bool(keys)
+
+    def _unlike(self, key: tuple[int, int], met: list[float]) -> NDArray[np.float64]:
+        """Return a few of the prices that were met, far enough from those in use."""
+        used = np.array(self.prices.get(key, []))
+        new = np.array(sorted(
+            price for price in met if not (np.abs(used / price - 1) < ALIKE_PRICES).any()
+        ))  # fmt: skip
+        if new.size > PRICE_COUNT:
+            new = new[np.linspace(0, new.size - 1, PRICE_COUNT).astype(int)]
+        apart = np.append(True, np.diff(new) > ALIKE_PRICES * new[:-1]) if new.size else new > 0
+        return new[apart]
+
+    def _remember(self, table: tuple[int, int, bool]) -> None:
+        """Raise the bounds of a new table to the answers that are known of its stages.
+
+        That nothing is faster than a cutoff was an answer up to there: now it is a bound.
+        """
+        answers, self._answers[table] = self._answers.get(table, []), []
+        for leaves_node, way in answers:
+            entry = self.entry(table[0], way.start, way.stop)
+            if entry < 0:
+                self._answers[table].append((leaves_node, way))
+                continue
+            times, found = self._tables[table][int(leaves_node)], way.optimum
+            times[entry] = max(times[entry], found.bound)
+            if found.bound < found.time:
+                way = replace(way, optimum=replace(found, exact=False))
+            self.exact[StageKey(*table, leaves_node, entry)] = way
 
     def memory(self, devices: int, in_flight: int, enters_node: bool) -> NDArray[np.float64]:
         """Return bytes that stages need at least, however slow ([2, entries])."""
@@ -163,25 +246,40 @@ class StageBounds:
         """Return where the times of this stage are kept, -1 when it is too long to matter."""
         return entry_of(start, stop - start, self.rows, self.extents[devices])
 
-    def refine(self, key: StageKey, start: int, stop: int, *, cutoff: float, effort: int) -> Way:
+    def refine(
+        self,
+        key: StageKey,
+        start: int,
+        stop: int,
+        *,
+        cutoff: float,
+        effort: int,
+        workers: int = 1,
+    ) -> Way:
         """Solve one stage exactly below `cutoff` seconds and raise its bound to the answer."""
+        known = self.exact.get(key)
         optimum = solve_stage(
             self.chains[key.devices], start, stop, in_flight=key.in_flight, limit=self.limit,
             enters_node=key.enters_node, leaves_node=key.leaves_node, cutoff=cutoff, effort=effort,
+            known=None if known is None else known.optimum, workers=workers,
         )  # fmt: skip
-        known = self.exact.get(key)
-        if known is not None and known.optimum.time < optimum.time:
-            optimum = replace(
-                optimum,
-                time=known.optimum.time,
-                choices=known.optimum.choices,
-                flags=known.optimum.flags,
-            )
         times = self._table(key.devices, key.in_flight, key.enters_node)[int(key.leaves_node)]
         times[key.entry] = max(times[key.entry], optimum.bound)
+        if known is None and optimum.price > 0:
+            self._met.setdefault((key.devices, key.in_flight), []).append(optimum.price)
         way = Way(optimum=optimum, effort=effort, start=start, stop=stop)
         self.exact[key] = way
         return way
+
+    def strategies(self, devices: int, optimum: StageOptimum) -> tuple[Strategy, ...]:
+        """Return what an answer for a stage on so many devices does with each operator."""
+        options = self.chains[devices].tables.options
+        return tuple(
+            Strategy(
+                tp=options[o].tp, dp=options[o].dp, split=options[o].split, recompute=bool(flag)
+            )
+            for o, flag in zip(optimum.choices, optimum.flags, strict=True)
+        )  # fmt: skip
 
     def bound(self, key: StageKey) -> float:
         """Return the bound on one stage, in seconds."""

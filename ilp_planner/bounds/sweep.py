@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.rows import first_copy
 from ilp_planner.kernels import inner, kernel
 
 if TYPE_CHECKING:
@@ -418,6 +419,5 @@ def entry_of(start: int, operators: int, rows: Rows, size: Extent) -> int:
     """Return where the stage of so many operators is kept, -1 when it is too long to matter."""
     if operators > size.length[start]:
         return -1
-    while operators <= rows.common[start]:
-        start = int(rows.above[start])
+    start, _ = first_copy(start, operators, rows)
     return int(size.base[start] + operators - rows.common[start] - 1)

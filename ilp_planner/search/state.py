@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ilp_planner.deadline import Deadline
+from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import SolverError
 from ilp_planner.numerics import NEVER, PROVED
 from ilp_planner.result import CERTIFICATE_VERSION, Ranked, Result, Status, Stop, relative_gap
@@ -115,7 +116,10 @@ class SearchState(ABC):
         """
         if self.plan is None or self.solver != "auto" or not self.proved():
             return
-        last = self.problem.space.last_problem(self, self.plan) if self.goon() else None
+        last = None
+        with suppress(OutOfTimeError):
+            if self.goon():
+                last = self.problem.space.last_problem(self, self.plan)
         if not self.deadline.wanted():  # perhaps only since the last problem raised the bound
             return
         if last is None:

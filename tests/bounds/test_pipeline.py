@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.operator_part import OperatorPart
 from ilp_planner.bounds.paths import best_path
-from ilp_planner.bounds.pipeline import Landscape, Place, Step, steps
+from ilp_planner.bounds.pipeline import Landscape, Step, steps
+from ilp_planner.bounds.pipelines import Place
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.examples import examples
@@ -23,7 +24,7 @@ from tests.tiny import StageCatalogue, problems
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ilp_planner.bounds.pipeline import OpenStages
+    from ilp_planner.bounds.pipelines import OpenStages
     from ilp_planner.problem import Problem
 
 FEW = examples(10)

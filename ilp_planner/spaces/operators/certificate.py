@@ -48,10 +48,11 @@ def prove_part(problem: Problem[OperatorTables], record: Mapping[str, Any]) -> f
     claimed = claimed_bound(record)
     part = OperatorPart(problem, int(record["micro_batch"]))
     part.bound_by_work()
+    part.repeat(record)
     if part.bound < claimed:
         part.confirm_by_stages(claimed)
     if part.bound < claimed and record["by"] not in WITHOUT_STAGES:
-        _replay(part, record["exact_stages"], claimed)
+        _replay(part, record, claimed)
     if part.bound < claimed == NEVER and explain_infeasible(problem, [part]):
         part.raise_bound(NEVER, "memory")
     return part.bound
@@ -75,15 +76,17 @@ def plan_graph(
             raise PlanError("certificate: nothing about this plan's micro-batch")
         part = OperatorPart(problem, plan.micro_batch_size)
         part.bound_by_work()
+        part.count_stages()
         part.bound_by_stages(time * (1 + ROOM))
         _solve_again(part, records[0]["exact_stages"], time * (1 + ROOM))
         return part.expand(time * (1 + ROOM)).graph
 
 
-def _replay(part: OperatorPart, stages: list[dict[str, Any]], claimed: float) -> None:
+def _replay(part: OperatorPart, record: Mapping[str, Any], claimed: float) -> None:
     """Solve the listed stages again, and look for a pipeline below the claimed bound."""
     claimed = min(claimed, part.ceiling)
-    _solve_again(part, stages, claimed)
+    _solve_again(part, record["exact_stages"], claimed)
+    part.confirm_slowest(float(record.get("slowest_s", 0.0)))
     graph = part.expand(claimed * (1 - ROUNDING)).graph
     path, value = best_path(graph)
     part.raise_bound(min(value, claimed) if path else claimed, "certificate")

@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from ilp_planner.bounds.operator_part import OperatorPart
     from ilp_planner.costs.operators import OperatorTables
     from ilp_planner.graph import StageGraph
+    from ilp_planner.plan import OperatorPlan
     from ilp_planner.problem import Problem
     from ilp_planner.solvers.base import GraphSolution, Task
+    from ilp_planner.spaces.operators.first_plans import Improver
 
 FIRST_SLACK = 0.02
 """How far above the bound plans are looked for first; doubled when there are none."""
 DOUBTFUL_SLACK = 0.3  # from here on, first see whether anything fits at all
 LAST_SLACK = 8.0
+IMPROVING = 0.4  # seconds: of the first plans, before anything is proved
+FOLLOWING = 0.2  # seconds for a plan along one path
 LOCATE_FACTOR = 2.0
 LOCATE_LAST = 16.0
 MOST_LABELS = 30_000_000  # of the DP, about a GB; beyond, `auto` turns to CP-SAT
@@ -51,6 +55,7 @@ class OperatorSearch(SearchState):
         self.first = self.backend
         self.parts: list[OperatorPart] = []
         self.reason = ""
+        self.improvers: dict[int, Improver] = {}
 
     @property
     def bound(self) -> float:
@@ -67,14 +72,33 @@ class OperatorSearch(SearchState):
 
     def run(self) -> Stop:
         """Work until proof, gap or time."""
-        from ilp_planner.bounds.operator_part import OperatorPart
+        self.begin()
+        return self.work() if self.locate() else Stop.PROOF
 
+    def begin(self) -> None:
+        """Bound every part by its work, and find a plan."""
+        from ilp_planner.bounds.operator_part import OperatorPart
+        from ilp_planner.spaces.operators.first_plans import PROMISING, first_plan
+
+        found = []
         for size in self.problem.micro_batch_sizes:
             self.check_time()
-            part = OperatorPart(self.problem, size, self.limits.workers)
+            part = OperatorPart(self.problem, size, self.limits.workers, self.check_time)
             part.bound_by_work()
             self.parts.append(part)
-        return self.work() if self.locate() else Stop.PROOF
+            found += [plan for plan in [first_plan(part)] if plan is not None]
+        self.report()
+        found.sort(key=lambda plan: plan.seconds)
+        deadline = self.deadline.within(IMPROVING)
+        for plan in found:
+            if plan.seconds < found[0].seconds * PROMISING:
+                self.judge(plan.plan(), plan.seconds)
+        for plan in found:
+            if plan.seconds < found[0].seconds * PROMISING and deadline.goon():
+                improver = self.improver(plan.part)
+                improver.deadline = deadline
+                better = improver.improved(plan)
+                self.judge(better.plan(), better.seconds)
 
     def work(self) -> Stop:
         """Look for plans a little above the bound, and prove that there are none below."""
@@ -85,9 +109,9 @@ class OperatorSearch(SearchState):
             self.search_below(guess)
             if self.gap_reached() or guess >= self.objective:
                 break
-            if self.plan is None:
-                if slack > DOUBTFUL_SLACK and self.nothing_fits():
-                    break
+            if self.plan is None and slack > DOUBTFUL_SLACK and self.nothing_fits():
+                break
+            if not self.objective < guess:  # there is nothing so near to the bound
                 slack *= 2
         short = self.plan is not None and not self.proved()
         return Stop.GAP if short and self.limits.gap > 0 else Stop.PROOF
@@ -100,12 +124,13 @@ class OperatorSearch(SearchState):
         factor = LOCATE_FACTOR
         while self.bound < NEVER:
             guess = self.bound * factor if factor < LOCATE_LAST else NEVER
+            guess = self.objective if self.plan is not None else guess
             for part in sorted(self.parts, key=lambda p: p.bound):
                 if part.bound < guess:
                     self.check_time()
                     part.bound_by_stages(guess, coarse=True)
                     self.report()
-            if self.bound < guess:
+            if self.bound < guess or self.plan is not None:
                 return True
             factor *= LOCATE_FACTOR
             if factor >= LOCATE_LAST and self.nothing_fits():
@@ -149,10 +174,16 @@ class OperatorSearch(SearchState):
             learned = part.refine(path, self.deadline.left)
             better = self.take(part, path)
             if not learned:  # the cheapest path is as fast as its bounds say
+                if not part.counted:
+                    part.count_stages()
+                    part.bound_by_stages(cutoff)
+                    return
                 part.closed = solution.status is Status.OPTIMAL
-            better |= self.take(part, part.best_known_path(self.objective))
+            better |= part.counted and self.take(part, part.best_known_path(self.objective))
             if better or part.closed or self.gap_reached() or part.bound > others:
                 return
+            if part.stages.sharpen(self.limits.workers):
+                graph, path = part.expand(cutoff).graph, ()
 
     def cheapest(self, graph: StageGraph, hint: Sequence[int]) -> GraphSolution:
         """Return the cheapest path of a graph.
@@ -191,10 +222,31 @@ class OperatorSearch(SearchState):
 
     def take(self, part: OperatorPart, path: Sequence[int]) -> bool:
         """Judge the plan along a path, and keep it when it is better than the incumbent."""
+        if not part.counted:
+            return self.follow(part, path)
         claim = part.known_time(path)
-        if not claim < min(self.objective, NEVER):
+        return claim < min(self.objective, NEVER) and self.judge(part.plan(path), claim)
+
+    def follow(self, part: OperatorPart, path: Sequence[int]) -> bool:
+        """Run the stages of a path with as many micro-batches in flight as they have, make the plan
+        better for a while, and judge it."""
+        if len(path) > self.problem.max_stages:
             return False
-        plan = part.plan(path)
+        improver = self.improver(part)
+        improver.deadline = self.deadline.within(FOLLOWING)
+        plan = improver.along(part.cuts(path), part.sizes(path))
+        return plan.seconds < min(self.objective, NEVER) and self.judge(plan.plan(), plan.seconds)
+
+    def improver(self, part: OperatorPart) -> Improver:
+        """Return what makes plans of a part better, and remembers its stages."""
+        from ilp_planner.spaces.operators.first_plans import Improver
+
+        return self.improvers.setdefault(part.micro_batch, Improver(part))
+
+    def judge(self, plan: OperatorPlan, claim: float) -> bool:
+        """Keep a plan that is said to take `claim` seconds when it is better than the incumbent."""
+        if not claim < self.objective:
+            return False
         evaluation = evaluate(self.problem, plan)
         found = evaluation.iteration_time
         if evaluation.legal and abs(found - claim) > CLAIM_ROUNDING * found:

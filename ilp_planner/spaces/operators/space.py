@@ -37,6 +37,10 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     part_key = "micro_batch"
     proof_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "micro_batches": (),
+        "counted": (),
+        "digits": (),
+        "slowest_s": (),
+        "prices": ("devices", "in_flight", "seconds_per_byte"),
         "exact_stages": (
             "start", "stop", "devices", "in_flight", "enters_node", "leaves_node", "bound_s",
         ),

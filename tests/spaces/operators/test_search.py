@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ilp_planner.bounds.operator_part import OperatorPart
+from ilp_planner.certificate import check_certificate
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import SolverError
 from ilp_planner.result import Result, Status, Stop
@@ -219,6 +220,11 @@ def test_the_path_of_an_interrupted_backend_is_kept(monkeypatch: pytest.MonkeyPa
     check_consistent(problem, result, least_time(problem))
 
 
+def without_first_plans(patch: pytest.MonkeyPatch) -> None:
+    """Let a search begin without a plan."""
+    patch.setattr("ilp_planner.spaces.operators.first_plans.first_plan", lambda part: None)
+
+
 # ---- lies ---------------------------------------------------------------------------------------
 
 LIES: dict[str, tuple[Callable[[GraphSolution], dict[str, Any]], str]] = {
@@ -239,6 +245,7 @@ def test_a_backend_that_lies_is_caught(monkeypatch: pytest.MonkeyPatch, name: st
         return dataclasses.replace(solution, **lie(solution)) if solution.path else solution
 
     monkeypatch.setattr(ChainDP, "solve", solve_badly)
+    without_first_plans(monkeypatch)  # beside which no bound is believed to be higher
     with pytest.raises(SolverError, match=message):
         run(fixed_problem())
 
@@ -249,6 +256,7 @@ def test_a_claim_that_the_evaluator_does_not_share_is_an_error(
 ) -> None:
     honest = OperatorPart.known_time
     monkeypatch.setattr(OperatorPart, "known_time", lambda part, path: honest(part, path) * factor)
+    without_first_plans(monkeypatch)  # which a plan that claims more is not judged beside
     with pytest.raises(SolverError, match=r"^the search claims .* s for a plan that takes .* s$"):
         run(fixed_problem())
 
@@ -265,3 +273,22 @@ def test_operators_that_take_no_time_are_planned_too() -> None:
     result = solve(instant, limits=Limits(seconds=20))
     assert result.plan is not None
     assert result.bound <= result.objective
+
+
+# ---- stages behind that are not counted ---------------------------------------------------------
+
+
+@examples(40)
+@given(SMALL)
+def test_where_the_stages_behind_are_counted_last_the_answer_is_the_same(problem: Problem) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ilp_planner.bounds.operator_part.FEW_STATES", 0)
+        result = run(problem)
+        optimum = least_time(problem)
+        check_consistent(problem, result, optimum)
+        assert result.stopped_by is Stop.PROOF
+        if result.plan is not None:
+            assert result.objective == pytest.approx(optimum, rel=SAME)
+            assert check_certificate(problem, result.certificate).holds
+    if result.plan is not None:  # whatever the certificate's reader would begin with
+        assert check_certificate(problem, result.certificate).holds

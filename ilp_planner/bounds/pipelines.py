@@ -1,0 +1,129 @@
+"""What all descriptions of the pipelines of a part share: where stages stand, and brackets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.graph import StageGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+# Seconds (or bytes) below which nothing is told apart from nothing.
+SHORTEST = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stage stands: its devices, stages after it, and whether its ends cross nodes."""
+
+    devices: int
+    behind: int
+    enters_node: bool
+    leaves_node: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenStages:
+    """A stage graph, and of each arc its number in `places` and its entry in that place's table."""
+
+    graph: StageGraph
+    places: tuple[Place, ...]
+    place: NDArray[np.int64]
+    entry: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Arcs:
+    """Stages between states, which are numbered anyhow; int64 [arcs], `time` in seconds."""
+
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    start: NDArray[np.int64]
+    stop: NDArray[np.int64]
+    place: NDArray[np.int64]
+    entry: NDArray[np.int64]
+    time: NDArray[np.float64]
+
+
+class Pipelines(ABC):
+    """Pipelines over bounds of their stages, or over other numbers for these.
+
+    operators: length of the chain.
+    """
+
+    operators: int
+
+    @abstractmethod
+    def exists(self, slowest: float) -> bool:
+        """Tell whether there is a pipeline whose stages all take at most `slowest` seconds."""
+
+    @abstractmethod
+    def least_sum(self, slowest: float) -> float:
+        """Return the least sum of stage times of a pipeline with none above `slowest`."""
+
+    @abstractmethod
+    def open_graph(self, weight: float, cutoff: float, low: float) -> OpenStages:
+        """Return the graph of all stages that may be part of a pipeline faster than `cutoff`
+        seconds.
+
+        weight: how often the slowest stage counts beyond the first time. low: no pipeline's slowest
+        stage takes less (seconds).
+        """
+
+    def least_slowest(
+        self, low: float, high: float, tolerance: float = 1e-4
+    ) -> tuple[float, float]:
+        """Bracket the least `slowest` for which a pipeline exists: none at the first, one at the
+        second.
+
+        Returns (high, INFINITE) when there is none at `high`.
+        """
+        if not self.exists(high):
+            return high, INFINITE
+        while high > max(low * (1 + tolerance), SHORTEST):
+            middle = (low * high) ** 0.5 if low > 0 else high / 1000
+            if self.exists(middle):
+                high = middle
+            else:
+                low = middle
+        return low, high
+
+    def slowest_below(self, weight: float, cutoff: float) -> float:
+        """Return what no stage of a pipeline faster than `cutoff` exceeds, in seconds."""
+        slowest = cutoff / (weight + 1)
+        if weight == 0:
+            return slowest
+        return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
+
+    def graph(
+        self, arcs: Arcs, places: Sequence[Place], *, weight: float, sources: Any, sink: int
+    ) -> OpenStages:
+        """Return the stage graph of some arcs. sources, sink: numbers of states."""
+        ends = np.array([sink], np.int64)
+        keys, number = np.unique(np.concatenate([arcs.tail, arcs.head, ends]), return_inverse=True)
+        graph = StageGraph(
+            nodes=keys.size, sources=tuple(np.flatnonzero(np.isin(keys, sources)).tolist()),
+            sink=int(number[-1]), operators=self.operators, weight=weight,
+            tail=number[: arcs.tail.size], head=number[arcs.tail.size : -1],
+            start=arcs.start, stop=arcs.stop, time=np.maximum(arcs.time, SHORTEST),
+        )  # fmt: skip
+        return OpenStages(graph=graph, places=tuple(places), place=arcs.place, entry=arcs.entry)
+
+
+def fewest_before(devices: int, per_node: int, groups: Sequence[int]) -> NDArray[np.int64]:
+    """Return the fewest stages on the first so many devices ([devices + 1]); more than there are
+    devices where no groups inside nodes fill them."""
+    never = devices + 1
+    inside = [0] + [never] * per_node
+    for d in range(1, per_node + 1):
+        inside[d] = min((1 + inside[d - g] for g in groups if g <= d), default=never)
+    fewest = [inside[per_node] * (d // per_node) + inside[d % per_node] for d in range(devices + 1)]
+    return np.minimum(fewest, never)

@@ -1,0 +1,204 @@
+"""A legal plan at once, before any bound: cuts into stages that are run in one way each.
+
+Every part tries rows of equal groups, and of larger ones before smaller ones, as the first stages
+hold most micro-batches. The best cut is then improved: each of its stages gets the ways that prices
+of memory find for its operators, and operators move from the slowest stage to its neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.exact_stage import solve_stage
+from ilp_planner.bounds.rows import first_copy
+from ilp_planner.deadline import Deadline
+from ilp_planner.plan import OperatorPlan, OperatorStage, Plan, Strategy
+from ilp_planner.spaces.operators.cuts import Cut, fastest_cut, manners, seats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.bounds.exact_stage import StageOptimum
+    from ilp_planner.bounds.operator_part import OperatorPart
+
+PROMISING = 1.05  # of the best cut's seconds: up to there other parts' cuts are improved, too
+SHARES = (0.0, 0.25, 0.5, 0.75)  # of the nodes that have larger groups than the others
+ROOM = 1e-9  # relative: what adding up in another order may be off by
+MOVES = (1, 2, 4, 8)  # operators at once
+TRIES = 40  # improvements of one cut
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FirstPlan:
+    """A pipeline of a part. cuts: first operators of its stages, and the number of operators."""
+
+    part: OperatorPart
+    sizes: tuple[int, ...]
+    cuts: tuple[int, ...]
+    ways: tuple[tuple[Strategy, ...], ...]
+    times: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of an iteration."""
+        return self.part.schedule.iteration_time(self.times)
+
+    def plan(self) -> OperatorPlan:
+        """Return the plan to judge."""
+        stages, device = [], 0
+        for s, (size, strategies) in enumerate(zip(self.sizes, self.ways, strict=True)):
+            stages.append(
+                OperatorStage(
+                    start=self.cuts[s], stop=self.cuts[s + 1], first_device=device,
+                    device_count=size, strategies=strategies,
+                )
+            )  # fmt: skip
+            device += size
+        problem = self.part.problem
+        return Plan(
+            model=problem.model, global_batch=problem.global_batch,
+            micro_batches=self.part.micro_batches, stages=tuple(stages),
+        )  # fmt: skip
+
+
+def first_plan(part: OperatorPart) -> FirstPlan | None:
+    """Return the best cut of a part into stages that are run in one way each, if any is met."""
+    problem, chains = part.problem, part.stages.chains
+    if not chains:
+        return None
+    ways = manners(chains)
+    per_node, limit = problem.cluster.devices_per_node, problem.memory_limit * (1 - ROOM)
+    held = [problem.costs.in_flight(k, part.micro_batches) for k in range(problem.max_stages)]
+    best: tuple[Cut, float] | None = None
+    for sizes in rows_of_groups(part):
+        if len(sizes) > problem.max_stages:
+            continue
+        found = fastest_cut(ways, seats(sizes, per_node, held), limit, part.weight)
+        if found is not None and (best is None or found[1] < best[1]):
+            best = found
+    if best is None:
+        return None
+    cut = best[0]
+    cuts = (*cut.starts.tolist(), len(problem.costs.chain))
+    strategies = []
+    for s, c in enumerate(cut.manner.tolist()):
+        way = chains[int(ways.devices[c])].tables.options[int(ways.option[c])]
+        alike = Strategy(tp=way.tp, dp=way.dp, split=way.split, recompute=bool(ways.again[c]))
+        strategies.append((alike,) * (cuts[s + 1] - cuts[s]))
+    return FirstPlan(
+        part=part, sizes=cut.sizes, cuts=cuts, ways=tuple(strategies), times=tuple(cut.times)
+    )
+
+
+def rows_of_groups(part: OperatorPart) -> Iterator[tuple[int, ...]]:
+    """Yield rows of group sizes that fill the devices: in every node the same, or larger groups in
+    the first nodes."""
+    cluster, sizes = part.problem.cluster, part.stages.groups
+    per_node = cluster.devices_per_node
+    nodes = cluster.device_count // per_node
+    rows = {g: filled for g in sizes if (filled := _filled(per_node, g, sizes))}
+    seen = set()
+    for large in rows:
+        for small in rows:
+            if large < small:
+                continue
+            for share in SHARES:
+                first = round(share * nodes)
+                row = rows[large] * first + rows[small] * (nodes - first)
+                if row not in seen:
+                    seen.add(row)
+                    yield row
+
+
+def _filled(devices: int, largest: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return group sizes up to `largest` that fill a node, larger ones first; () if none do."""
+    row: list[int] = []
+    for size in sorted((g for g in sizes if g <= largest), reverse=True):
+        row += [size] * ((devices - sum(row)) // size)
+    return tuple(row) if sum(row) == devices else ()
+
+
+class Improver:
+    """Makes plans of one part better, stage by stage, as long as there is time."""
+
+    def __init__(self, part: OperatorPart, deadline: Deadline | None = None) -> None:
+        self.part, self.deadline = part, deadline or Deadline(math.inf)
+        self.known: dict[tuple[int, ...], StageOptimum] = {}
+
+    def improved(self, plan: FirstPlan) -> FirstPlan:
+        """Return a plan that is at least as good."""
+        best = self.decoded(plan)
+        for _ in range(TRIES):
+            better = next(self.better(best), None)
+            if better is None or not self.deadline.goon():
+                return best
+            best = better
+        return best
+
+    def along(self, cuts: tuple[int, ...], sizes: tuple[int, ...]) -> FirstPlan:
+        """Return the best plan that is met with these stages, and from there; its stages that do
+        not fit take INFINITE seconds."""
+        unknown = FirstPlan(
+            part=self.part, sizes=sizes, cuts=(), ways=((),) * len(sizes),
+            times=(INFINITE,) * len(sizes),
+        )  # fmt: skip
+        found = self.solved(unknown, cuts, set(range(len(sizes))))  # all of them, late as it may be
+        return found if max(found.times) >= INFINITE else self.improved(found)
+
+    def better(self, plan: FirstPlan) -> Iterator[FirstPlan]:
+        """Yield plans with operators moved from the slowest stage to a neighbour, where faster."""
+        slowest = max(range(len(plan.times)), key=plan.times.__getitem__)
+        for count in MOVES:
+            for boundary, by in ((slowest, count), (slowest + 1, -count)):
+                if not 0 < boundary < len(plan.sizes) or not self.deadline.goon():
+                    continue
+                place = plan.cuts[boundary] + by
+                if not plan.cuts[boundary - 1] < place < plan.cuts[boundary + 1]:
+                    continue
+                moved = self.moved(plan, boundary, place)
+                if moved.seconds < plan.seconds * (1 - ROOM):
+                    yield moved
+
+    def moved(self, plan: FirstPlan, boundary: int, place: int) -> FirstPlan:
+        """Return the plan with another cut between two stages."""
+        cuts = (*plan.cuts[:boundary], place, *plan.cuts[boundary + 1 :])
+        return self.solved(plan, cuts, {boundary - 1, boundary})
+
+    def decoded(self, plan: FirstPlan) -> FirstPlan:
+        """Return the plan with the best ways for the operators of each stage that prices find."""
+        better = self.solved(plan, plan.cuts, set(range(len(plan.sizes))))
+        return better if better.seconds < plan.seconds else plan
+
+    def solved(self, plan: FirstPlan, cuts: tuple[int, ...], stages: set[int]) -> FirstPlan:
+        """Return the plan with these stages run anew, wherever a cut moved or that is faster."""
+        ways, times = list(plan.ways), list(plan.times)
+        for s in sorted(stages):
+            moved = cuts[s : s + 2] != plan.cuts[s : s + 2]
+            if not moved and not self.deadline.goon():
+                continue
+            found = self.stage(plan.sizes, s, cuts[s], cuts[s + 1])
+            if moved or found.time < times[s]:
+                times[s] = found.time
+            if found.time <= times[s] < INFINITE:
+                ways[s] = self.part.stages.strategies(plan.sizes[s], found)
+        return FirstPlan(
+            part=plan.part, sizes=plan.sizes, cuts=cuts, ways=tuple(ways), times=tuple(times)
+        )
+
+    def stage(self, sizes: tuple[int, ...], s: int, start: int, stop: int) -> StageOptimum:
+        """Return what prices of memory find for a stage; the same for its copies."""
+        stages, per_node = self.part.stages, self.part.problem.cluster.devices_per_node
+        device, size = sum(sizes[:s]), sizes[s]
+        enters = device > 0 and device % per_node == 0
+        leaves = (device + size) % per_node == 0
+        held = stages.costs.in_flight(len(sizes) - 1 - s, self.part.micro_batches)
+        key = (size, held, enters, leaves, *first_copy(start, stop - start, stages.rows))
+        if key not in self.known:
+            self.known[key] = solve_stage(
+                stages.chains[size], start, stop, in_flight=held, limit=stages.limit,
+                enters_node=enters, leaves_node=leaves, cutoff=INFINITE, effort=0,
+            )  # fmt: skip
+        return self.known[key]

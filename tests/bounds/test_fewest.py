@@ -1,0 +1,153 @@
+"""What is found without counting the stages behind bounds every pipeline, and leaves none out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ilp_planner.bounds.arrays import INFINITE
+from ilp_planner.bounds.fewest import FewestBehind
+from ilp_planner.bounds.paths import best_path
+from ilp_planner.bounds.pipelines import fewest_before
+from ilp_planner.bounds.stages import EXACT
+from ilp_planner.schedule import OneForwardOneBackward
+from tests.bounds.test_pipeline import Listed, listed
+from tests.examples import examples
+
+if TYPE_CHECKING:
+    from ilp_planner.bounds.pipelines import OpenStages
+
+FEW = examples(10)
+SAME = 1e-9  # relative
+FACTORS = st.sampled_from([1.0001, 1.1, 2.0])
+DIGITS = st.sampled_from([1, 2, 5, EXACT])
+
+
+def relaxed(part: Listed, digits: int, cutoff: float) -> FewestBehind:
+    """Return the pipelines of a part up to `cutoff` seconds."""
+    own = part.part
+    own.stages.set_longest(cutoff / own.micro_batches, digits=digits)
+    cluster = own.problem.cluster
+    return FewestBehind(
+        own.stages,
+        devices=cluster.device_count,
+        per_node=cluster.devices_per_node,
+        max_stages=own.problem.max_stages,
+    )
+
+
+def arcs(graph: OpenStages) -> set[tuple[int, int, int, int, int, bool, bool]]:
+    """Return the stages of a graph: devices before, devices, operators, and which ends cross."""
+    found, wide = set(), graph.graph.operators + 1
+    assert wide > 1
+    for arc, (start, stop) in enumerate(zip(graph.graph.start, graph.graph.stop, strict=True)):
+        at = graph.places[graph.place[arc]]
+        found.add((at.devices, int(start), int(stop), at.enters_node, at.leaves_node))
+    return found
+
+
+@FEW
+@given(listed(), DIGITS, FACTORS)
+def test_no_pipeline_is_faster_or_left_out(part: Listed, digits: int, factor: float) -> None:
+    best, _ = part.best()
+    assume(math.isfinite(best))
+    cutoff = best * factor
+    scape = relaxed(part, digits, cutoff)
+    low = part.least_slowest()
+    assert scape.exists(low * (1 + SAME))
+    weight = part.count - 1.0
+    found = scape.open_graph(weight, cutoff, low * (1 - SAME))
+    assert best_path(found.graph)[1] <= best * (1 + SAME)
+    for stages, times in part.pipelines:
+        assert scape.least_sum(max(times) * (1 + SAME)) <= sum(times) * (1 + SAME)
+        if OneForwardOneBackward(part.count).iteration_time(times) < cutoff * (1 - SAME):
+            assert {(g, i, j, e, x) for g, i, j, _, e, x in stages} <= arcs(found)
+
+
+@FEW
+@given(listed(), DIGITS)
+def test_the_fewest_stages_behind_are_no_more_than_any_pipeline_has(
+    part: Listed, digits: int
+) -> None:
+    assume(part.pipelines)
+    slowest = max(max(times) for _, times in part.pipelines)
+    known = relaxed(part, digits, slowest * part.count * 2).suffixes(slowest * (1 + SAME))
+    for stages, _ in part.pipelines:
+        used = 0
+        for count, (devices, start, *_) in enumerate(reversed(stages), 1):
+            used += devices
+            assert known.behind[used, start] <= count
+            assert known.total[used, start] < INFINITE
+            assert known.window[used, 0] <= start <= known.window[used, 1]
+
+
+@FEW
+@given(listed(), DIGITS, st.sampled_from([0.9, 1.0001, 1.5]))
+def test_exact_stages_raise_the_bound_to_no_more_than_the_optimum(
+    part: Listed, digits: int, factor: float
+) -> None:
+    best, _ = part.best()
+    assume(math.isfinite(best))
+    own = part.part
+    own.counted, own.digits = False, digits
+    own.bound_by_work()
+    own.bound_by_stages(best * factor)
+    assert own.bound <= best * (1 + SAME)
+    graph = own.expand(best * factor).graph
+    for _ in range(20):
+        path, value = best_path(graph)
+        if not path or not own.refine(path, 10.0):
+            break
+        assert value <= best * (1 + SAME)
+    path, value = best_path(graph)
+    assert not path or value <= best * (1 + SAME)
+    assert path or factor < 1 + SAME or math.isinf(best)
+
+
+@examples(40)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.sets(st.sampled_from([1, 2, 3, 4]), min_size=1),
+)
+def test_the_fewest_stages_on_the_first_devices_are_those_of_enumeration(
+    nodes: int, per_node: int, groups: set[int]
+) -> None:
+    devices = nodes * per_node
+    found = fewest_before(devices, per_node, sorted(groups))
+    least = np.full(devices + 1, devices + 1)
+    for count in range(devices + 1):
+        for sizes in itertools.product(sorted(groups), repeat=count) if count <= 6 else ():
+            begins = [0, *itertools.accumulate(sizes)]
+            inside = all(
+                b // per_node == (b + g - 1) // per_node
+                for b, g in zip(begins, sizes, strict=False)
+            )
+            if inside and begins[-1] <= devices:
+                least[begins[-1]] = min(least[begins[-1]], count)
+    for d in range(devices + 1):
+        if found[d] <= 6 or least[d] <= 6:
+            assert found[d] == least[d]
+
+
+def test_the_clock_is_looked_at() -> None:
+    class LateError(Exception):
+        pass
+
+    def check() -> None:
+        raise LateError
+
+    from ilp_planner.bounds.operator_part import OperatorPart
+    from tests.tiny import fixed_problem
+
+    problem = fixed_problem()
+    part = OperatorPart(problem, problem.micro_batch_sizes[0], check=check)
+    part.counted = False
+    with pytest.raises(LateError):
+        part.bound_by_stages(1e9)

@@ -1,0 +1,76 @@
+"""The plan before any bound is legal, takes what it says, and only gets better."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, given
+
+from ilp_planner.bounds.operator_part import OperatorPart
+from ilp_planner.deadline import Deadline
+from ilp_planner.evaluate import evaluate
+from ilp_planner.spaces.operators.first_plans import Improver, first_plan, rows_of_groups
+from tests.examples import examples
+from tests.tiny import fixed_problem, least_time, problems
+
+if TYPE_CHECKING:
+    from ilp_planner.problem import Problem
+
+SAME = 1e-9  # relative
+SMALL = problems(most_ways=1000)
+
+
+@examples(60)
+@given(SMALL)
+def test_first_plans_are_legal_and_take_what_they_say(problem: Problem) -> None:
+    least = least_time(problem)
+    for size in problem.micro_batch_sizes:
+        part = OperatorPart(problem, size)
+        plan = first_plan(part)
+        if plan is None:
+            continue
+        better = Improver(part, Deadline(math.inf)).improved(plan)
+        assert better.seconds <= plan.seconds
+        for each in (plan, better):
+            judged = evaluate(problem, each.plan())
+            assert judged.legal
+            assert judged.iteration_time == pytest.approx(each.seconds, rel=SAME)
+            assert each.seconds >= least * (1 - SAME)
+
+
+@examples(60)
+@given(SMALL)
+def test_where_memory_is_no_matter_there_is_a_first_plan(problem: Problem) -> None:
+    """Unless no option runs all operators of a stage."""
+    roomy = dataclasses.replace(problem, memory_limits=dict.fromkeys(problem.memory_limits, 1e18))
+    part = OperatorPart(roomy, roomy.micro_batch_sizes[0])
+    alike = all(c.tables.allowed.all() for c in part.stages.chains.values())
+    fits = any(len(row) <= problem.max_stages for row in rows_of_groups(part))
+    assume(part.stages.chains and alike and fits)
+    assert first_plan(part) is not None
+
+
+def test_without_time_the_plan_stays_as_it_is() -> None:
+    problem = fixed_problem()
+    part = OperatorPart(problem, problem.micro_batch_sizes[0])
+    plan = first_plan(part)
+    assert plan is not None
+    assert Improver(part, Deadline(0.0)).improved(plan) is plan
+
+
+@examples(40)
+@given(SMALL)
+def test_rows_of_groups_fill_the_devices_inside_nodes(problem: Problem) -> None:
+    part = OperatorPart(problem, problem.micro_batch_sizes[0])
+    per_node, devices = problem.cluster.devices_per_node, problem.cluster.device_count
+    rows = list(rows_of_groups(part))
+    assert len(set(rows)) == len(rows)
+    for row in rows:
+        assert sum(row) == devices
+        starts = [sum(row[:s]) for s in range(len(row))]
+        assert all(
+            a // per_node == (a + g - 1) // per_node for a, g in zip(starts, row, strict=True)
+        )
