@@ -264,7 +264,14 @@ MemoryLimit = Annotated[
 ]
 MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
 TimeLimit = Annotated[
-    float, solving("--time-limit", "Seconds from the start of the command to the end of the search, at most.", "S", default=True, min=0.0)
+    float,
+    solving(
+        "--time-limit",
+        "Seconds from the start of the command on, at most.",
+        "S",
+        default=True,
+        min=0.0,
+    ),
 ]
 Workers = Annotated[int | None, number(SOLVER, "--workers", "Threads of a solver.", "2")]
 Seed = Annotated[int | None, number(SOLVER, "--seed", "Seed of a solver.", "0", least=0)]

@@ -23,13 +23,20 @@ DIVES = 200  # parts in which a first plan is looked for
 FIRST = 2000  # parts with the least bounds in which it is looked for before all others
 AFTER = 40  # of them that are looked at after a plan was found
 SAMPLES = 100  # parts in which one is looked for before there is any bound
-AFTER_SAMPLE = 4
+AFTER_SAMPLE, POLISHED_SAMPLE = 4, 8  # of the samples
 POLISHED, TRIED = 40, 16  # parts in which less is computed again, and variants of each
 
 
-def dive(search: MegatronSearch, numbers: Sequence[int], most: int) -> None:
+def look_at_samples(search: MegatronSearch) -> None:
+    """Look for a plan in a few of the parts, before anything is bounded."""
+    dive(search, samples(search.parts), AFTER_SAMPLE, POLISHED_SAMPLE)
+
+
+def dive(
+    search: MegatronSearch, numbers: Sequence[int], most: int = AFTER, polished: int = POLISHED
+) -> None:
     """Look for a first plan in some of the parts, and in so many at `most` after it, where memory
-    is least: as much as may be is computed again."""
+    is least: as much as may be is computed again. Then `polish` so many parts."""
     firsts = []
     for number in numbers:
         if not search.goon():
@@ -45,7 +52,7 @@ def dive(search: MegatronSearch, numbers: Sequence[int], most: int) -> None:
         search.work(number, variant)
         if search.best:
             more = min(more, place + most)
-    polish(search, in_turns([number for _, number, _ in firsts], search.parts)[:POLISHED])
+    polish(search, in_turns([number for _, number, _ in firsts], search.parts)[:polished])
 
 
 def polish(search: MegatronSearch, numbers: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
-from ilp_planner.spaces.megatron.first_plans import AFTER, AFTER_SAMPLE, FIRST, dive, samples
+from ilp_planner.spaces.megatron.first_plans import FIRST, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
@@ -98,7 +98,7 @@ class MegatronSearch:
     def run(self) -> bool:
         """Search; tell whether it came to the end."""
         queue: list[tuple[float, int, int, Variant | None]] = []
-        dive(self, samples(self.parts), AFTER_SAMPLE)
+        look_at_samples(self)
         for number, part in enumerate(self.parts):
             if not self.goon():
                 return False
@@ -107,9 +107,9 @@ class MegatronSearch:
             queue.append((self.bounds[number], number, TRIVIAL, None))
             self.raised(number)
         heapq.heapify(queue)
-        dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)], AFTER)
+        dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         if not self.best:
-            dive(self, range(len(self.parts)), AFTER)
+            dive(self, range(len(self.parts)))
         while queue:
             bound, number, place, variant = heapq.heappop(queue)
             if bound >= self.cutoff * (1 - 1e-12):
