@@ -19,6 +19,7 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import missing_folder, read_json
 from ilp_planner.profiles.layers import LayerKey
+from ilp_planner.profiles.table_rows import describe_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ PLACES = {
     "intra_node_bandwidths.json": "sailor/providers",
 }
 PASSES = ("forward", "backward", "update")
+FLOAT_BYTES = 4  # Sailor's profiles are of single precision
 USED = ("params_floats", "act_mem_floats", "act_output_floats")
 UNUSED = (
     "act_input_floats",
@@ -66,7 +68,8 @@ class SailorProfile:
     """Measured rows of one model, L layers.
 
     source: what to show the user. times: float64 [L, 3], seconds forward, backward and of the
-    optimiser's step of a layer. sizes: tensor-parallel degree -> sizes. notes: one-line remarks.
+    optimiser's step of a layer, 0 of all layers where that was not measured. sizes:
+    tensor-parallel degree -> sizes. notes: one-line remarks.
     """
 
     source: str
@@ -122,12 +125,8 @@ def read_sailor_profile(folder: Path, model: str) -> SailorProfile:
     timed, sized = (
         _chosen(path, object_of(path, read_json(path, ProfileError), ""), model) for path in paths
     )
-    times = _times(paths[0], timed, model)
-    layers = {len(rows) for rows in times.values()}
-    if len(layers) > 1:
-        counts = ", ".join(map(str, sorted(layers)))
-        raise ProfileError(f"{paths[0]}: {model}: found {counts} layers, expected equally many")
-    (count,) = layers
+    times, empty = _times(paths[0], timed, model)
+    count = _layer_count(paths[0], times, model)
     degrees = sorted({key.tp for key in times})
     sizes = {
         tp: _sizes(paths[1], sized, f"{model}.{tp}", count) for tp in degrees if str(tp) in sized
@@ -142,8 +141,31 @@ def read_sailor_profile(folder: Path, model: str) -> SailorProfile:
         model=model,
         times={key: rows for key, rows in times.items() if key.tp in sizes},
         sizes=sizes,
-        notes=tuple(_remarks(paths, degrees, sizes, sized)),
+        notes=(*empty, *_unstepped(paths[0], times), *_remarks(paths, degrees, sizes, sized)),
     )
+
+
+def _layer_count(path: Path, times: Mapping[LayerKey, Floats], model: str) -> int:
+    """Return the number of layers, which all ways to run the model must agree on."""
+    (first, rows), *others = times.items()
+    for key, other in others:
+        if len(other) != len(rows):
+            raise ProfileError(
+                f"{path}: {model}: found {len(other)} layers of {describe_key(key)}, expected "
+                f"{len(rows)} as of {describe_key(first)}"
+            )
+    return len(rows)
+
+
+def _unstepped(path: Path, times: Mapping[LayerKey, Floats]) -> list[str]:
+    """Say whose optimiser's step takes no time, which is to say that it was not measured."""
+    found = [describe_key(key) for key, rows in times.items() if not rows[:, 2].any()]
+    if not found:
+        return []
+    return [
+        f"{path.name}: update is 0 in {len(found)} of {len(times)} runs, beginning with "
+        f"{found[0]}: taken as not measured"
+    ]
 
 
 def _remarks(
@@ -171,9 +193,12 @@ def _chosen(path: Path, models: dict[str, Any], model: str) -> dict[str, Any]:
     return object_of(path, models[model], model)
 
 
-def _times(path: Path, devices: dict[str, Any], model: str) -> dict[LayerKey, Floats]:
-    """Return the seconds of every way to run the layers, and at least one."""
-    found = {}
+def _times(
+    path: Path, devices: dict[str, Any], model: str
+) -> tuple[dict[LayerKey, Floats], list[str]]:
+    """Return the seconds of every way to run the layers, at least one, and what is said of those
+    that have none."""
+    found, notes = {}, []
     for device, by_size in devices.items():
         where = f"{model}.{device}"
         for size, by_degree in object_of(path, by_size, where).items():
@@ -181,12 +206,15 @@ def _times(path: Path, devices: dict[str, Any], model: str) -> dict[LayerKey, Fl
             for degree, rows in object_of(path, by_degree, f"{where}.{size}").items():
                 place = f"{where}.{size}.{degree}"
                 key = LayerKey(device, count_of(path, f"{where}.{size}: degree", degree), samples)
+                if rows == {}:
+                    notes.append(f"{path.name}: {place}: no layers, left out")
+                    continue
                 found[key] = np.array(
                     _by_layer(path, rows, place, lambda value, at: _row(path, value, at))
                 )
     if not found:
         raise ProfileError(f"{path}: {model}: found no times, expected a GPU type at least")
-    return found
+    return found, notes
 
 
 def _row(path: Path, value: Any, place: str) -> list[float]:

@@ -25,7 +25,13 @@ import numpy as np
 from ilp_planner.errors import ProfileError
 from ilp_planner.files import read_json
 from ilp_planner.profiles.link_times import relative_line
-from ilp_planner.profiles.sailor import count_of, needed_file, object_of, sailor_file
+from ilp_planner.profiles.sailor import (
+    FLOAT_BYTES,
+    count_of,
+    needed_file,
+    object_of,
+    sailor_file,
+)
 from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
 
 if TYPE_CHECKING:
@@ -104,7 +110,7 @@ def sailor_cluster(folder: Path, quotas: Path, profile: SailorProfile) -> Cluste
     machines, left_over = _machines(folder, quotas, profile)
     names = _names(machines)
     narrowest = min(float(held.outputs[:-1].min(initial=np.inf)) for held in profile.sizes.values())
-    least = min(max(4 * narrowest, MEGABYTE), BUCKET / 2)
+    least = min(max(FLOAT_BYTES * narrowest, MEGABYTE), BUCKET / 2)
     sizes = np.geomspace(least, BUCKET, POINTS)
     path = needed_file(folder, BETWEEN)
     curves = _Curves(path, read_json(path, ProfileError))

@@ -69,6 +69,17 @@ def test_a_degree_that_one_file_lacks_is_named(tmp_path: Path) -> None:
     assert any("llm_info.json: tp 8: left out" in note for note in profile.notes)
 
 
+def test_what_was_not_measured_is_left_out_and_named(tmp_path: Path) -> None:
+    files = changed(f"{TIMES}/small/A100-40/2/1", {})
+    for row in files[TIMES]["small"]["V100-16"]["1"]["2"].values():
+        row[2] = 0.0
+    profile = read_sailor_profile(write_files(tmp_path / "s", files), "small")
+    assert LayerKey("A100-40", 1, 2) not in profile.times
+    assert any("small.A100-40.2.1: no layers" in note for note in profile.notes)
+    named = "update is 0 in 1 of 7 runs, beginning with V100-16, tp 2, micro-batch 1"
+    assert any(named in note for note in profile.notes)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
@@ -80,7 +91,11 @@ def test_a_degree_that_one_file_lacks_is_named(tmp_path: Path) -> None:
         (f"{TIMES}/small/A100-40/2/1/1", [1, -2, 0], ["small.A100-40.2.1.1[1]", "-2", "at least"]),
         (f"{TIMES}/small/A100-40/2/1/1", [0, 0, 1], ["small.A100-40.2.1.1", "more than 0"]),
         (f"{TIMES}/small/A100-40/2/1/1", None, ["small.A100-40.2.1", "without 1"]),
-        (f"{TIMES}/small/A100-40/2/1/2", None, ["small", "2, 3 layers", "equally many"]),
+        (
+            f"{TIMES}/small/A100-40/2/1/2",
+            None,
+            ["small: found 2 layers of A100-40, tp 1, micro-batch 2", "expected 3 as of A100-40"],
+        ),
         (f"{SIZES}/small", None, [SIZES, "'small'", "expected one of"]),
         (f"{SIZES}/small/1/0/params_floats", None, ["small.1.0.params_floats", "found nothing"]),
         (f"{SIZES}/small/1/0/params_floats", "x", ["small.1.0.params_floats", "'x'", "number"]),

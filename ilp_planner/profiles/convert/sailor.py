@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.profiles.measurements import Measurements, Record, measurements_of
+from ilp_planner.profiles.sailor import FLOAT_BYTES
 
 if TYPE_CHECKING:
     from ilp_planner.profiles.sailor import SailorProfile
 
-FLOAT_BYTES = 4
 STATE_BYTES = 24  # per parameter
 OUTSIDE, OUTSIDE_PARALLEL = 2e9, 3e9  # bytes on a device, alone and among tensor-parallel ranks
 PRECISION = "fp32"
@@ -34,6 +34,7 @@ def sailor_table(
     for key, times in profile.times.items():
         held = profile.sizes[key.tp]
         outside = OUTSIDE if key.tp == 1 else OUTSIDE_PARALLEL
+        stepped = times[:, 2].any()
         for layer, (forward, backward, update) in enumerate(times.tolist()):
             parameters = float(held.parameters[layer])
             rows.append(
@@ -48,7 +49,7 @@ def sailor_table(
                     "time_s": forward + backward,
                     "forward_s": forward,
                     "backward_s": backward,
-                    "optimizer_s": update,
+                    "optimizer_s": update if stepped else None,
                     "weight_bytes": FLOAT_BYTES * parameters,
                     "gradient_bytes": FLOAT_BYTES * parameters,
                     "state_bytes": STATE_BYTES * parameters,

@@ -31,6 +31,18 @@ def test_bytes_are_those_of_the_planner(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.optimizer[pair], [0.0005] * 3)
 
 
+def test_a_step_of_no_time_was_not_measured(tmp_path: Path) -> None:
+    files = small_files()
+    for gpu in files["profiles_tmp.json"]["small"].values():
+        for row in gpu["1"]["1"].values():
+            row[2] = 0.0
+    profile = read_sailor_profile(write_files(tmp_path / "s", files), "small")
+    frame = sailor_table(profile).frame
+    alone = (frame["tp"] == 1) & (frame["micro_batch"] == 1)
+    assert frame.loc[alone, "optimizer_s"].isna().all()
+    assert frame.loc[~alone, "optimizer_s"].notna().all()
+
+
 @published
 def test_seconds_are_those_of_the_file(tmp_path: Path) -> None:
     profile = read_sailor_profile(write_published(tmp_path / "s"), MODEL)
