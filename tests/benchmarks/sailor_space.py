@@ -203,68 +203,81 @@ class _Shape:
                 return self.sailor.reduce(self._members(kind), dp, *layers)
 
             reduction = np.maximum(reduction, self._axis(place, reduced))
-        seconds = np.where(self._seats(dp), seconds + reduction, np.inf)
-        flat = int(seconds.argmin())
-        if not seconds.flat[flat] < limit:
-            return None
-        chosen = np.unravel_index(flat, seconds.shape)
-        picked = [self.kinds[place][int(n)] for place, n in enumerate(chosen)]
-        return Found(
-            seconds=float(seconds.flat[flat]),
-            stages=tuple(self._stages(picked, dp)),
-            micro_batches=micro_batches,
-        )
+        seconds = np.where(self._enough(dp), seconds + reduction, np.inf)
+        order = np.flatnonzero(seconds.ravel() < limit)
+        for flat in order[np.argsort(seconds.ravel()[order])].tolist():
+            chosen = np.unravel_index(flat, seconds.shape)
+            picked = [self.kinds[place][int(n)] for place, n in enumerate(chosen)]
+            moved = self._moved(picked, dp)
+            if moved is not None:
+                return Found(
+                    seconds=float(seconds.flat[flat]),
+                    stages=tuple(self._stages(picked, moved, dp)),
+                    micro_batches=micro_batches,
+                )
+        return None
 
-    def _seats(self, dp: int) -> NDArray[np.bool_]:
-        """Tell which choices of kinds have GPUs enough.
+    def _enough(self, dp: int) -> NDArray[np.bool_]:
+        """Tell which choices of kinds have GPUs enough if replicas could be divided: of the others
+        none has.
 
         A stage of both types begins with one replica of the first; more are moved to it where that
         frees most GPUs of the second for each one of the first, until those are few enough.
         """
-        alone = dp < 2  # replica: a stage of both types has two at least
-        shape = self.straggler.shape
-        used = [np.zeros(shape), np.zeros(shape)]
-        for place in range(len(self.cuts)):
-            for n in (0, 1):
-
-                def taken(kind: Kind, n: int = n) -> float:
-                    if kind.mixed:
-                        return math.inf if alone else kind[n] * (1, dp - 1)[n]
-                    return kind[n] * dp
-
-                used[n] = used[n] + self._axis(place, taken)
+        places = range(len(self.cuts))
+        used = [sum(self._axis(p, lambda kind, n=n: _begun(kind, dp)[n]) for p in places)
+                for n in (0, 1)]  # fmt: skip
         first, second = self.gpus.values()
         for pair in self.pairs:
-            count = np.zeros(shape)
-            for place in range(len(self.cuts)):
-                count = count + self._axis(place, lambda kind, pair=pair: kind == pair)  # type: ignore[misc]
-            needed = np.ceil(np.maximum(used[1] - second, 0) / pair.second)
-            free = np.maximum(first - used[0], 0) // pair.first
+            count = sum(self._axis(p, lambda kind, pair=pair: kind == pair) for p in places)
+            needed = np.maximum(used[1] - second, 0) / pair.second
+            free = np.maximum(first - used[0], 0) / pair.first
             moved = np.minimum(np.minimum(needed, free), count * (dp - 2))
             used = [used[0] + moved * pair.first, used[1] - moved * pair.second]
-        return np.asarray((used[0] <= first) & (used[1] <= second))
+        rounding = 1e-6  # of a GPU
+        return np.asarray((used[0] <= first + rounding) & (used[1] <= second + rounding))
 
-    def _stages(self, picked: list[Kind], dp: int) -> Iterator[Stage]:
-        """Yield the stages of chosen kinds, with as many replicas moved as `_seats` moves."""
+    def _moved(self, picked: list[Kind], dp: int) -> list[int] | None:
+        """Return how many replicas of each stage are moved to the first type beside the one that is
+        there, with the fewest GPUs of it; None where no numbers leave GPUs enough."""
         first, second = self.gpus.values()
-        moved = [0] * len(picked)
-        for pair in self.pairs:
-            for place, kind in enumerate(picked):
-                if kind != pair:
-                    continue
-                used = [sum(taken) for taken in zip(*self._used(picked, dp, moved), strict=True)]
-                needed = math.ceil(max(used[1] - second, 0) / pair.second)
-                moved[place] = min(needed, max(first - used[0], 0) // pair.first, dp - 2)
+        begun = [_begun(kind, dp) for kind in picked]
+        free = first - sum(use for use, _ in begun)
+        excess = sum(use for _, use in begun) - second
+        if free < 0:
+            return None
+        # By GPUs of the first type: the most of the second that are freed, and the last choice.
+        freed, choices = [0] * (int(free) + 1), []
+        for kind in picked:
+            most = dp - 2 if kind.mixed else 0
+            best = [
+                max(
+                    (freed[at - n * kind.first] + n * kind.second, n)
+                    for n in range(min(most, at // kind.first if most else 0) + 1)
+                )
+                for at in range(len(freed))
+            ]
+            freed, choices = [value for value, _ in best], [*choices, [n for _, n in best]]
+        at = next((at for at, value in enumerate(freed) if value >= excess), None)
+        if at is None:
+            return None
+        moved = []
+        for kind, chosen in zip(reversed(picked), reversed(choices), strict=True):
+            moved.append(chosen[at])
+            at -= chosen[at] * kind.first
+        return moved[::-1]
+
+    def _stages(self, picked: list[Kind], moved: list[int], dp: int) -> Iterator[Stage]:
+        """Yield the stages of chosen kinds."""
         for (start, stop), kind, more in zip(self.cuts, picked, moved, strict=True):
             counts = [1 + more, dp - 1 - more] if kind.mixed else [dp]
             replicas = dict(zip(self._members(kind), counts, strict=True))
             yield Stage(start=start, stop=stop, replicas=replicas)
 
-    @staticmethod
-    def _used(picked: list[Kind], dp: int, moved: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield the GPUs of both types in each stage."""
-        for kind, more in zip(picked, moved, strict=True):
-            if kind.mixed:
-                yield kind.first * (1 + more), kind.second * (dp - 1 - more)
-            else:
-                yield kind.first * dp, kind.second * dp
+
+def _begun(kind: Kind, dp: int) -> tuple[float, float]:
+    """Return the GPUs of both types in a stage of `dp` replicas, of which one is of the first type
+    where it has both; infinitely many where there are too few for both."""
+    if not kind.mixed:
+        return kind.first * dp, kind.second * dp
+    return (kind.first, kind.second * (dp - 1)) if dp > 1 else (math.inf, math.inf)
