@@ -65,8 +65,10 @@ def import_profile(
     from ilp_planner.profiles.measurements import write_measurements
     from ilp_planner.profiles.table_rows import describe_records
 
-    check_writable(output, [path])
+    check_writable(output, [path, *([] if quotas is None else [quotas])])
     check_quotas(source, quotas, cluster_output)
+    if cluster_output is not None and cluster_output.resolve() == output.resolve():
+        raise UsageError(f"--cluster-output: found {output}, as --output has, expected another")
     sizes = {"sequence": sequence, "hidden": hidden}
     if source == "alpa":
         if model or sequence or hidden:

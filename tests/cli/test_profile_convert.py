@@ -319,6 +319,7 @@ def test_sailors_profile_and_cluster_are_planned_with(ilp_plan: Command) -> None
     [
         (QUOTAS[:2], "--cluster-output: found none"),
         (QUOTAS[2:], "--quotas: found none"),
+        ((*QUOTAS[:3], "table.csv"), "--cluster-output: found table.csv, as --output has"),
         (("--model", "large"), "--model: found 'large', expected one of small"),
     ],
 )
