@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import piper
 from tests.benchmarks.cases import ROOT
-from tests.benchmarks.peers_table import piper_table, rules_table, sailor_table
+from tests.benchmarks.peers_table import (
+    own_table,
+    piper_table,
+    rules_table,
+    sailor_table,
+)
 from tests.benchmarks.sailor_score import Sailor
 from tests.benchmarks.sailor_space import Rules, best_plan
 from tests.benchmarks.table import write_readme
@@ -124,6 +129,7 @@ def write_tables(rows: Sequence[Row]) -> None:
     page = ROOT / "docs" / "speed.md"
     for name, cases, table in (
         ("sailor", SAILOR_CASES, sailor_table),
+        ("sailor-own", SAILOR_CASES, own_table),
         ("sailor-rules", SAILOR_CASES, rules_table),
         ("piper", PIPER_CASES, piper_table),
     ):

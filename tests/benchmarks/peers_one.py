@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline, OutOfTimeError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.plan import GroupStage, Plan
+from ilp_planner.plan import Replica as Group
 from ilp_planner.profiles.convert.sailor import sailor_table
 from ilp_planner.profiles.layer_table import layer_profile
 from ilp_planner.profiles.sailor import read_sailor_profile
@@ -28,6 +31,7 @@ from ilp_planner.solvers.base import Limits, Task
 from tests.benchmarks import peers, piper
 from tests.benchmarks.sailor_costs import SailorCosts, with_curves
 from tests.benchmarks.sailor_score import Replica, Stage
+from tests.benchmarks.sailor_space import best_plan
 from tests.problems import build_group_problem
 from tests.sailor_cases import MODEL, write_published, write_quotas
 
@@ -78,6 +82,37 @@ def stages_of(plan: GroupPlan, cluster: ClusterSpec) -> list[Stage]:
         )
         for stage in plan.stages
     ]
+
+
+def own_cost(problem: Problem[Any], case: peers.SailorCase) -> float | None:
+    """Return what the best plan of Sailor's space takes by the problem's own costs; None: the
+    planner has no such plans, or it does not fit."""
+    gpus = {"A100-40": case.a100, "V100-16": case.v100}
+    found = best_plan(peers.read_sailor(), gpus, case.batch)
+    if found is None:
+        return None
+    cluster = problem.cluster
+    free = {
+        gpu: [d for d in range(cluster.device_count) if cluster.type_of[d] == gpu] for gpu in gpus
+    }
+    stages = []
+    for stage in found.stages:
+        if len({replica.tp for replica in stage.replicas}) > 1:
+            return None
+        groups = []
+        for (gpu, tp, samples), count in stage.replicas.items():
+            for _ in range(count):
+                groups.append(Group(devices=tuple(free[gpu][:tp]), samples=samples))
+                del free[gpu][:tp]
+        stages.append(GroupStage(start=stage.start, stop=stage.stop, replicas=tuple(groups)))
+    plan = Plan(
+        model=problem.model,
+        global_batch=case.batch,
+        micro_batches=found.micro_batches,
+        stages=tuple(stages),
+    )
+    judgement = evaluate(problem, plan)
+    return judgement.iteration_time if judgement.legal else None
 
 
 def piper_problem(case: peers.PiperCase) -> tuple[Problem[Any], Judge]:
@@ -152,7 +187,10 @@ def main() -> None:
     problem, judge = (
         sailor_problem(case, costs) if isinstance(case, peers.SailorCase) else piper_problem(case)
     )
-    print(json.dumps(search(problem, judge, float(begun), float(seconds))))
+    row = search(problem, judge, float(begun), float(seconds))
+    if isinstance(case, peers.SailorCase):
+        row["peer_plan_s"] = own_cost(problem, case)
+    print(json.dumps(row))
 
 
 if __name__ == "__main__":

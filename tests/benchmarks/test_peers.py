@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,12 @@ from ilp_planner.plan import Replica as Group
 from tests.benchmarks import peers
 from tests.benchmarks.peers import SailorCase, read_sailor
 from tests.benchmarks.peers_one import sailor_problem, stages_of
-from tests.benchmarks.peers_table import piper_table, rules_table, sailor_table
+from tests.benchmarks.peers_table import (
+    own_table,
+    piper_table,
+    rules_table,
+    sailor_table,
+)
 from tests.sailor_cases import published
 
 if TYPE_CHECKING:
@@ -50,7 +56,7 @@ def row_of(**more: Any) -> dict[str, Any]:
         "found_s": 5.26,
         "best_s": {"all": 5.0, "one degree": 5.5, "whole": None},
         "peer": run_of([(1.0, 5.3, True), (2.0, 5.1, False), (3.0, 4.5, True)]),
-        "native": run_of([(1.0, 4.8, True)]),
+        "native": run_of([(1.0, 4.8, True)], objective_s=4.5, peer_plan_s=6.0),
         **more,
     }
 
@@ -58,7 +64,9 @@ def row_of(**more: Any) -> dict[str, Any]:
 def test_a_plan_that_does_not_fit_is_not_as_good() -> None:
     cells = cells_of(sailor_table([row_of()]))
     assert cells[1:4] == ["0.67 + 7.3", "5.260", "5.000"]
-    assert cells[4:] == ["**4.500**", "10.00 %", "0", "1.0", "3.0", "9.0", "**4.800**"]
+    assert cells[4:] == ["**4.500**", "10.00 %", "0", "1.0", "3.0", "9.0"]
+    own = cells_of(own_table([row_of()]))
+    assert own[1:] == ["6.000", "**4.500**", "25.00 %", "0", "9.0", "4.800"]
     rules = cells_of(rules_table([row_of()]))
     assert rules[1:] == ["5.000", "10.00 %", "-"]
 
@@ -70,7 +78,9 @@ def test_a_batch_that_sailor_did_not_publish_is_held_to_its_space() -> None:
 
 
 def test_a_run_without_a_plan_has_none() -> None:
-    cells = cells_of(sailor_table([row_of(peer=run_of([], gap=None))]))
+    none = run_of([], gap=None, peer_plan_s=None)
+    assert cells_of(own_table([row_of(native=none)]))[1:] == ["-"] * 4 + ["9.0", "-"]
+    cells = cells_of(sailor_table([row_of(peer=none)]))
     assert cells[4:9] == ["-"] * 5
     row = {"case": "piper: 64 devices", "search_s": "0.19", "load_s": 4.0, "timeline_s": 5.0}
     cells = cells_of(piper_table([{**row, "stages": 3, "peer": run_of([], gap=None, stages=[])}]))
@@ -82,17 +92,20 @@ def test_the_page_shows_the_results() -> None:
     rows = json.loads(peers.RESULTS.read_text())["rows"]
     assert [row["case"] for row in rows] == [case.name for case in peers.CASES]
     sailor = rows[: len(peers.SAILOR_CASES)]
-    for table in (sailor_table(sailor), rules_table(sailor), piper_table(rows[len(sailor) :])):
+    tables = [table(sailor) for table in (sailor_table, own_table, rules_table)]
+    for table in (*tables, piper_table(rows[len(sailor) :])):
         assert table in page
 
 
 def test_plans_are_better_than_the_peers() -> None:
-    """The kept plans, by the peers' formulas; and all of them fit by these."""
+    """The kept plans, by the peers' formulas, by which they fit; and by the planner's own costs."""
     for row in json.loads(peers.RESULTS.read_text())["rows"]:
         known = [row[name] for name in ("found_s", "timeline_s") if row.get(name)]
         known += [row["best_s"]["all"]] if "best_s" in row else []
         plan = row["peer"]["plans"][-1]
         assert plan["fits"]
+        own = row.get("native", {})
+        assert own.get("objective_s", 0.0) <= (own.get("peer_plan_s") or math.inf)
         assert plan["judged_s"] <= min(known) * (1 + 1e-9)
 
 
