@@ -102,6 +102,11 @@ EXAMPLES = {
     "profile import": (
         ("ilp-plan profile import alpa prof_database.json --output links.csv", ""),
         ("ilp-plan profile import metis profile/ --model gpt-10l-4096 --output table.csv", ""),
+        (
+            "ilp-plan profile import sailor sailor/ --model OPT-350 --output table.csv "
+            "--quotas quotas.json --cluster-output cluster.toml",
+            "",
+        ),
     ),
     "profile export": (("ilp-plan profile export metis table.csv profile/", ""),),
     "profile predict": (

@@ -10,7 +10,7 @@ import typer
 from ilp_planner.cli import options as o
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import OutputError, PlannerError, ProfileError, SpecError, UsageError
-from ilp_planner.files import check_writable, missing_folder
+from ilp_planner.files import check_writable, missing_folder, write_text
 from ilp_planner.inputs.files import find_model
 from ilp_planner.inputs.tables import find_tables, read_tables, wanted_rows
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def import_profile(
     source: Annotated[
-        Literal["alpa", "metis", "aceso", "amp"],
-        typer.Argument(metavar="FORMAT", help="alpa | metis | aceso | amp"),
+        Literal["alpa", "metis", "aceso", "amp", "sailor"],
+        typer.Argument(metavar="FORMAT", help="alpa | metis | aceso | amp | sailor"),
     ],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file or folder to read.")],
     output: o.TableOutput,
@@ -47,12 +47,28 @@ def import_profile(
     hidden: Annotated[
         int | None, o.count("--hidden-size", "Width of the layers, likewise.", "the model's")
     ] = None,
+    quotas: Annotated[
+        Path | None,
+        o.plain(
+            "--quotas",
+            "Of sailor: the cluster to describe, GPU type, zone and number of GPUs in JSON.",
+            "FILE",
+            default="none",
+        ),
+    ] = None,
+    cluster_output: Annotated[
+        Path | None,
+        o.plain("--cluster-output", "Where to save that cluster, TOML.", "FILE", default="nowhere"),
+    ] = None,
 ) -> None:
     """Make a native table of somebody else's profile."""
     from ilp_planner.profiles.measurements import write_measurements
     from ilp_planner.profiles.table_rows import describe_records
 
-    check_writable(output, [path])
+    check_writable(output, [path, *([] if quotas is None else [quotas])])
+    check_quotas(source, quotas, cluster_output)
+    if cluster_output is not None and cluster_output.resolve() == output.resolve():
+        raise UsageError(f"--cluster-output: found {output}, as --output has, expected another")
     sizes = {"sequence": sequence, "hidden": hidden}
     if source == "alpa":
         if model or sequence or hidden:
@@ -64,6 +80,8 @@ def import_profile(
         table = metis_rows(path, model, sizes)
     elif source == "aceso":
         table = aceso_rows(path, model, sizes)
+    elif source == "sailor":
+        table = sailor_rows(path, model, sizes, quotas, cluster_output)
     else:
         table = amp_rows(path, model)
     write_measurements(output, table)
@@ -157,6 +175,53 @@ def amp_rows(path: Path, model: str | None) -> Measurements:
         found = "none" if model is None else repr(model)
         raise UsageError(f"--model: found {found}, expected one of {', '.join(models)} ({path})")
     return amp_table(read_amp_profile(path, model, list(models[model])))
+
+
+def check_quotas(source: str, quotas: Path | None, cluster_output: Path | None) -> None:
+    """Refuse a cluster without a file for it, a file without a cluster, and both of other formats.
+
+    Raises
+    ------
+    UsageError: which option is too many or missing.
+    """
+    given = {"--quotas": quotas, "--cluster-output": cluster_output}
+    named = [name for name, value in given.items() if value is not None]
+    if named and source != "sailor":
+        raise UsageError(f"{named[0]}: a profile of {source} has no quotas, expected none")
+    if len(named) == 1:
+        (missing,) = set(given) - set(named)
+        raise UsageError(f"{missing}: found none, expected a file, which {named[0]} needs")
+    if quotas is not None and cluster_output is not None:
+        check_writable(cluster_output, [quotas])
+
+
+def sailor_rows(
+    path: Path,
+    model: str | None,
+    sizes: dict[str, int | None],
+    quotas: Path | None,
+    cluster_output: Path | None,
+) -> Measurements:
+    """Read one model of a folder or a checkout of Sailor's, and write the cluster of its quotas."""
+    from ilp_planner.profiles.convert.sailor import sailor_table
+    from ilp_planner.profiles.sailor import read_sailor_profile, sailor_models
+
+    models = sailor_models(path)
+    if model is None and len(models) == 1:
+        (model,) = models
+    if model not in models:
+        found = "none" if model is None else repr(model)
+        raise UsageError(f"--model: found {found}, expected one of {', '.join(models)} ({path})")
+    profile = read_sailor_profile(path, model)
+    table = sailor_table(profile, hidden=sizes["hidden"], sequence=sizes["sequence"])
+    if quotas is not None and cluster_output is not None:
+        from ilp_planner.profiles.sailor_cluster import sailor_cluster
+        from ilp_planner.specs.cluster_writer import cluster_text
+
+        cluster = sailor_cluster(path, quotas, profile)
+        write_text(cluster_output, cluster_text(cluster))
+        say(f"{cluster_output}: {cluster.device_count} GPUs", cluster.notes)
+    return table
 
 
 def export_profile(

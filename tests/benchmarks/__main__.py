@@ -21,6 +21,7 @@ from tests.benchmarks import (
     kernel_judge,
     memory,
     mixed,
+    peers,
     prediction,
     recipes,
     runtime,
@@ -50,6 +51,7 @@ SUITES = (
     "search",
     "first",
     "anytime",
+    "peers",
     "solutions",
     "engine",
     "kernels",
@@ -87,6 +89,8 @@ def main() -> None:
             first_solve.measure()
         elif suite == "anytime":
             anytime.measure(options.only, options.seconds)
+        elif suite == "peers":
+            peers.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

@@ -24,6 +24,7 @@ from ilp_planner.specs.model_reader import read_model
 from tests.cli.conftest import Done
 from tests.profiles.layer_rows import MIB, layer_table
 from tests.profiles.test_operator_table import messages
+from tests.sailor_cases import small_files, write_files, write_quotas
 
 Command = Callable[..., Done]
 KEY = "gpt_tiny"
@@ -286,3 +287,51 @@ def test_two_models_in_one_database(ilp_plan: Command, aceso: Path) -> None:
     assert set(operators["hidden"]) == {256}
     done = ilp_plan(*asked, "--model", "gpt_9")
     assert "found 'gpt_9', expected one of gpt_other, gpt_tiny" in done.err
+
+
+@pytest.fixture
+def sailor(folder: Path) -> Path:
+    """Return a folder of Sailor's files, and quotas beside it."""
+    write_files(folder / "sailor", small_files())
+    return write_quotas(folder / "quotas.json", a100=8, v100=8)
+
+
+SAILOR = ("profile", "import", "sailor", "sailor", "--output", "table.csv")
+QUOTAS = ("--quotas", "quotas.json", "--cluster-output", "cluster.toml")
+
+
+@pytest.mark.usefixtures("sailor")
+def test_sailors_profile_and_cluster_are_planned_with(ilp_plan: Command) -> None:
+    done = ilp_plan(*SAILOR, *QUOTAS)
+    assert done.code == 0, done.err
+    assert "cluster.toml: 16 GPUs" in done.err
+    assert "act_input_floats" in done.err
+    words = ("solve", "--profile", "table.csv", "--cluster", "cluster.toml", "--json")
+    value = value_of(ilp_plan(*words, "--global-batch-size", "32", "--space", "groups"))
+    assert value["gap"] == 0
+    assert value["provenance"]["measured"] > 0
+    assert any("multizone_bandwidths_het.json" in note for note in value["notes"])
+
+
+@pytest.mark.usefixtures("sailor")
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (QUOTAS[:2], "--cluster-output: found none"),
+        (QUOTAS[2:], "--quotas: found none"),
+        ((*QUOTAS[:3], "table.csv"), "--cluster-output: found table.csv, as --output has"),
+        (("--model", "large"), "--model: found 'large', expected one of small"),
+    ],
+)
+def test_half_a_request_is_refused(ilp_plan: Command, more: tuple[str, ...], told: str) -> None:
+    done = ilp_plan(*SAILOR, *more)
+    assert done.code == 2
+    assert told in done.err
+    assert not Path("table.csv").exists()
+
+
+@pytest.mark.usefixtures("metis")
+def test_quotas_are_of_sailor(ilp_plan: Command) -> None:
+    done = ilp_plan("profile", "import", "metis", "metis", "--output", "table.csv", *QUOTAS)
+    assert done.code == 2
+    assert "--quotas: a profile of metis has no quotas" in done.err
