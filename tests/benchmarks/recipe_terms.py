@@ -19,10 +19,10 @@ from ilp_planner.anatomy.work import (
     prediction_work,
 )
 from ilp_planner.profiles.work import kernel_time
-from ilp_planner.spaces.megatron.iteration import SLOWEST, SYNC, iteration_terms, stage_terms
+from ilp_planner.spaces.megatron.iteration import SLOWEST, SYNC, iteration_terms, stages_of
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.ranks import LAYER_GROUPS
-from ilp_planner.spaces.megatron.shares import AGAIN, WAITING
+from ilp_planner.spaces.megatron.shares import WAITING
 from ilp_planner.spaces.megatron.times import element_messages, job_passes
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _all_ranks(ranks: RankCosts) -> dict[str, float]:
         for element in chains[ranks.kinds[number % ranks.job.pp]][start:stop]:
             for name, seconds in element.items():
                 terms[name] += seconds
-    terms[RECOMPUTED] = sum(stage[AGAIN] for stage in stage_terms(ranks, ranks.job))
+    terms[RECOMPUTED] = sum(stage.again for stage in stages_of(ranks, ranks.job))
     return terms
 
 
