@@ -22,6 +22,7 @@ from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.first_plans import FIRST, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
+from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
     Cut,
@@ -95,19 +96,36 @@ class MegatronSearch:
         """Seconds: plans that take as long are of no interest."""
         return self.best[self.top - 1].value if len(self.best) >= self.top else NEVER
 
+    def start(self, search: PartSearch[MegatronPart]) -> None:
+        """Begin with the plan and the bounds that a search has already."""
+        self.bounds = [state.bound for state in search.states]
+        self.sources = [state.source for state in search.states]
+        plan = search.plan
+        number = next((n for n, part in enumerate(self.parts) if plan and part.holds(plan)), None)
+        if plan is None or number is None:
+            return
+        variant = variant_of(self.parts[number], plan)
+        if variant is not None:
+            value = search.objective
+            self.best = [Solved(value=value, plan=plan, part=number, variant=variant)]
+
     def run(self) -> bool:
         """Search; tell whether it came to the end."""
         queue: list[tuple[float, int, int, Variant | None]] = []
-        look_at_samples(self)
+        started = bool(self.best)
+        if not started:
+            look_at_samples(self)
         for number, part in enumerate(self.parts):
             if not self.goon():
                 return False
-            self.bounds[number] = part.trivial_bound()
-            self.sources[number] = ARITHMETIC
+            if not self.bounds[number]:
+                self.bounds[number] = part.trivial_bound()
+                self.sources[number] = ARITHMETIC
+                self.raised(number)
             queue.append((self.bounds[number], number, TRIVIAL, None))
-            self.raised(number)
         heapq.heapify(queue)
-        dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
+        if not started:
+            dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         if not self.best:
             dive(self, range(len(self.parts)))
         while queue:
@@ -314,6 +332,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     engine = MegatronSearch(
         parts_of(search), goon=goon, solve=solver_of(search), accept=search.accept, raised=raised
     )
+    engine.start(search)
     if engine.run():
         return Stop.PROOF
     return Stop.GAP if search.gap_reached() else Stop.TIME

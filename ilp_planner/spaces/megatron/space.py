@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.evaluate import Violation
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.request import Request
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
@@ -92,6 +94,24 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.search import run_megatron
 
         return run_megatron(search)
+
+    def widened(self, old: Request, new: Request) -> Iterator[str]:
+        """Yield what lets in more variants of a part; limits on degrees leave out whole parts."""
+        from ilp_planner.spaces.megatron.start import widened
+
+        return widened(old.constraints, new.constraints)
+
+    def names_before(self, search: MegatronSearchState, asked: Constraints) -> list[str | None]:
+        """Return what the parts are called under other constraints."""
+        from ilp_planner.spaces.megatron.start import names_before
+
+        return names_before(search, asked)
+
+    def approach(self, search: MegatronSearchState, plan: Plan[Any]) -> None:
+        """Look for plans with degrees, settings and a schedule like those of another one."""
+        from ilp_planner.spaces.megatron.start import approach
+
+        approach(search, plan)
 
     def prove(
         self, search: MegatronSearchState, records: Sequence[Mapping[str, Any]]
