@@ -16,7 +16,7 @@ from ilp_planner.certificate import claimed_bound, well_formed
 from ilp_planner.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.likeness import more_memory, other_costs
-from ilp_planner.numerics import ROUNDING, SAVED_ROUNDING
+from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.result import CERTIFICATE_VERSION
 from ilp_planner.units import format_seconds
 
@@ -61,29 +61,16 @@ def start_from(search: SearchState, start: Start) -> None:
 
     Raises
     ------
-    PlanError: the certificate is malformed.
+    PlanError: the certificate is malformed, or contradicts its own plan.
     """
-    problem = search.problem
     other = next(_other_problem(search, start), "")
     if other:
         search.notes.append(f"start: nothing of {start.name}: {other}")
         return
-    evaluation = evaluate(problem, start.plan)
-    known = known_bounds(start, problem.space.part_key)
-    why = next(_why_unproved(search, start, evaluation, known), "")
-    count = 0
-    if not why and start.request is not None:
-        names = problem.space.names_before(search, start.request.constraints)
-        count = search.take_bounds([None if n is None else known.get(str(n)) for n in names])
-        search.borrowed = start.name
+    evaluation = evaluate(search.problem, start.plan)
+    bounds = _take_bounds(search, start, evaluation)
     plan = _take_plan(search, start, evaluation)
-    bounds = f"no bounds ({why})"
-    if not why:
-        bounds = (
-            f"the bounds of {count} of {len(search.proved_parts())} parts, not derived again: "
-            "`evaluate --check-certificate` does that"
-        )
-    search.notes.append(f"start: of {start.name} {plan}, {bounds}")
+    search.notes.append(f"start: {plan}; {bounds}")
 
 
 def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
@@ -100,34 +87,56 @@ def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
 
 
 def known_bounds(start: Start, part_key: str) -> dict[str, Known]:
-    """Return the bounds that a certificate claims, by the names of parts.
+    """Return the bounds that a certificate claims, by the names of parts: the least one where a
+    name is there twice.
 
     Raises
     ------
-    PlanError: it is malformed, or says something twice.
+    PlanError: it is malformed.
     """
     found: dict[str, Known] = {}
     try:
         with well_formed():
             for record in start.certificate.get("parts", ()):
-                name = str(record[part_key])
-                if name in found:
-                    raise PlanError(f"certificate: {name!r} is twice in 'parts'")
-                found[name] = Known(claimed_bound(record), str(record["by"]))
+                name, known = str(record[part_key]), Known(claimed_bound(record), str(record["by"]))
+                found[name] = min(known, found.get(name, known))
     except PlanError as error:
         raise PlanError(f"{start.name}: {error}") from None
     return found
 
 
+def _take_bounds(search: SearchState, start: Start, evaluation: Evaluation) -> str:
+    """Let a search have the bounds that hold; return what it took."""
+    space = search.problem.space
+    known = known_bounds(start, space.part_key)
+    why = next(_why_unproved(search, start, evaluation, known), "")
+    if not why and start.request is not None:
+        names = space.names_before(search, start.request.constraints)
+        count = search.take_bounds([None if n is None else known.get(str(n)) for n in names])
+        if count:
+            search.borrowed = start.name
+            return (
+                f"bounds of {count} of {len(names)} parts are that file's, not derived again "
+                "(`evaluate --check-certificate` does)"
+            )
+        why = "none is of a part that is here"
+    return f"none of its bounds: {why}"
+
+
 def _why_unproved(
     search: SearchState, start: Start, evaluation: Evaluation, known: Mapping[str, Known]
 ) -> Iterator[str]:
-    """Yield why no bound is taken."""
-    if start.why_unproved:
-        yield start.why_unproved
+    """Yield why no bound is taken.
+
+    Raises
+    ------
+    PlanError: all are above the time of the plan that they were saved with.
+    """
     if not known:
         yield "it has none"
         return
+    if start.why_unproved:
+        yield start.why_unproved
     version = start.certificate.get("version", CERTIFICATE_VERSION)
     if version != CERTIFICATE_VERSION:
         yield f"certificate version {version} there, {CERTIFICATE_VERSION} here"
@@ -138,17 +147,25 @@ def _why_unproved(
     yield from other_costs(old, new)
     yield from more_memory(old, new)
     yield from search.problem.space.widened(old, new)
-    # Costs that are the same give the plan the same time; what says so was true of another program.
+    # Costs that are the same give the plan the same time; else they are those of another program.
     found = evaluation.iteration_time
     if not abs(found - start.seconds) <= SAVED_ROUNDING * found:
         yield f"its plan takes {found:.7g} s, {start.seconds:.7g} s there"
     least = min(one.bound for one in known.values())
-    if least > found * (1 + ROUNDING):
-        yield f"they are above its own plan, {least:.7g} s against {found:.7g} s"
+    if least > found * (1 + SAVED_ROUNDING):
+        raise PlanError(
+            f"{start.name}: certificate: found bounds of {least!r} s and more, expected at most "
+            f"the {found!r} s of its own plan"
+        )
 
 
 def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str:
-    """Let a search have the plan, or those that are near to it; return what it took."""
+    """Let a search have the plan, or those that are like it; return what it took.
+
+    Raises
+    ------
+    PlanError: the plan is below a bound that was taken.
+    """
     space, problem = search.problem.space, search.problem
     why = next((str(rule) for rule in evaluation.violations), "")
     why = why or space.outside(problem, start.plan) or ""
@@ -157,8 +174,9 @@ def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str
             search.keep(start.plan, evaluation, search.bound)
         except SolverError as error:
             raise PlanError(f"{start.name}: certificate: {error}") from None
-        return f"the plan, {format_seconds(evaluation.iteration_time)}"
+        return f"the plan of {start.name}, {format_seconds(search.objective)}"
     space.approach(search, start.plan)
     if search.plan is None:
-        return f"no plan ({why})"
-    return f"a plan like its own, {format_seconds(search.objective)} ({why})"
+        return f"no plan like that of {start.name}, which is none here ({why})"
+    found = format_seconds(search.objective)
+    return f"a plan like that of {start.name}, {found}, which is none here ({why})"

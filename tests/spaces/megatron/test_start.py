@@ -1,0 +1,101 @@
+"""A search that starts from a saved plan finds what one without it finds, whatever has changed, and
+no bound that it takes is above a plan."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import ilp_planner as ilp
+from ilp_planner.certificate import check_certificate
+from ilp_planner.errors import InfeasibleError, UsageError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.numerics import ROUNDING
+from ilp_planner.solvers.base import Limits
+from ilp_planner.spaces.registry import RUNTIMES
+from tests.examples import examples
+from tests.megatron_cases import GIB, small_cluster, small_model
+from tests.random_plans import Drawer
+from tests.random_problems import ASKED, KINDS, KINDS_OF, SMALL
+from tests.runtime_cases import MODELS
+
+PLANS = 100  # that are drawn of a problem
+SEEDS = st.integers(0, 2**32 - 1)
+TAKEN = "not derived again"  # what a note says of bounds that were taken
+runtimes = pytest.mark.parametrize("space", RUNTIMES)
+
+
+def draws(space: str) -> dict[str, st.SearchStrategy[Any]]:
+    """Return what may be asked, by the names of keywords of `ilp.problem`; None asks nothing."""
+    family = space.partition("@")[0]
+    asked = {**ASKED[family], "tp": ("1", "2"), "dp": ("1", "2..4"), "layout": ("even", "1,2")}
+    return {
+        "global_batch": st.sampled_from((4, 8, 12)),
+        "memory_limit": st.sampled_from([int(size * GIB) for size in (1.5, 2.0, 3.0, 9.0)]),
+        "micro_batch_sizes": st.sampled_from(((), (4,), (2, 4))),
+        "max_stages": st.sampled_from((None, 1, 2)),
+        "max_tp": st.sampled_from((None, 1, 2)),
+        "max_cp": st.sampled_from((None, 1, 2)),
+        "headroom": st.sampled_from((None, "0.2 GiB")),
+        "without": st.sampled_from((None, "1")),
+        **{name: st.sampled_from((None, *values)) for name, values in asked.items()},
+    }
+
+
+@st.composite
+def pairs(draw: st.DrawFn, space: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draw what is asked, mostly little, and the same but for one to three answers."""
+    family, every = space.partition("@")[0], draws(space)
+    kind = draw(st.sampled_from(KINDS_OF.get(family, [*sorted(MODELS), *sorted(KINDS)])))
+    base, changes = KINDS.get(kind, (kind, {}))
+    nodes, devices, slow = draw(st.sampled_from(SMALL))
+    old = {
+        "model": small_model(**{**MODELS[base], **changes, "layers": 3, "sequence": 256}),
+        "cluster": small_cluster(nodes, devices, slow=slow),
+        "space": space,
+        "global_batch": draw(every["global_batch"]),
+        "memory_limit": draw(every["memory_limit"]),
+    }
+    names = st.sets(st.sampled_from(sorted(every)), max_size=2)
+    old |= {name: draw(every[name]) for name in sorted(draw(names))}
+    changed = st.sets(st.sampled_from(sorted(every)), min_size=1, max_size=3)
+    return old, {**old, **{name: draw(every[name]) for name in sorted(draw(changed))}}
+
+
+def assert_the_same(old: dict[str, Any], new: dict[str, Any], gap: float, seed: int) -> bool:
+    """Solve a problem from a plan of another one and without it; tell whether bounds were taken."""
+    try:
+        problem = ilp.problem(**new)
+        first = ilp.solve(ilp.problem(**old), limits=Limits(gap=gap))
+    except (InfeasibleError, UsageError):  # demands that nothing meets
+        assume(False)
+        raise
+    assume(first.plan is not None)
+    cold, warm = ilp.solve(problem), ilp.solve(problem, start=first)
+    assert (warm.status, warm.among) == (cold.status, cold.among)
+    assert warm.objective == pytest.approx(cold.objective, rel=1e-9)
+    assert check_certificate(problem, warm.certificate).holds
+    for plan in islice(Drawer(problem, seed).plans(cold.plan), PLANS):
+        evaluation = evaluate(problem, plan)
+        if evaluation.legal and problem.space.outside(problem, plan) is None:
+            assert evaluation.iteration_time >= warm.bound * (1 - ROUNDING)
+    return any(TAKEN in note for note in warm.notes)
+
+
+@pytest.mark.slow
+@runtimes
+def test_starts_change_no_answer(space: str) -> None:
+    taken = []
+
+    @examples(25)
+    @given(asked=pairs(space), gap=st.sampled_from((0.0, 0.3)), seed=SEEDS)
+    def check(asked: tuple[dict[str, Any], dict[str, Any]], gap: float, seed: int) -> None:
+        taken.append(assert_the_same(*asked, gap, seed))
+
+    check()
+    assert any(taken)
+    assert not all(taken)
