@@ -108,6 +108,9 @@ def known_bounds(start: Start, part_key: str) -> dict[str, Known]:
 def _take_bounds(search: SearchState, start: Start, evaluation: Evaluation) -> str:
     """Let a search have the bounds that hold; return what it took."""
     space = search.problem.space
+    version = start.certificate.get("version", CERTIFICATE_VERSION)
+    if version != CERTIFICATE_VERSION:
+        return f"none of its bounds: certificate of version {version}, not {CERTIFICATE_VERSION}"
     known = known_bounds(start, space.part_key)
     why = next(_why_unproved(search, start, evaluation, known), "")
     if not why and start.request is not None:
@@ -117,7 +120,7 @@ def _take_bounds(search: SearchState, start: Start, evaluation: Evaluation) -> s
             search.borrowed = start.name
             return (
                 f"bounds of {count} of {len(names)} parts are that file's, not derived again "
-                "(`evaluate --check-certificate` does)"
+                "(`ilp-plan evaluate --check-certificate` does)"
             )
         why = "none is of a part that is here"
     return f"none of its bounds: {why}"
@@ -137,9 +140,6 @@ def _why_unproved(
         return
     if start.why_unproved:
         yield start.why_unproved
-    version = start.certificate.get("version", CERTIFICATE_VERSION)
-    if version != CERTIFICATE_VERSION:
-        yield f"certificate version {version} there, {CERTIFICATE_VERSION} here"
     new, old = search.problem.request, start.request
     if new is None or old is None:
         yield "an input is an object, of which it is not known whether it is the same"

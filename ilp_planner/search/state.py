@@ -117,8 +117,8 @@ class SearchState(ABC):
         if not self.borrowed:
             return ""
         return (
-            f"; bounds of {self.borrowed} were taken: `evaluate --check-certificate` says whether "
-            "they hold, and without `start` none is"
+            f"; bounds of {self.borrowed} were taken: `ilp-plan evaluate --check-certificate` says "
+            "whether they hold, and without `start` none is"
         )
 
     def report(self) -> None:
