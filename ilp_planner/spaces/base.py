@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ilp_planner.coverage import check_tried
-from ilp_planner.evaluate import Violation
+from ilp_planner.evaluate import Violation, evaluate
 from ilp_planner.inputs.likeness import other_limits
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
@@ -185,8 +186,12 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     def approach(self, search: AnySearch, plan: Plan[Any]) -> None:
         """Look for plans like one of another batch, cluster or memory, which is itself none of the
-        space; nothing is like it without a runtime."""
-        return
+        space: at least the one with another number of such micro-batches."""
+        batch, size = search.problem.global_batch, plan.micro_batch_size
+        again = replace(plan, global_batch=batch, micro_batches=max(1, batch // size))
+        evaluation = evaluate(search.problem, again)
+        if evaluation.legal and self.contains(search.problem, again):
+            search.keep(again, evaluation, search.bound)
 
     # ---- why there is nothing -------------------------------------------------------------------
 

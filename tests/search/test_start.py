@@ -9,6 +9,7 @@ import pytest
 
 from ilp_planner.certificate import check_certificate
 from ilp_planner.errors import PlanError, SolverError
+from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.request import Reference, Request
 from ilp_planner.search.start import Known, Start
 from ilp_planner.solve import solve
@@ -90,6 +91,23 @@ def test_a_plan_that_is_none_of_the_space_is_not_taken() -> None:
     broken = replace(start.plan, stages=(replace(stages[0], first_device=1), *stages[1:]))
     note = solve(problem, start=replace(start, plan=broken)).notes[len(problem.notes)]
     assert note.startswith("start: no plan like that of plan.json, which is none here (stage 0: ")
+
+
+@every_space
+def test_of_a_plan_comes_one_for_twice_the_batch(space: str) -> None:
+    result, problem = result_in(space), asked_in(space)
+    assert result.plan is not None
+    twice = replace(
+        problem,
+        global_batch=2 * problem.global_batch,
+        micro_batches=tuple(2 * count for count in problem.micro_batches),
+    )
+    search = twice.space.begin(twice, Task(Limits(), "auto"))
+    twice.space.approach(search, result.plan)
+    assert search.plan is not None
+    assert search.plan.global_batch == twice.global_batch
+    assert evaluate(twice, search.plan).legal
+    assert twice.space.contains(twice, search.plan)
 
 
 def test_a_search_that_contradicts_taken_bounds_names_their_file() -> None:
