@@ -34,14 +34,14 @@ def other_costs(old: Request, new: Request) -> Iterator[str]:
         yield from _unlike(name, *(r.constraints.texts.get(name) for r in (old, new)))
 
 
-def more_memory(old: Request, new: Request) -> Iterator[str]:
-    """Yield where devices may hold more than they might."""
+def other_memory(old: Request, new: Request, *, less: bool = False) -> Iterator[str]:
+    """Yield where devices may hold something else than they might; less: but for less of it."""
     if old.memory_limits is None or new.memory_limits is None:
         yield "memory: not said there"
         return
     for name, limit in new.memory_limits.items():
         before = old.memory_limits.get(name, 0.0)
-        if limit > before:
+        if limit > before or (limit < before and not less):
             yield f"memory: {format_bytes(before)} of {name} there, {format_bytes(limit)} here"
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.certificate import claimed_bound, well_formed
 from ilp_planner.errors import PlanError, SolverError
 from ilp_planner.evaluate import evaluate
-from ilp_planner.inputs.likeness import more_memory, other_costs
+from ilp_planner.inputs.likeness import other_costs
 from ilp_planner.numerics import SAVED_ROUNDING
 from ilp_planner.result import CERTIFICATE_VERSION
 from ilp_planner.units import format_seconds
@@ -145,7 +145,6 @@ def _why_unproved(
         yield "an input is an object, of which it is not known whether it is the same"
         return
     yield from other_costs(old, new)
-    yield from more_memory(old, new)
     yield from search.problem.space.widened(old, new)
     # Costs that are the same give the plan the same time; else they are those of another program.
     found = evaluation.iteration_time

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ilp_planner.coverage import check_tried
 from ilp_planner.evaluate import Violation, evaluate
-from ilp_planner.inputs.likeness import other_limits
+from ilp_planner.inputs.likeness import other_limits, other_memory
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
@@ -175,9 +175,10 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     def widened(self, old: Request, new: Request) -> Iterator[str]:
         """Yield how parts of a request may have plans that those of the same name of another one
-        have not, costs and memory being alike; also where that is not certain: a bound that does
-        not hold makes a wrong proof."""
+        have not, or plans that take less, where costs are alike; also where that is not certain: a
+        bound that does not hold makes a wrong proof."""
         yield from other_limits(old, new)
+        yield from other_memory(old, new)
 
     def names_before(self, search: AnySearch, asked: Constraints) -> Sequence[int | str | None]:
         """Return what the parts of a search are called where plans must have something else, None

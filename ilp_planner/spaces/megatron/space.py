@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.certificate import claimed_bound
+from ilp_planner.inputs.likeness import other_memory
 from ilp_planner.search.graph_certificate import at_most
 from ilp_planner.search.group_search import PartSearch
 from ilp_planner.spaces.graph_space import LayerSpace
@@ -99,7 +100,8 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         """Yield what lets in more variants of a part; limits on degrees leave out whole parts."""
         from ilp_planner.spaces.megatron.start import widened
 
-        return widened(old.constraints, new.constraints)
+        yield from widened(old.constraints, new.constraints)
+        yield from other_memory(old, new, less=True)
 
     def names_before(self, search: MegatronSearchState, asked: Constraints) -> list[str | None]:
         """Return what the parts are called under other constraints."""
