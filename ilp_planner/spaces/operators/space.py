@@ -172,6 +172,7 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
 
     def widened(self, old: Request, new: Request) -> Iterator[str]:
         """No bound is taken without the stages that it rests on."""
+        yield from super().widened(old, new)
         yield "of operators they rest on stages that were solved exactly, which are not kept"
 
     def rank(self, search: OperatorSearch, top: int) -> tuple[Ranked, ...]:
