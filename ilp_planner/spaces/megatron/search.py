@@ -31,7 +31,7 @@ from ilp_planner.spaces.megatron.partition import (
     best_cut,
     least_peak,
 )
-from ilp_planner.spaces.megatron.recomputations import FULL
+from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
 
@@ -276,16 +276,6 @@ def best_spread(
         bound = min(*(least + once for least in left), *judged.values(), cutoff)
     ends, best = min(judged.items(), key=lambda item: item[1])
     return CutSearch(Cut(ends, best) if best < cutoff else None, min(bound, best))
-
-
-def whole_stages(plan: GroupPlan) -> bool:
-    """Tell whether blocks that are computed again are all there is: another way to write `full`."""
-    settings = plan.settings
-    if settings is None or settings.recompute.method != "block":
-        return False
-    count = len(plan.stages) - 1
-    layers = [s.stop - s.start - (k == 0) - (k == count) for k, s in enumerate(plan.stages)]
-    return settings.recompute.layers >= max(layers)
 
 
 def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
