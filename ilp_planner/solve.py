@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.result import Stop
+from ilp_planner.search.start import start_from
 from ilp_planner.search.ties import take_plainest
 from ilp_planner.solvers import registry
 from ilp_planner.solvers.base import Limits, Progress, Task
@@ -14,6 +16,7 @@ from ilp_planner.solvers.base import Limits, Progress, Task
 if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Result
+    from ilp_planner.search.start import Start
     from ilp_planner.search.state import SearchState
 
 
@@ -25,6 +28,7 @@ def solve(
     progress: Progress | None = None,
     top: int = 1,
     deadline: Deadline | None = None,
+    start: Start | None = None,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan.
 
@@ -37,10 +41,12 @@ def solve(
     progress: called with (incumbent seconds, bound seconds) as they improve.
     deadline: of a search that this one is a part of, or that began before; None: by the limits,
         from now on.
+    start: a saved plan to start from, with those of its bounds that still hold.
     top: how many of the best plans to list; plans count as one when they differ in cuts only.
 
     Raises
     ------
+    PlanError: the certificate of `start` is malformed, or contradicts its own plan.
     UsageError: an unknown solver; more than one plan of a heuristic, or of a space that cannot
         list them.
     SolverError: the evaluator refutes what the search believes.
@@ -53,12 +59,13 @@ def solve(
     if registry.is_heuristic(solver):
         from ilp_planner.heuristic import solve_by_heuristic
 
-        return solve_by_heuristic(problem, limits, solver, progress, top, solve, deadline)
+        prove = partial(solve, start=start)
+        return solve_by_heuristic(problem, limits, solver, progress, top, prove, deadline)
     search: SearchState = problem.space.begin(problem, Task(limits, solver, progress, deadline))
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():
-            stop = _searched(search)
+            stop = _searched(search, start)
             search.confirm()
             if top == 1:
                 take_plainest(search)
@@ -69,9 +76,11 @@ def solve(
     return search.result(stop, ranking)
 
 
-def _searched(search: SearchState) -> Stop:
+def _searched(search: SearchState, start: Start | None) -> Stop:
     """Search until proof, gap or time; what was found by then is ranked in any case."""
     try:
+        if start is not None:
+            start_from(search, start)
         stop: Stop = search.problem.space.search(search)
     except OutOfTimeError:
         return Stop.TIME

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.formats.saved_plan import SavedPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.start import Start
 
 
 class Planned(Printed, ABC):
@@ -31,6 +32,12 @@ class Planned(Printed, ABC):
     def _source(self) -> str:
         """What messages call the plan."""
         return "result"
+
+    def as_start(self) -> Start:
+        """Return what another search starts from."""
+        from ilp_planner.formats.saved_start import start_of
+
+        return start_of(self._kept(), self._source)
 
     def check(self) -> Check:
         """Judge the plan again, and derive every bound of its certificate again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ilp_planner.formats.saved_plan import Claim, SavedPlan
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.start import Start
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -70,13 +71,23 @@ class Result(Planned, Outcome):
             )
         write_saved(Path(file), saved_result(self.problem, self, versions()))
 
+    def as_start(self) -> Start:
+        """Return what another search starts from; of objects that no file holds, the plan alone."""
+        return replace(
+            super().as_start(), space=self.problem.space.name, request=self.problem.request
+        )
+
     def _kept(self) -> SavedPlan:
         from ilp_planner.formats.saved_plan import SavedPlan, claim_of
+        from ilp_planner.formats.versions import versions
         from ilp_planner.inputs.request import Request
 
         request = self.problem.request or Request(files={})
         return SavedPlan(
-            plan=self.found, inputs=request, claim=claim_of(self), certificate=self.certificate
+            plan=self.found,
+            inputs=request,
+            claim=claim_of(self, versions()),
+            certificate=self.certificate,
         )
 
 

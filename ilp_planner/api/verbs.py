@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.result import Result, Saved, load
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.api.check import Check
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import AnyPlan
+    from ilp_planner.search.start import Start
     from ilp_planner.solvers.base import Progress
     from ilp_planner.specs.training import TrainingJob
 
@@ -30,6 +32,7 @@ def solve(
     solver: str = "auto",
     progress: Progress | bool | None = None,
     top: int = 1,
+    start: Result | Saved | str | os.PathLike[str] | None = None,
 ) -> Result:
     """Find the fastest plan, and a lower bound on the time of every plan of the space.
 
@@ -45,10 +48,14 @@ def solve(
     progress: called with (incumbent seconds, bound seconds) as they improve; True: a line on the
         terminal or in the notebook.
     top: how many of the best plans of whole layers to list.
+    start: a plan of another solve to start from, with those of its bounds that still hold: a
+        result, what `load` returned, or the file of a plan. Its inputs may differ; `notes` say
+        what was taken.
 
     Raises
     ------
     UsageError: an object of another kind, an unknown solver, limits that contradict each other.
+    PlanError: `start` is no plan, or its certificate is malformed or contradicts its own plan.
     SolverError: the judge refutes what the search believes.
     """
     from ilp_planner.solve import solve as search
@@ -63,7 +70,8 @@ def solve(
     if seconds is not None:
         known = replace(known, seconds=seconds)
     with python_words(), _shown(progress) as told:
-        outcome = search(problem, limits=known, solver=solver, progress=told, top=top)
+        begin = None if start is None else _start(start)
+        outcome = search(problem, limits=known, solver=solver, progress=told, top=top, start=begin)
     return Result(**vars(outcome), problem=problem)
 
 
@@ -121,6 +129,17 @@ def analyze(subject: TrainingJob | Result | Saved, **said: Any) -> Analysis:
     if isinstance(subject, TrainingJob):
         return analyze_job(subject, **said)
     return subject.analyze(**said)
+
+
+def _start(given: Any) -> Start:
+    """Return what a search starts from."""
+    from ilp_planner.formats.saved_start import read_start
+
+    if isinstance(given, str | os.PathLike):
+        return read_start(Path(given))
+    expect("solve: start", given, Result, Saved)
+    start: Start = given.as_start()
+    return start
 
 
 def _shown(progress: Progress | bool | None) -> Any:

@@ -48,6 +48,7 @@ EXAMPLES = {
             "--recompute none,selective --max-devices 48 --without node3",
             "within constraints",
         ),
+        ("ilp-plan solve llama3-70b --without node3 --start plan.json", "from a saved plan"),
     ),
     "evaluate": (
         ("ilp-plan evaluate plan.json --check-certificate", "derives the proved bound again"),

@@ -284,6 +284,17 @@ Starts = Annotated[
         "64",
     ),
 ]
+Start = Annotated[
+    Path | None,
+    option(
+        SOLVER,
+        "--start",
+        "A saved plan to start from, with those of its bounds that still hold; the inputs may "
+        "differ from its own.",
+        "PLAN",
+        autocompletion=plans,
+    ),
+]
 Output = Annotated[Path | None, shown("--output", "Where to save the plan.", "FILE")]
 Reproducible = Annotated[
     bool, shown("--reproducible", "Leave times and versions out of the saved file.")

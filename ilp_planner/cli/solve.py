@@ -23,6 +23,7 @@ from ilp_planner.errors import InfeasibleError, ProfileError, UsageError
 from ilp_planner.files import check_writable
 from ilp_planner.formats.saved_json import write_saved
 from ilp_planner.formats.saved_plan import saved_result
+from ilp_planner.formats.saved_start import read_start
 from ilp_planner.formats.versions import versions
 from ilp_planner.inputs.files import cluster_or_gpus
 from ilp_planner.inputs.request import Request
@@ -128,6 +129,7 @@ def solve(
         ),
     ] = "auto",
     starts: o.Starts = None,
+    start: o.Start = None,
     workers: o.Workers = None,
     seed: o.Seed = None,
     output: o.Output = None,
@@ -206,6 +208,7 @@ def solve(
     )
     if output is not None:
         check_writable(output, input_files(file.name for file in request.files.values()))
+    begin = None if start is None else read_start(start)
     if not as_json:
         tell_of_compiling()
     problem = build(request)
@@ -214,7 +217,7 @@ def solve(
     with Progress() as progress:
         result = run(
             problem, limits=limits, solver=solver, progress=progress, top=top or 1,
-            deadline=Deadline(limits.seconds, started=ctx.obj),
+            deadline=Deadline(limits.seconds, started=ctx.obj), start=begin,
         )  # fmt: skip
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json)

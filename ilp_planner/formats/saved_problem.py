@@ -38,7 +38,7 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
         raise PlanError(
             f"{file}: inputs.space: found {inputs.space!r}, expected one of {', '.join(SPACES)}"
         )
-    inputs = replace(inputs, space=inputs.space or _space_of(saved))
+    inputs = replace(inputs, space=space_of(saved))
     problem = build_problem(InputFiles(inputs, plan_folders(file), anew=accept_changed))
     if problem.request is not None:
         check_named(saved, file, problem.request.files)
@@ -47,11 +47,13 @@ def problem_of(saved: SavedPlan, file: Path, *, accept_changed: bool = False) ->
     return problem
 
 
-def _space_of(saved: SavedPlan) -> str:
-    """Return the space of a plan whose file names none, as files of version 1 do; empty where the
-    cost model says it."""
+def space_of(saved: SavedPlan) -> str:
+    """Return the space of a plan, also where its file names none, as files of version 1 do; empty
+    where the cost model says it."""
     from ilp_planner.plan import is_of_operators
 
+    if saved.inputs.space:
+        return space_named(saved.inputs.space)
     if is_of_operators(saved.plan):
         return "operators"
     if saved.plan.settings is not None:

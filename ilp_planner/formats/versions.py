@@ -3,7 +3,8 @@
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-PACKAGES = ("ilp-planner", "ortools", "pulp", "numpy", "numba")
+OWN = "ilp-planner"
+PACKAGES = (OWN, "ortools", "pulp", "numpy", "numba")
 
 
 def versions() -> dict[str, str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.start import Known
     from ilp_planner.solvers.base import Task
 
 EFFORT = 1e8  # comparisons of labels in a second
@@ -68,6 +69,13 @@ class PartSearch(SearchState, Generic[AnyPart]):
     def proved_parts(self) -> Sequence[PartState[AnyPart]]:
         """Return what is known of every part."""
         return self.states
+
+    def take_bounds(self, known: Sequence[Known | None]) -> int:
+        """Take bounds of the parts that were proved before; return of how many."""
+        for state, one in zip(self.states, known, strict=True):
+            if one is not None:
+                state.raise_bound(one.bound, one.by)
+        return sum(one is not None for one in known)
 
     @property
     def bound(self) -> float:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ilp_planner.evaluate import Evaluation
     from ilp_planner.plan import Plan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.start import Known
     from ilp_planner.solvers.base import Task
 
 
@@ -39,7 +40,7 @@ class SearchState(ABC):
     loses nothing.
 
     objective: seconds, inf without a plan. rounding: relative, of times that are added in another
-    order than the evaluator does.
+    order than the evaluator does. borrowed: the saved plan whose bounds were taken, empty for none.
     """
 
     rounding = PROVED
@@ -54,6 +55,7 @@ class SearchState(ABC):
         self.objective = math.inf
         self.notes = list(problem.notes)
         self.confirmed_by = ""
+        self.borrowed = ""
 
     @abstractmethod
     def proved_parts(self) -> Sequence[Proved]:
@@ -63,6 +65,11 @@ class SearchState(ABC):
     @abstractmethod
     def bound(self) -> float:
         """Seconds; no plan takes less."""
+
+    def take_bounds(self, known: Sequence[Known | None]) -> int:
+        """Take bounds of the parts that were proved before, None for parts of which nothing was;
+        return of how many. No search can that must know how they were proved."""
+        return 0
 
     def goon(self) -> bool:
         """Tell whether there is time left."""
@@ -95,12 +102,24 @@ class SearchState(ABC):
             raise SolverError(f"the search believes in an illegal plan: {evaluation.violations[0]}")
         found = evaluation.iteration_time
         if found < bound * (1 - self.rounding):
-            raise SolverError(f"a plan of {found!r} s is below the proved bound of {bound!r} s")
+            raise SolverError(
+                f"a plan of {found!r} s is below the proved bound of {bound!r} s{self._blame}"
+            )
         if not found < self.objective:
             return False
         self.plan, self.evaluation, self.objective = plan, evaluation, found
         self.report()
         return True
+
+    @property
+    def _blame(self) -> str:
+        """What may be wrong about a bound that does not hold."""
+        if not self.borrowed:
+            return ""
+        return (
+            f"; bounds of {self.borrowed} were taken: `ilp-plan evaluate --check-certificate` says "
+            "whether they hold, and without `start` none is"
+        )
 
     def report(self) -> None:
         """Tell whoever listens."""
@@ -144,6 +163,7 @@ class SearchState(ABC):
         if self.bound > self.objective * (1 + self.rounding):
             raise SolverError(
                 f"the bound of {self.bound!r} s is above the plan of {self.objective!r} s"
+                f"{self._blame}"
             )
         bound, parts, reason = min(self.bound, self.objective), self.proved_parts(), ""
         if self.plan is not None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from ilp_planner.coverage import check_tried
-from ilp_planner.evaluate import Violation
+from ilp_planner.evaluate import Violation, evaluate
+from ilp_planner.inputs.likeness import other_limits, other_memory
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.request import Request
     from ilp_planner.plan import Plan
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
@@ -166,6 +170,29 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Return what a proof leaves open of the part that holds its plan, up to the plan; None as
         in `last_problem`."""
         return self.last_problem(self.begin(problem, Task(Limits(seconds=math.inf), "dp")), plan)
+
+    # ---- how it starts from a saved plan --------------------------------------------------------
+
+    def widened(self, old: Request, new: Request) -> Iterator[str]:
+        """Yield how parts of a request may have plans that those of the same name of another one
+        have not, or plans that take less, where costs are alike; also where that is not certain: a
+        bound that does not hold makes a wrong proof."""
+        yield from other_limits(old, new)
+        yield from other_memory(old, new)
+
+    def names_before(self, search: AnySearch, asked: Constraints) -> Sequence[int | str | None]:
+        """Return what the parts of a search are called where plans must have something else, None
+        for those that are not there."""
+        return self.part_names(search.problem)
+
+    def approach(self, search: AnySearch, plan: Plan[Any]) -> None:
+        """Look for plans like one of another batch, cluster or memory, which is itself none of the
+        space: at least the one with another number of such micro-batches."""
+        batch, size = search.problem.global_batch, plan.micro_batch_size
+        again = replace(plan, global_batch=batch, micro_batches=max(1, batch // size))
+        evaluation = evaluate(search.problem, again)
+        if evaluation.legal and self.contains(search.problem, again):
+            search.keep(again, evaluation, search.bound)
 
     # ---- why there is nothing -------------------------------------------------------------------
 

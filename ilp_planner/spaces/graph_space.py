@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.search.parts import Part
     from ilp_planner.solvers.base import Task
@@ -36,6 +37,10 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
     def part_names(self, problem: Problem[AnyCosts]) -> list[int | str]:
         """Return the names of the parts."""
         return [part.name for part in self.parts(problem)]
+
+    def names_before(self, search: AnyPartSearch, asked: Constraints) -> Sequence[str | None]:
+        """Return the names of the parts: they are the same whatever plans must have."""
+        return [state.part.name for state in search.states]
 
     # ---- its rules ------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from tests.benchmarks import (
     slicing_table,
     solutions,
     steps,
+    warm,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.kernel_table import kernel_table
@@ -52,6 +53,7 @@ SUITES = (
     "first",
     "anytime",
     "peers",
+    "warm",
     "solutions",
     "engine",
     "kernels",
@@ -91,6 +93,8 @@ def main() -> None:
             anytime.measure(options.only, options.seconds)
         elif suite == "peers":
             peers.measure(options.only, options.seconds)
+        elif suite == "warm":
+            warm.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

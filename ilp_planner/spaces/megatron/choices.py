@@ -50,10 +50,12 @@ class Choice(NamedTuple):
 
 
 def _with_sharding(settings: Settings, value: str) -> Settings:
-    """Only where gradients or parameters are divided, these are gathered from the stepped copy."""
-    own = settings.optimizer
+    """Only where gradients or parameters are divided, these are gathered from the stepped copy.
+    What overlaps stays as it is, so that equal choices are equal settings."""
+    own, overlap = settings.optimizer, _overlap(settings)
     from_master = own.from_master and value in ("gradients", "parameters")
-    return replace(settings, optimizer=replace(own, sharding=value, from_master=from_master))
+    settings = replace(settings, optimizer=replace(own, sharding=value, from_master=from_master))
+    return _with_overlap(settings, overlap) if overlap == "data" else settings
 
 
 def _overlap(settings: Settings) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.plan import GroupPlan
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Kernels
 
@@ -38,6 +39,16 @@ def whole_recomputations(
     selective = [Recompute(granularity="selective", modules=names) for names in sets]
     every = dict.fromkeys((NOTHING, SELECTIVE, *selective, FULL))
     return tuple(one for one in every if asked.recomputes(one))
+
+
+def whole_stages(plan: GroupPlan) -> bool:
+    """Tell whether blocks that are computed again are all there is: another way to write `full`."""
+    settings = plan.settings
+    if settings is None or settings.recompute.method != "block":
+        return False
+    count = len(plan.stages) - 1
+    layers = [s.stop - s.start - (k == 0) - (k == count) for k, s in enumerate(plan.stages)]
+    return settings.recompute.layers >= max(layers)
 
 
 def _able(model: Decoder, kernels: Kernels) -> Iterator[str]:

@@ -22,6 +22,7 @@ from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.first_plans import FIRST, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
+from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.partition import (
     INFINITE,
     Cut,
@@ -30,7 +31,7 @@ from ilp_planner.spaces.megatron.partition import (
     best_cut,
     least_peak,
 )
-from ilp_planner.spaces.megatron.recomputations import FULL
+from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
 
@@ -95,19 +96,36 @@ class MegatronSearch:
         """Seconds: plans that take as long are of no interest."""
         return self.best[self.top - 1].value if len(self.best) >= self.top else NEVER
 
+    def start(self, search: PartSearch[MegatronPart]) -> None:
+        """Begin with the plan and the bounds that a search has already."""
+        self.bounds = [state.bound for state in search.states]
+        self.sources = [state.source for state in search.states]
+        plan = search.plan
+        number = next((n for n, part in enumerate(self.parts) if plan and part.holds(plan)), None)
+        if plan is None or number is None:
+            return
+        variant = variant_of(self.parts[number], plan)
+        if variant is not None:
+            value = search.objective
+            self.best = [Solved(value=value, plan=plan, part=number, variant=variant)]
+
     def run(self) -> bool:
         """Search; tell whether it came to the end."""
         queue: list[tuple[float, int, int, Variant | None]] = []
-        look_at_samples(self)
+        started = bool(self.best)
+        if not started:
+            look_at_samples(self)
         for number, part in enumerate(self.parts):
             if not self.goon():
                 return False
-            self.bounds[number] = part.trivial_bound()
-            self.sources[number] = ARITHMETIC
+            if not self.bounds[number]:
+                self.bounds[number] = part.trivial_bound()
+                self.sources[number] = ARITHMETIC
+                self.raised(number)
             queue.append((self.bounds[number], number, TRIVIAL, None))
-            self.raised(number)
         heapq.heapify(queue)
-        dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
+        if not started:
+            dive(self, [number for _, number, _, _ in heapq.nsmallest(FIRST, queue)])
         if not self.best:
             dive(self, range(len(self.parts)))
         while queue:
@@ -260,16 +278,6 @@ def best_spread(
     return CutSearch(Cut(ends, best) if best < cutoff else None, min(bound, best))
 
 
-def whole_stages(plan: GroupPlan) -> bool:
-    """Tell whether blocks that are computed again are all there is: another way to write `full`."""
-    settings = plan.settings
-    if settings is None or settings.recompute.method != "block":
-        return False
-    count = len(plan.stages) - 1
-    layers = [s.stop - s.start - (k == 0) - (k == count) for k, s in enumerate(plan.stages)]
-    return settings.recompute.layers >= max(layers)
-
-
 def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:
     """Return what finds the best cut: the program of this space, or the solver asked for."""
     if search.solver in ("auto", "dp"):
@@ -314,6 +322,7 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
     engine = MegatronSearch(
         parts_of(search), goon=goon, solve=solver_of(search), accept=search.accept, raised=raised
     )
+    engine.start(search)
     if engine.run():
         return Stop.PROOF
     return Stop.GAP if search.gap_reached() else Stop.TIME

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.certificate import claimed_bound
+from ilp_planner.inputs.likeness import other_memory
 from ilp_planner.search.graph_certificate import at_most
 from ilp_planner.search.group_search import PartSearch
 from ilp_planner.spaces.graph_space import LayerSpace
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.evaluate import Violation
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.inputs.request import Request
     from ilp_planner.plan import GroupPlan, Plan
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
@@ -92,6 +95,25 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         from ilp_planner.spaces.megatron.search import run_megatron
 
         return run_megatron(search)
+
+    def widened(self, old: Request, new: Request) -> Iterator[str]:
+        """Yield what lets in more variants of a part; limits on degrees leave out whole parts."""
+        from ilp_planner.spaces.megatron.start import widened
+
+        yield from widened(old.constraints, new.constraints)
+        yield from other_memory(old, new, less=True)
+
+    def names_before(self, search: MegatronSearchState, asked: Constraints) -> list[str | None]:
+        """Return what the parts are called under other constraints."""
+        from ilp_planner.spaces.megatron.start import names_before
+
+        return names_before(search, asked)
+
+    def approach(self, search: MegatronSearchState, plan: Plan[Any]) -> None:
+        """Look for plans with degrees, settings and a schedule like those of another one."""
+        from ilp_planner.spaces.megatron.start import approach
+
+        approach(search, plan)
 
     def prove(
         self, search: MegatronSearchState, records: Sequence[Mapping[str, Any]]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ilp_planner.costs.base import PlanCost
+    from ilp_planner.inputs.request import Request
     from ilp_planner.problem import Problem
     from ilp_planner.result import Ranked, Stop
     from ilp_planner.search.confirm import LastProblem
@@ -168,6 +169,11 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         from ilp_planner.spaces.operators.certificate import prove_part
 
         return (prove_part(search.problem, record) for record in records)
+
+    def widened(self, old: Request, new: Request) -> Iterator[str]:
+        """No bound is taken without the stages that it rests on."""
+        yield from super().widened(old, new)
+        yield "of operators they rest on stages that were solved exactly, which are not kept"
 
     def rank(self, search: OperatorSearch, top: int) -> tuple[Ranked, ...]:
         """Return nothing: plans of operators are not ranked."""

@@ -4,6 +4,7 @@ arguments say of it."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,7 @@ from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.choices import CHOICES, decided
 from ilp_planner.specs.gpu_cluster import gpu_cluster, parse_gpus
 from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.training import SHARDINGS
 from tests.examples import examples
 from tests.megatron_cases import FEW, GIB, MIXTURE, every_plan, small_cluster, small_problem
 from tests.runtime_cases import runtime_problem
@@ -217,3 +219,11 @@ def test_what_is_not_sharded_has_no_states_on_the_host_and_none_of_other_widths(
     asked = constraints_of({"optimizer_offload": "1", "moments": "bf16"})
     with pytest.raises(InfeasibleError, match="`moments=bf16`, `optimizer_offload=1`: no plan"):
         runtime_problem("megatron", constraints=asked)
+
+
+@pytest.mark.parametrize("values", list(combinations(SHARDINGS, 2)))
+def test_no_two_parts_have_one_name(values: tuple[str, str]) -> None:
+    """Where no two ranks have the same parameters, what they share is no choice."""
+    problem = asked_problem({"sharding": list(values)}, cluster=small_cluster(1, 4))
+    names = problem.space.part_names(problem)
+    assert len(set(names)) == len(names)

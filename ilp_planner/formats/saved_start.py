@@ -1,0 +1,55 @@
+"""From a saved plan to what a search starts from."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ilp_planner.formats.saved_json import read_saved
+from ilp_planner.formats.saved_problem import space_of
+from ilp_planner.formats.versions import OWN, versions
+from ilp_planner.search.start import Start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.formats.saved_plan import SavedPlan
+
+
+def read_start(path: Path) -> Start:
+    """Read what a search starts from.
+
+    Raises
+    ------
+    PlanError: one line with the file, the key, what was found and what was expected.
+    """
+    return start_of(read_saved(path), str(path))
+
+
+def start_of(saved: SavedPlan, name: str) -> Start:
+    """Return what a search starts from.
+
+    Parameters
+    ----------
+    name: of the file, for people.
+    """
+    claim = saved.claim
+    return Start(
+        name=name,
+        plan=saved.plan,
+        space=space_of(saved),
+        seconds=math.nan if claim is None else claim.objective,
+        request=saved.inputs,
+        certificate=saved.certificate,
+        why_unproved=_why_unproved(saved),
+    )
+
+
+def _why_unproved(saved: SavedPlan) -> str:
+    """Return why bounds may be of other costs than today's: only one version of the planner is
+    known to have them."""
+    run = None if saved.claim is None else saved.claim.run
+    there, here = None if run is None else run.versions.get(OWN), versions().get(OWN)
+    if there is None:
+        return f"it does not say which {OWN} proved any"
+    return "" if there == here else f"{OWN} {there} there, {here} here"

@@ -1,0 +1,181 @@
+"""A search that starts from a saved plan, and from those of its bounds that still hold.
+
+A bound of a part holds where the part's plans are among those that it was proved of, and none of
+them takes less. That is asked of the two requests, never of the bounds: where it is not certain,
+only the plan is taken. Bounds are not derived again; the certificate of the result claims them with
+its own, so that whoever derives that one again checks them as well.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.certificate import claimed_bound, well_formed
+from ilp_planner.errors import PlanError, SolverError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.inputs.likeness import other_costs
+from ilp_planner.numerics import SAVED_ROUNDING
+from ilp_planner.result import CERTIFICATE_VERSION
+from ilp_planner.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.search.state import SearchState
+
+
+class Known(NamedTuple):
+    """A bound that a certificate claims of a part, in seconds, and what proved it."""
+
+    bound: float
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A saved plan and what was proved beside it.
+
+    name: of the file, for people. space: of the plan. seconds: what the plan took, nan where
+    nothing is said. request: what it was asked for; None: not known. certificate: empty for a plan
+    that came from elsewhere. why_unproved: why its bounds are not taken, whatever is asked for;
+    empty where they may be.
+    """
+
+    name: str
+    plan: AnyPlan
+    space: str
+    seconds: float = math.nan
+    request: Request | None = None
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    why_unproved: str = ""
+
+
+def start_from(search: SearchState, start: Start) -> None:
+    """Let a search that begins have what holds of a saved plan and its bounds, and note what that
+    is and why it is not more.
+
+    Raises
+    ------
+    PlanError: the certificate is malformed, or contradicts its own plan.
+    """
+    other = next(_other_problem(search, start), "")
+    if other:
+        search.notes.append(f"start: nothing of {start.name}: {other}")
+        return
+    evaluation = evaluate(search.problem, start.plan)
+    bounds = _take_bounds(search, start, evaluation)
+    plan = _take_plan(search, start, evaluation)
+    search.notes.append(f"start: {plan}; {bounds}")
+
+
+def _other_problem(search: SearchState, start: Start) -> Iterator[str]:
+    """Yield what makes a plan one of another problem."""
+    problem = search.problem
+    if start.space != problem.space.name:
+        yield f"space {start.space} there, {problem.space.name} here"
+    if start.plan.model != problem.model:
+        yield f"model {start.plan.model} there, {problem.model} here"
+    found, expected = start.plan.stages[-1].stop, len(problem.costs.chain)
+    if found != expected:
+        unit = problem.space.unit
+        yield f"a model of {found} {unit}s there, of {expected} here"
+
+
+def known_bounds(start: Start, part_key: str) -> dict[str, Known]:
+    """Return the bounds that a certificate claims, by the names of parts: the least one where a
+    name is there twice.
+
+    Raises
+    ------
+    PlanError: it is malformed.
+    """
+    found: dict[str, Known] = {}
+    try:
+        with well_formed():
+            for record in start.certificate.get("parts", ()):
+                name, known = str(record[part_key]), Known(claimed_bound(record), str(record["by"]))
+                found[name] = min(known, found.get(name, known))
+    except PlanError as error:
+        raise PlanError(f"{start.name}: {error}") from None
+    return found
+
+
+def _take_bounds(search: SearchState, start: Start, evaluation: Evaluation) -> str:
+    """Let a search have the bounds that hold; return what it took."""
+    space = search.problem.space
+    version = start.certificate.get("version", CERTIFICATE_VERSION)
+    if version != CERTIFICATE_VERSION:
+        return f"none of its bounds: certificate of version {version}, not {CERTIFICATE_VERSION}"
+    known = known_bounds(start, space.part_key)
+    why = next(_why_unproved(search, start, evaluation, known), "")
+    if not why and start.request is not None:
+        names = space.names_before(search, start.request.constraints)
+        count = search.take_bounds([None if n is None else known.get(str(n)) for n in names])
+        if count:
+            search.borrowed = start.name
+            return (
+                f"bounds of {count} of {len(names)} parts are that file's, not derived again "
+                "(`ilp-plan evaluate --check-certificate` does)"
+            )
+        why = "none is of a part that is here"
+    return f"none of its bounds: {why}"
+
+
+def _why_unproved(
+    search: SearchState, start: Start, evaluation: Evaluation, known: Mapping[str, Known]
+) -> Iterator[str]:
+    """Yield why no bound is taken.
+
+    Raises
+    ------
+    PlanError: all are above the time of the plan that they were saved with.
+    """
+    if not known:
+        yield "it has none"
+        return
+    if start.why_unproved:
+        yield start.why_unproved
+    new, old = search.problem.request, start.request
+    if new is None or old is None:
+        yield "an input is an object, of which it is not known whether it is the same"
+        return
+    yield from other_costs(old, new)
+    yield from search.problem.space.widened(old, new)
+    # Costs that are the same give the plan the same time; else they are those of another program.
+    found = evaluation.iteration_time
+    if not abs(found - start.seconds) <= SAVED_ROUNDING * found:
+        yield f"its plan takes {found:.7g} s, {start.seconds:.7g} s there"
+    least = min(one.bound for one in known.values())
+    if least > found * (1 + SAVED_ROUNDING):
+        raise PlanError(
+            f"{start.name}: certificate: found bounds of {least!r} s and more, expected at most "
+            f"the {found!r} s of its own plan"
+        )
+
+
+def _take_plan(search: SearchState, start: Start, evaluation: Evaluation) -> str:
+    """Let a search have the plan, or those that are like it; return what it took.
+
+    Raises
+    ------
+    PlanError: the plan is below a bound that was taken.
+    """
+    space, problem = search.problem.space, search.problem
+    why = next((str(rule) for rule in evaluation.violations), "")
+    why = why or space.outside(problem, start.plan) or ""
+    if not why:
+        try:
+            search.keep(start.plan, evaluation, search.bound)
+        except SolverError as error:
+            raise PlanError(f"{start.name}: certificate: {error}") from None
+        return f"the plan of {start.name}, {format_seconds(search.objective)}"
+    space.approach(search, start.plan)
+    if search.plan is None:
+        return f"no plan like that of {start.name}, which is none here ({why})"
+    found = format_seconds(search.objective)
+    return f"a plan like that of {start.name}, {found}, which is none here ({why})"

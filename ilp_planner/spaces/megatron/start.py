@@ -1,0 +1,133 @@
+"""A search that starts from a saved plan for a runtime: which bounds are about the same plans, and
+which plans are like one that is none of the problem."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from typing import TYPE_CHECKING
+
+from ilp_planner.inputs.constraints import KEEP, LAYOUT
+from ilp_planner.spaces.megatron.choices import different
+from ilp_planner.spaces.megatron.first_plans import polish
+from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
+from ilp_planner.spaces.megatron.variants import leanest
+from ilp_planner.specs.training import ORDERS, PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.inputs.constraints import Constraints
+    from ilp_planner.plan import GroupPlan
+    from ilp_planner.search.group_search import PartSearch
+    from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
+
+OF_VARIANTS = ("virtual_stages", "remainder")  # demands that leave out variants of a part
+NEAREST = 24  # parts in which a plan like another one is looked for
+POLISHED = 6  # of them in which other variants are tried as well
+
+
+def widened(old: Constraints, new: Constraints) -> Iterator[str]:
+    """Yield how parts may have plans under new constraints that those of the same degrees and
+    settings have not under old ones.
+
+    Degrees and settings are demanded of parts as a whole. With an asked layout others are tried
+    than without, and with parts of layers to compute again other combinations; blocks of all layers
+    are tried where `full` is not.
+    """
+    texts = [{**constraints.texts} for constraints in (old, new)]
+    for name in (LAYOUT, "recompute", *OF_VARIANTS):
+        there, here = (text.get(name) for text in texts)
+        if there == here:
+            continue
+        within = set((here or "").split(",")) <= set((there or "").split(","))
+        narrower = name in OF_VARIANTS and here and (not there or within)
+        if name == "recompute":
+            narrower = not there and not {*PARTS} & {*new.recompute}
+            narrower = narrower and ("full" in new.recompute or "block" not in new.recompute)
+        if not narrower:
+            yield f"{name.replace('_', ' ')}: {there or 'any'} there, {here or 'any'} here"
+    if not set(old.keep) <= set(new.keep):
+        yield f"{KEEP}: {old.texts[KEEP]} there, {new.texts.get(KEEP, 'none')} here"
+
+
+def names_before(search: PartSearch[MegatronPart], asked: Constraints) -> list[str | None]:
+    """Return what the parts of a search were called under other constraints: names say what differs
+    from the plainest settings that are tried; None for parts with settings that were not."""
+    problem = search.problem
+    costs, ranks = problem.costs, problem.cluster.device_count
+    before = costs.runtime.choices(costs.settings, asked, ranks)
+    if before == costs.choices:
+        return [state.part.name for state in search.states]
+    known: dict[object, str | None] = {}
+
+    def suffix(part: MegatronPart) -> str | None:
+        alike = part.degrees._replace(micro_batch=0, nodes=())
+        if alike not in known:
+            tried = [costs.runtime.with_degrees(one, before[0], alike) for one in before]
+            there = part.settings in tried
+            own = tried[0]
+            known[alike] = ", ".join(different(part.settings, own)) if there else None
+        return known[alike]
+
+    names = []
+    for state in search.states:
+        found, degrees = suffix(state.part), state.part.degrees.describe(problem.cluster)
+        names.append(None if found is None else f"{degrees}, {found}" if found else degrees)
+    return names
+
+
+def approach(search: PartSearch[MegatronPart], plan: GroupPlan) -> None:
+    """Look for plans in the parts whose degrees and settings are nearest to those of a plan."""
+    if plan.settings is None:
+        return
+    engine = MegatronSearch(parts_of(search), goon=search.goon, accept=search.accept)
+    every = range(len(engine.parts))
+    nearest = heapq.nsmallest(NEAREST, every, key=lambda n: distance(engine.parts[n], plan))
+    for number in nearest:
+        part = engine.parts[number]
+        if not part.fits_at_all or not search.goon():
+            continue
+        before = engine.cutoff
+        for variant in dict.fromkeys((like(part, plan), leanest(part))):
+            engine.work(number, variant)
+            if engine.cutoff < before:
+                break
+    polish(engine, nearest[:POLISHED])
+
+
+def distance(part: MegatronPart, plan: GroupPlan) -> float:
+    """Return how far the degrees and the settings of a part are from those of a plan: doublings of
+    degrees and of the micro-batch, and settings that differ. Data parallelism follows from them."""
+    settings, first, d = plan.settings, plan.stages[0], part.degrees
+    assert settings is not None
+    tp = max(1, first.tp // settings.cp)
+    pairs = (
+        (d.tp, tp),
+        (d.cp, settings.cp),
+        (d.ep, settings.ep),
+        (d.etp or 1, (settings.etp or tp) if d.etp else 1),
+        (d.pp, plan.ranks),
+        (d.micro_batch, max(1, first.replicas[0].samples)),
+    )
+    doublings = sum(abs(math.log2(one / other)) for one, other in pairs)
+    unlike = sum(1 for _ in different(part.settings, settings))
+    return doublings + unlike + (ORDERS[d.order] != settings.order)
+
+
+def like(part: MegatronPart, plan: GroupPlan) -> Variant:
+    """Return the variant of a part that is most like that of a plan."""
+    assert plan.settings is not None
+    again = plan.settings.recompute
+
+    def unlike(variant: Variant) -> tuple[float, ...]:
+        own = variant.recompute
+        return (
+            abs(math.log2(variant.virtual / plan.virtual)),
+            (own.granularity, own.method) != (again.granularity, again.method),
+            own.modules != again.modules,
+            abs(own.layers - again.layers),
+        )
+
+    return min(part.variants(), key=unlike)
