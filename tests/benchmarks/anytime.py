@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.numerics import PROVED
+from ilp_planner.result import relative_gap
 from tests.benchmarks.cases import ROOT
 from tests.benchmarks.mixed_table import line
 from tests.benchmarks.table import percent, write_readme
@@ -110,7 +112,7 @@ def table(rows: Sequence[Row]) -> str:
         asked = ASKED_LARGE if row["devices"] > LARGE else ASKED
         plans = own["plans"]
         good = next((at for at, plan in plans if plan <= GOOD * final), None)
-        gap = 1 - own["bound_s"] / plans[-1][1] if plans else None
+        gap = relative_gap(plans[-1][1], own["bound_s"]) if plans else None
         cells = [
             f"`{row['case']}`",
             seconds_of(plans[0][0] if plans else None),
@@ -118,7 +120,7 @@ def table(rows: Sequence[Row]) -> str:
             "-" if not plans else percent(plans[0][1] / final - 1),
             seconds_of(own["bound_at_s"]),
             seconds_of(good),
-            "-" if gap is None else percent(max(0.0, gap)),
+            "-" if gap is None else percent(0.0 if gap <= PROVED else gap),
             seconds_of(own["wall_s"]),
         ]
         lines.append(line(cells))
