@@ -99,14 +99,15 @@ def test_exact_stages_raise_the_bound_to_no_more_than_the_optimum(
     own.bound_by_work()
     own.bound_by_stages(best * factor)
     assert own.bound <= best * (1 + SAME)
-    graph = own.expand(best * factor).graph
+    cutoff = best * factor  # of pipelines that take longer, nothing is said
+    graph = own.expand(cutoff).graph
     for _ in range(20):
         path, value = best_path(graph)
         if not path or not own.refine(path, 10.0):
             break
-        assert value <= best * (1 + SAME)
+        assert min(value, cutoff) <= best * (1 + SAME)
     path, value = best_path(graph)
-    assert not path or value <= best * (1 + SAME)
+    assert not path or min(value, cutoff) <= best * (1 + SAME)
     assert path or factor < 1 + SAME or math.isinf(best)
 
 
