@@ -65,7 +65,8 @@ def test_no_pipeline_is_faster_or_left_out(part: Listed, digits: int, factor: fl
     found = scape.open_graph(weight, cutoff, low * (1 - SAME))
     assert best_path(found.graph)[1] <= best * (1 + SAME)
     for stages, times in part.pipelines:
-        assert scape.least_sum(max(times) * (1 + SAME)) <= sum(times) * (1 + SAME)
+        if max(times) * part.count <= cutoff:  # of longer stages, nothing is said
+            assert scape.least_sum(max(times) * (1 + SAME)) <= sum(times) * (1 + SAME)
         if OneForwardOneBackward(part.count).iteration_time(times) < cutoff * (1 - SAME):
             assert {(g, i, j, e, x) for g, i, j, _, e, x in stages} <= arcs(found)
 
