@@ -54,11 +54,12 @@ def interruptible() -> Iterator[None]:
     """Let a Ctrl-C that comes while compiled code runs be a KeyboardInterrupt.
 
     Numba hands the result over with the exception set, which Python makes a SystemError with that
-    cause; where it was about to be compiled or loaded, with other errors in between.
+    cause; where it was about to be compiled or loaded, with other errors in between. NumPy makes a
+    TypeError of it where it compares rows of an array.
     """
     try:
         yield
-    except SystemError as error:
+    except Exception as error:
         seen: list[BaseException] = []
         cause: BaseException | None = error
         while cause is not None and cause not in seen:

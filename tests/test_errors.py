@@ -28,3 +28,9 @@ def test_an_interrupt_with_other_errors_in_between_is_an_interrupt() -> None:
 def test_other_errors_stay_what_they_are(cause: BaseException | None) -> None:
     with pytest.raises(SystemError), interruptible():
         compiled(cause)
+
+
+def test_an_interrupt_while_rows_are_compared_is_an_interrupt() -> None:
+    """NumPy makes a TypeError of whatever is raised there."""
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        raise TypeError("Cannot compare structured arrays") from KeyboardInterrupt()
