@@ -5,7 +5,8 @@ of them, forward and backward. By the formula, B micro-batches take
 
     (B - 1/v) * largest load + 1/v * sum of the loads
 
-of which the largest load alone is busy for B times: the rest is the bubble. Cost models and bounds
+of which the largest load alone is busy for B times: the rest is the bubble. Where the last
+micro-batch has fewer samples, B counts the others here. Cost models and bounds
 of operators and of groups take it as the time; plans for Megatron-LM are simulated instead
 (`simulation`), and the formula only proposes cuts.
 """
@@ -24,24 +25,31 @@ if TYPE_CHECKING:
 class Schedule(ABC):
     """What cost models, bounds and reports ask of a schedule.
 
-    micro_batches: B. virtual: stages per rank. Ranks are told by how many come after (`behind`).
+    micro_batches: of an iteration. virtual: stages per rank. Ranks are told by how many come after
+    (`behind`). short: the last micro-batch has fewer samples; who prices it adds what it takes.
     """
 
     name: ClassVar[str]  # in `simulation.schedules`
 
     micro_batches: int
     virtual: int = 1
+    short: bool = False
+
+    @property
+    def full(self) -> int:
+        """Micro-batches with as many samples as any: B."""
+        return self.micro_batches - self.short
 
     @property
     def weight(self) -> float:
         """How often the slowest rank counts beyond the first time, in passes through one of its
         virtual stages: v times the iteration is weight * largest load + sum of the loads."""
-        return self.virtual * self.micro_batches - 1.0
+        return self.virtual * self.full - 1.0
 
     @property
     def repeats(self) -> float:
         """The same in passes through all of its virtual stages."""
-        return self.micro_batches - 1 / self.virtual
+        return self.full - 1 / self.virtual
 
     def steady(self, loads: Sequence[float]) -> float:
         """Return the seconds in which the slowest rank sets the pace."""
@@ -155,14 +163,17 @@ class Interleaved(Schedule):
         return (step - first * self.virtual) // size
 
 
-def schedule_of(micro_batches: int, *, ranks: int, virtual: int = 1, turn: int = 0) -> Schedule:
+def schedule_of(
+    micro_batches: int, *, ranks: int, virtual: int = 1, turn: int = 0, short: bool = False
+) -> Schedule:
     """Return the schedule of so many ranks with `virtual` stages each: interleaved, where that is
     more than one.
 
     Parameters
     ----------
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as ranks.
+    short: the last micro-batch has fewer samples.
     """
     if virtual == 1:
-        return OneForwardOneBackward(micro_batches)
-    return Interleaved(micro_batches, virtual=virtual, group=turn or ranks)
+        return OneForwardOneBackward(micro_batches, short=short)
+    return Interleaved(micro_batches, virtual=virtual, group=turn or ranks, short=short)

@@ -8,6 +8,16 @@ An iteration of B micro-batches takes
 u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats with; extra_s:
 seconds that stage s adds once; a peak is added once, by the stage where it is largest. A cost model
 says what each term is.
+
+*A short last micro-batch* (`batches`). B counts the others, and the last one adds
+
+    max_s c_s + sum_s t_s
+
+c_s: its seconds on the devices of stage s, a peak; t_s: those of sending it on. No way of the
+micro-batches through the stages, one after the other, takes longer: with v_s = c_s + t_s <= u_s,
+and k the stage where the last one is waited for,
+
+    sum_{s <= k} u_s + (B - 1) max_s u_s + sum_{s >= k} v_s <= (B - 1) max_s u_s + sum_s u_s + v_k
 """
 
 from __future__ import annotations
@@ -64,6 +74,7 @@ class OptionTables:
     in_flight: int64 [L, L + 1], micro-batches whose activations fit every device of the group at
         once; 0 where not even one does, or where the range is empty or not profiled.
     samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
+    last: the same of a short last micro-batch, at most; none where it is as the others are.
     """
 
     time: NDArray[np.float64]
@@ -71,14 +82,15 @@ class OptionTables:
     peaks: NDArray[np.float64]
     in_flight: NDArray[np.int64]
     samples: tuple[int, ...]
+    last: tuple[int, ...] = ()
 
 
 class GroupTables(Costs, Protocol):
     """Prices stages of whole layers on any group of devices."""
 
     @property
-    def peak_names(self) -> tuple[str, ...]:
-        """Names of the K peaks."""
+    def uneven(self) -> bool:
+        """Replicas of one type may differ by a sample, and the last micro-batch may be short."""
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return the tensor-parallel degrees that each device type is profiled for."""

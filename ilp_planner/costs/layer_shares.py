@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.launch_floor import time_origins
+from ilp_planner.costs.short_batch import LAST, last_micro_batch
 from ilp_planner.profiles.shares import LINKS, Tally
 from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from ilp_planner.costs.layers import LayerCosts
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.plan import GroupPlan, GroupStage
+    from ilp_planner.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -33,11 +34,29 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
             for origin, seconds in time_origins(costs.profile, key, costs.row(key)):
                 tally.add(origin, count * float(seconds[stage.start : stage.stop].sum()))
         tally.add(LINKS, count * found.time_terms["point-to-point"])
+    if plan.batches.short:
+        _add_last(tally, costs, plan, cost.terms[LAST], cluster)
     peaks = [costs.peak_parts(stage, cluster) for stage in plan.stages]
     last = max(range(len(peaks)), key=lambda number: sum(peaks[number]))
     tally.add(LINKS, peaks[last][0])
     tally.add(step_origin(costs.profile, plan, last, cluster), peaks[last][1])
     return tally
+
+
+def _add_last(
+    tally: Tally, costs: LayerCosts, plan: GroupPlan, seconds: float, cluster: ClusterSpec
+) -> None:
+    """Add the seconds of a short last micro-batch: those of the stage where it takes longest, the
+    others of messages."""
+    found: list[tuple[float, GroupStage, LayerKey]] = []
+    for stage in last_micro_batch(plan).stages:
+        key = costs.slowest(stage, cluster)
+        if key is not None:
+            found.append((float(costs.row(key)[stage.start : stage.stop].sum()), stage, key))
+    compute, stage, key = max(found, key=lambda one: one[0])
+    for origin, each in time_origins(costs.profile, key, costs.row(key)):
+        tally.add(origin, float(each[stage.start : stage.stop].sum()))
+    tally.add(LINKS, seconds - compute)
 
 
 def step_origin(

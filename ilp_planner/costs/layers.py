@@ -1,6 +1,7 @@
 """The planner's own cost model of whole layers on groups of devices that may differ.
 
-A stage of layers [i, j) with replicas r of tp devices, x_r samples of every micro-batch each:
+A stage of layers [i, j) with replicas r of tp devices, x_r samples of every micro-batch each, at
+most those of its largest one where all are of one type:
 
     u      = max over r of sum of time(d_r, tp, x_r) over [i, j)     (costs/launch_floor.py)
              + transfer to the next stage, there and back            (costs/group_network.py)
@@ -11,15 +12,21 @@ A stage of layers [i, j) with replicas r of tp devices, x_r samples of every mic
 
 1F1B without overlap waits for a transfer at the sender, so it adds to what repeats with every
 micro-batch. The sending stage's cards carry both directions.
+
+A short last micro-batch takes what its samples take, of each replica its share in proportion,
+rounded up (`batches`, `costs/groups.py`). Numbers of samples that are not profiled are on straight
+lines between those that are.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.group_network import (
     best_ring,
@@ -33,12 +40,13 @@ from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
+from ilp_planner.costs.short_batch import LAST, as_sent, last_micro_batch
 from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -81,7 +89,7 @@ class LayerCosts:
     """
 
     name = "native"
-    peak_names = (PEAK,)
+    uneven = True
 
     def __init__(
         self,
@@ -118,17 +126,19 @@ class LayerCosts:
     ) -> tuple[int, ...] | None:
         """Share the samples of a micro-batch over an option's replicas, in the order of the types.
 
-        Equal replicas take equally many; unequal ones share so that the slowest, by its time
-        through the whole model, is least. None where that is impossible.
+        Equal replicas take equally many, or some of them one more; unequal ones share so that the
+        slowest, by its time through the whole model, is least. None where that is impossible.
         """
         kinds = [
             (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
         ]
         total = sum(n for _, n in kinds)
-        if len(kinds) == 1:
-            return (samples // total,) * total if samples and samples % total == 0 else None
         if samples < total:
             return None
+        if len(kinds) == 1:
+            each, more = divmod(samples, total)
+            equal = self.uneven or not more
+            return (each + 1,) * more + (each,) * (total - more) if equal else None
         curves = [self._curve(name, option.tp, samples) for name, _ in kinds]
         return share_samples(curves, [n for _, n in kinds], samples)
 
@@ -181,18 +191,13 @@ class LayerCosts:
     ) -> OptionTables | None:
         """Return times, peaks and memory of every range of layers; None where a type has no rows,
         the tensor-parallel ranks fit no node or the samples cannot be shared."""
-        kinds = self._kinds(option, cluster)
-        if kinds is None or global_batch % micro_batches:
+        kinds, batches = self._kinds(option, cluster), Batches(global_batch, micro_batches)
+        if kinds is None or not batches.possible or (batches.short and not self.uneven):
             return None
-        samples = self.split(option, global_batch // micro_batches, cluster)
+        samples = self.split(option, batches.size, cluster)
         if samples is None:
             return None
-        place, keys = 0, []
-        for name, count in kinds:
-            keys += [
-                LayerKey(name, option.tp, x) for x in sorted({*samples[place : place + count]})
-            ]
-            place += count
+        keys = _keys(option, kinds, samples)
         if any(self._too_many(key) for key in keys):
             return None
         shape = self._gradients.shape
@@ -202,12 +207,19 @@ class LayerCosts:
         ring = best_ring(option, cluster)
         reduce = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
         held = np.min([self._in_flight(key) for key in keys], axis=0)
+        last: tuple[int, ...] = ()
+        peaks = [reduce + step]
+        if batches.short:
+            last = tuple(batches.share_of_last(x) for x in samples)
+            rest = _keys(option, kinds, last)
+            peaks.append(np.max([self._range("time", key) for key in rest], axis=0))
         return OptionTables(
             time=time,
             extra=np.zeros(shape),
-            peaks=(reduce + step)[None],
+            peaks=np.stack(peaks),
             in_flight=held,
             samples=samples,
+            last=last,
         )
 
     def send(
@@ -219,6 +231,8 @@ class LayerCosts:
         cluster: ClusterSpec,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what sending to the next stage adds to u and to extra, by the cut."""
+        if sum(map(bool, option.replicas)) == 1:
+            samples = (max(samples),) * len(samples)
         transfer = best_transfer(option, samples, to, cluster)
         seconds = transfer.latency + transfer.per_byte * self.profile.boundary
         seconds[[0, -1]] = 0.0
@@ -243,19 +257,18 @@ class LayerCosts:
 
         The iteration takes infinitely long where something has no rows.
         """
-        stages, peaks = [], []
-        for number, stage in enumerate(plan.stages):
-            after = plan.stages[number + 1 :]
-            in_flight = plan.schedule.in_flight(len(after))
-            stages.append(self._stage(stage, after, in_flight, cluster))
-            peaks.append(sum(self.peak_parts(stage, cluster)))
+        stages = self._stages(plan, cluster)
         times = [stage.time for stage in stages]
         terms = {
             "slowest stage": plan.schedule.steady(times),
             "pipeline fill": plan.schedule.fill(times),
-            PEAK: max(peaks),
         }
-        return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
+        if plan.batches.short:
+            last = self._stages(last_micro_batch(plan), cluster)
+            terms[LAST] = max(stage.time_terms["compute"] for stage in last)
+            terms[LAST] += sum(stage.time_terms["point-to-point"] for stage in last)
+        terms[PEAK] = max(sum(self.peak_parts(stage, cluster)) for stage in plan.stages)
+        return PlanCost(iteration_time=sum(terms.values()), stages=stages, terms=terms)
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""
@@ -284,6 +297,14 @@ class LayerCosts:
         gradients = float(self.profile.gradients[layers].sum())
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
 
+    def _stages(self, plan: GroupPlan, cluster: ClusterSpec) -> tuple[StageCost, ...]:
+        """Judge the stages of a plan, at as many micro-batches in flight as it has."""
+        afters = [plan.stages[number + 1 :] for number in range(len(plan.stages))]
+        return tuple(
+            self._stage(stage, after, plan.schedule.in_flight(len(after)), cluster)
+            for stage, after in zip(plan.stages, afters, strict=True)
+        )
+
     def _stage(
         self, stage: GroupStage, after: tuple[GroupStage, ...], in_flight: int, cluster: ClusterSpec
     ) -> StageCost:
@@ -311,7 +332,7 @@ class LayerCosts:
                 fullest = held
         sending = 0.0
         if after:
-            transfer = stage_transfer(stage, after[0], cluster)
+            transfer = stage_transfer(as_sent(stage, cluster), after[0], cluster)
             sending = transfer.seconds(float(self.profile.boundary[stage.stop]))
         return StageCost(
             time=compute + sending,
@@ -397,6 +418,18 @@ class LayerCosts:
         fitting = np.triu(np.clip(np.floor(fitting), 0, ALL_IN_FLIGHT), 1)
         self._held[key] = fitting.astype(np.int64)
         return self._held[key]
+
+
+def _keys(
+    option: GroupOption, kinds: Sequence[tuple[str, int]], samples: Sequence[int]
+) -> list[LayerKey]:
+    """Return the rows that an option's replicas run with so many samples, each once."""
+    rest = iter(samples)
+    return [
+        LayerKey(name, option.tp, x)
+        for name, count in kinds
+        for x in sorted({*islice(rest, count)})
+    ]
 
 
 def _types(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:

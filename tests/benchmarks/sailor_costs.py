@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 class SailorCosts(LayerCosts):
     """Costs of layers with Sailor's messages. profile: without degrees that have no curve."""
 
+    uneven = False
+
     def __init__(self, sailor: Sailor, profile: LayerProfile, limits: Mapping[str, float]) -> None:
         super().__init__(profile, limits)
         self.sailor = sailor

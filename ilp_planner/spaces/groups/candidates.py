@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.deadline import no_limit
 from ilp_planner.kernels import kernel
 from ilp_planner.schedule import OneForwardOneBackward, Schedule
@@ -45,13 +46,15 @@ class Candidates(NamedTuple):
 class Catalogue:
     """All candidates with one number of micro-batches, what they use and what they pay to send.
 
-    options: the groups; samples: of each of their replicas. stages: the candidates.
+    short: the last one is. options: the groups; samples: of each of their replicas. stages: the
+    candidates.
     outside: float64 [L, L + 1], seconds that all layers before and after a range take at least.
     use: int64 [options, N], of which `capacity` is there. check_time: raises where the time is up.
     """
 
     layers: int
     micro_batches: int
+    short: bool
     options: tuple[GroupOption, ...]
     samples: tuple[tuple[int, ...], ...]
     stages: Candidates
@@ -64,7 +67,7 @@ class Catalogue:
     @property
     def schedule(self) -> Schedule:
         """In which order the stages run."""
-        return OneForwardOneBackward(self.micro_batches)
+        return OneForwardOneBackward(self.micro_batches, short=self.short)
 
     def rows(self, stages: Candidates) -> NDArray[np.int64]:
         """Return the row of each candidate in the tables of sending."""
@@ -150,26 +153,26 @@ def build_catalogue(
     return Catalogue(
         layers=layers,
         micro_batches=micro_batches,
+        short=Batches(problem.global_batch, micro_batches).short,
         options=options,
         samples=samples,
-        stages=_stages(tables, layers, micro_batches, len(problem.costs.peak_names)),
+        stages=_stages(tables, layers, micro_batches),
         outside=_outside(tables, layers),
-        sending=price_sending(problem, micro_batches, options, samples, check_time),
+        sending=price_sending(problem, micro_batches, options, tables, check_time),
         use=use,
         capacity=capacity,
         check_time=check_time,
     )
 
 
-def _stages(
-    tables: Sequence[OptionTables], layers: int, micro_batches: int, kinds: int
-) -> Candidates:
-    """Return the ranges that memory allows, option by option. kinds: of peaks."""
+def _stages(tables: Sequence[OptionTables], layers: int, micro_batches: int) -> Candidates:
+    """Return the ranges that memory allows, option by option."""
     schedule = OneForwardOneBackward(micro_batches)
     least = np.full((layers, layers + 1), schedule.in_flight(1))
     least[:, -1] = schedule.in_flight(0)
     nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
+    kinds = len(tables[0].peaks) if tables else 0
     found = [Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none)]
     for number, table in enumerate(tables):
         use = nonempty & (table.in_flight >= least)

@@ -29,7 +29,8 @@ def native_costing(files: InputFiles) -> Costing:
             "sends between stages rest on the cluster's links",
         )
     costs = layer_costs(rows, cluster, memory_limits(cluster, files.request))
-    return Costing(costs, source.model, source.named, (*notes, *rows.notes))
+    notes = (*notes, *rows.notes)
+    return Costing(costs, source.model, source.named, notes, short_batches=costs.uneven)
 
 
 def metis_costing(files: InputFiles) -> Costing:

@@ -20,19 +20,33 @@ def most_mixed(layers: int) -> int:
     return max(MOST_MIXED, MOST_CANDIDATES * 2 // (layers * (layers + 1)))
 
 
+def replica_counts(samples: int, *, uneven: bool) -> tuple[int, ...]:
+    """Return how many replicas of one type may share the samples of a micro-batch, ascending.
+
+    Parameters
+    ----------
+    uneven: they may differ by a sample. More of them than the largest share needs are left out:
+        they would use more devices, and be no sooner done.
+    """
+    if not uneven:
+        return tuple(divisors(samples))
+    return tuple(sorted({-(-samples // share) for share in range(1, samples + 1)}))
+
+
 def single_type_options(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, *, uneven: bool = False
 ) -> Iterator[GroupOption]:
-    """Yield the groups of one device type whose replicas share the samples equally.
+    """Yield the groups of one device type whose replicas share the samples.
 
     Parameters
     ----------
     counts: devices of each type. degrees: tensor-parallel degrees of each type.
-    samples: of a micro-batch, over all replicas.
+    samples: of a micro-batch, over all replicas. uneven: replicas may differ by a sample.
     """
+    shared = replica_counts(samples, uneven=uneven)
     for kind, (count, known) in enumerate(zip(counts, degrees, strict=True)):
         for tp in known:
-            for dp in divisors(samples):
+            for dp in shared:
                 if tp * dp <= count:
                     replicas = [0] * len(counts)
                     replicas[kind] = dp

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
@@ -49,13 +50,16 @@ class GroupPart(SpacePart):
         cluster, costs = problem.cluster, problem.costs
         self.problem = problem
         self.micro_batches = micro_batches
+        batches = Batches(problem.global_batch, micro_batches)
         self.name = f"{micro_batches} micro-batches"
+        if costs.uneven:  # other plans than those of an even part
+            self.name += f" of {batches.size}"
         self.constant = costs.constant(micro_batches)
         self.layers = len(costs.chain)
-        self.schedule = OneForwardOneBackward(micro_batches)
+        self.schedule = OneForwardOneBackward(micro_batches, short=batches.short)
         self.weight = self.schedule.weight
         self.most_stages = min(problem.max_stages, self.layers)
-        samples = problem.global_batch // micro_batches
+        samples, uneven = batches.size, costs.uneven
         known = costs.degrees()
         self.degrees = [
             tuple(
@@ -66,7 +70,7 @@ class GroupPart(SpacePart):
             for name in cluster.type_names
         ]
         counts = cluster.type_counts
-        self.single = tuple(single_type_options(counts, self.degrees, samples))
+        self.single = tuple(single_type_options(counts, self.degrees, samples, uneven=uneven))
         self._mixed, self.complete = (
             ((), True)
             if alone

@@ -18,6 +18,7 @@ import numpy as np
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.spaces.groups.equal_cuts import Stages, cheapest_cuts
 from ilp_planner.spaces.groups.place import GroupChoice
+from ilp_planner.spaces.groups.sending import sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,22 +99,17 @@ class Pipelines:
         classes = [group_class(option, problem.cluster) for option in self.options]
         known = list(dict.fromkeys(classes))
         sends = [
-            [
-                problem.costs.send(
-                    option, table.samples, self.part.micro_batches, to, problem.cluster
-                )
-                for to in known
-            ]
+            [sent(problem, self.part.micro_batches, option, table, to) for to in known]
             for option, table in zip(self.options, tables, strict=True)
         ]
-        sent = np.array(sends)
+        seconds = np.array(sends)
         return Stages(
             time=np.array([table.time for table in tables]),
             extra=np.array([table.extra for table in tables]),
             peaks=np.array([table.peaks for table in tables]),
             held=np.array([table.in_flight for table in tables]),
-            send_time=np.ascontiguousarray(sent[:, :, 0]),
-            send_extra=np.ascontiguousarray(sent[:, :, 1]),
+            send_time=np.ascontiguousarray(seconds[:, :, 0]),
+            send_extra=np.ascontiguousarray(seconds[:, :, 1]),
             own=np.array([known.index(to) for to in classes]),
         )
 

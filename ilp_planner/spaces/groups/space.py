@@ -90,14 +90,22 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             )
         return search
 
+    def short_batches(self, problem: Problem[GroupTables]) -> bool:
+        """Tell whether the costs know what a short micro-batch takes."""
+        return problem.costs.uneven
+
     def check_samples(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[Violation]:
-        """Equal devices take equally many samples, and every replica some."""
+        """Equal devices take equally many samples, or some one more where the costs know what that
+        takes; and every replica takes some."""
+        most, limit = 0, "equal shares on equal devices"
+        if problem.costs.uneven:
+            most, limit = 1, "shares that differ by at most one on equal devices"
         for s, stage in enumerate(plan.stages):
             types = {problem.cluster.type_of[d] for d in stage.devices}
             samples = {replica.samples for replica in stage.replicas}
-            if len(types) == 1 and len(samples) > 1:
+            if len(types) == 1 and max(samples) - min(samples) > most:
                 have = f"replicas with {', '.join(map(str, sorted(samples)))} samples"
-                yield Violation("degrees", f"stage {s}", have, "equal shares on equal devices")
+                yield Violation("degrees", f"stage {s}", have, limit)
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 
