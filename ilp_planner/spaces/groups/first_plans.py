@@ -28,8 +28,8 @@ Looked = list[tuple["PartState[GroupPart]", Pipelines]]
 
 
 def look_first(search: GroupSearch[GroupPart]) -> None:
-    """Bound all parts by their work, then look for a first plan in them, the least bound first: as
-    long as there is no plan, and for a moment."""
+    """Bound all parts by their work, then look for a first plan in them, those without a short
+    micro-batch first, of these the least bound: as long as there is no plan, and for a moment."""
     bounds = work_bounds(search.problem, search.states[0].part.degrees) if search.states else {}
     for state in search.states:
         state.raise_bound(bounds[state.part.micro_batches], "work")
@@ -37,7 +37,7 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
     search.check_time()
     moment = search.deadline.within(min(SECONDS, SHARE * search.deadline.left))
     seating, looked = Seating(search.problem.cluster), Looked()
-    for state in sorted(search.states, key=lambda s: s.bound):
+    for state in sorted(search.states, key=lambda s: (s.part.schedule.short, s.bound)):
         if looked and not moment.goon():
             _judge(search, looked, seating, moment)
             if search.plan is not None:
@@ -45,7 +45,7 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
             search.check_time()
             looked.clear()
         if not search.closed(state):
-            pipelines = Pipelines(state.part, seating)
+            pipelines = Pipelines(state.part, seating, quick=True)
             pipelines.improve(moment)
             looked.append((state, pipelines))
     _judge(search, looked, seating, moment)

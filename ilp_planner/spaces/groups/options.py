@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, product
+from math import log2
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.groups import GroupOption
@@ -51,6 +52,20 @@ def single_type_options(
                     replicas = [0] * len(counts)
                     replicas[kind] = dp
                     yield GroupOption(tp, tuple(replicas))
+
+
+def spread(options: Sequence[GroupOption], samples: int) -> tuple[GroupOption, ...]:
+    """Return a few groups of one device type each, for a quick look: of those with a type and
+    degree whose replicas are between the same powers of the root of two, the one with the least
+    room for more samples than there are, then with the most replicas."""
+    found: dict[tuple[int, tuple[bool, ...], int], tuple[int, GroupOption]] = {}
+    for option in options:
+        dp = sum(option.replicas)
+        key = (option.tp, tuple(map(bool, option.replicas)), int(2 * log2(dp)))
+        room = -samples % dp
+        if key not in found or room <= found[key][0]:
+            found[key] = room, option
+    return tuple(option for _, option in found.values())
 
 
 def mixed_options(

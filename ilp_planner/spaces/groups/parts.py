@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class GroupPart(SpacePart):
     """All plans with one number of micro-batches.
 
-    alone: only plans whose groups are of one device type each.
+    samples: of a micro-batch. alone: only plans whose groups are of one device type each.
     """
 
     boxable = True
@@ -59,7 +59,7 @@ class GroupPart(SpacePart):
         self.schedule = OneForwardOneBackward(micro_batches, short=batches.short)
         self.weight = self.schedule.weight
         self.most_stages = min(problem.max_stages, self.layers)
-        samples, uneven = batches.size, costs.uneven
+        self.samples, uneven = batches.size, costs.uneven
         known = costs.degrees()
         self.degrees = [
             tuple(
@@ -70,11 +70,11 @@ class GroupPart(SpacePart):
             for name in cluster.type_names
         ]
         counts = cluster.type_counts
-        self.single = tuple(single_type_options(counts, self.degrees, samples, uneven=uneven))
+        self.single = tuple(single_type_options(counts, self.degrees, self.samples, uneven=uneven))
         self._mixed, self.complete = (
             ((), True)
             if alone
-            else mixed_options(counts, self.degrees, samples, most_mixed(self.layers))
+            else mixed_options(counts, self.degrees, self.samples, most_mixed(self.layers))
         )
         self.seats = Seating(cluster) if cluster.symmetric else None
 

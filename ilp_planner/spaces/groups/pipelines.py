@@ -17,11 +17,12 @@ import numpy as np
 
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.spaces.groups.equal_cuts import Stages, cheapest_cuts
+from ilp_planner.spaces.groups.options import spread
 from ilp_planner.spaces.groups.place import GroupChoice
 from ilp_planner.spaces.groups.sending import sent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,13 +58,14 @@ class Pipeline:
 class Pipelines:
     """The pipelines of blocks of a part.
 
-    options, tables: of each kind of group. most: how many of each kind have seats. of_type: the
+    quick: of a few sizes of groups. options, tables: of each kind of group. most: how many of each kind have seats. of_type: the
     kinds of each device type. found: the best pipelines met, each better than the one before.
     """
 
-    def __init__(self, part: GroupPart, seating: Seating) -> None:
+    def __init__(self, part: GroupPart, seating: Seating, *, quick: bool = False) -> None:
         self.part, self.problem = part, part.problem
-        kinds = list(self._kinds(seating))
+        wanted = spread(part.single, part.samples) if quick else part.single
+        kinds = list(self._kinds(wanted, seating))
         self.options = [option for option, _, _ in kinds]
         self.tables = [table for _, table, _ in kinds]
         self.most = [most for _, _, most in kinds]
@@ -78,10 +80,12 @@ class Pipelines:
         self.seen: dict[Shape, float] = {}
         self.found: list[tuple[float, Shape]] = []
 
-    def _kinds(self, seating: Seating) -> Iterator[tuple[GroupOption, OptionTables, int]]:
+    def _kinds(
+        self, wanted: Sequence[GroupOption], seating: Seating
+    ) -> Iterator[tuple[GroupOption, OptionTables, int]]:
         """Yield the kinds of groups that can hold a layer, and how many of each can be seated."""
         problem, part = self.problem, self.part
-        for option in part.single:
+        for option in wanted:
             (kind,) = np.flatnonzero(option.replicas)
             most = seating.most(int(kind), option.tp, option.replicas[kind], part.most_stages)
             if not most:
