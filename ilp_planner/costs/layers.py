@@ -29,6 +29,7 @@ import numpy as np
 from ilp_planner.batches import Batches
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.group_network import (
+    Transfer,
     best_ring,
     best_transfer,
     fits_nodes,
@@ -108,6 +109,7 @@ class LayerCosts:
         self._curves: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
         self._held: dict[LayerKey, NDArray[np.int64]] = {}
+        self._transfers: tuple[ClusterSpec | None, dict[object, Transfer]] = (None, {})
         self._gradients = range_sums(profile.gradients)
         self._profiled = {(key.device, key.tp) for key in profile.time}
 
@@ -231,12 +233,26 @@ class LayerCosts:
         cluster: ClusterSpec,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what sending to the next stage adds to u and to extra, by the cut."""
-        if sum(map(bool, option.replicas)) == 1:
-            samples = (max(samples),) * len(samples)
-        transfer = best_transfer(option, samples, to, cluster)
+        if sum(map(bool, option.replicas)) > 1:
+            transfer = best_transfer(option, samples, to, cluster)
+        else:
+            transfer = self._transfer_of_equals(option, max(samples), to, cluster)
         seconds = transfer.latency + transfer.per_byte * self.profile.boundary
         seconds[[0, -1]] = 0.0
         return seconds, np.zeros_like(seconds)
+
+    def _transfer_of_equals(
+        self, option: GroupOption, share: int, to: GroupClass, cluster: ClusterSpec
+    ) -> Transfer:
+        """Return what replicas of one type pay to send so many samples each, kept: groups that
+        many numbers of micro-batches have."""
+        if self._transfers[0] is not cluster:
+            self._transfers = (cluster, {})
+        key = (option, share, to)
+        known = self._transfers[1]
+        if key not in known:
+            known[key] = best_transfer(option, (share,) * sum(option.replicas), to, cluster)
+        return known[key]
 
     def _too_many(self, key: LayerKey) -> bool:
         """Tell whether so many samples ran out of memory, or failed, when they were measured."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from math import log2
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,21 @@ if TYPE_CHECKING:
 
 MOST_MIXED = 400  # groups of several types, per B, however many layers there are
 MOST_CANDIDATES = 1_000_000  # such groups times ranges of layers
+MOST_SHORT = 50  # such groups where the last micro-batch is short: such B are many
 
 
 def most_mixed(layers: int) -> int:
     """Return how many groups of several types can be tried on all ranges of so many layers."""
     return max(MOST_MIXED, MOST_CANDIDATES * 2 // (layers * (layers + 1)))
+
+
+def all_mixed_options(
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, most: int
+) -> tuple[tuple[GroupOption, ...], bool]:
+    """Return the groups of several device types, and whether these are all; none where there are
+    more than so many."""
+    found = tuple(islice(_mixed(counts, degrees, samples, range(1, samples + 1)), most + 1))
+    return (found, True) if len(found) <= most else ((), False)
 
 
 def replica_counts(samples: int, *, uneven: bool) -> tuple[int, ...]:
@@ -77,8 +87,8 @@ def mixed_options(
     `most` of them, only those with a power of two of replicas of every type; where these are
     still more, only groups of two types.
     """
-    everything = tuple(_mixed(counts, degrees, samples, range(1, samples + 1)))
-    if len(everything) <= most:
+    everything, complete = all_mixed_options(counts, degrees, samples, most)
+    if complete:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
     fewer = tuple(_mixed(counts, degrees, samples, powers))

@@ -19,7 +19,13 @@ from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
 from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
 from ilp_planner.spaces.groups.graphs import explicit_graph, level_begins, leveled_graph
-from ilp_planner.spaces.groups.options import mixed_options, most_mixed, single_type_options
+from ilp_planner.spaces.groups.options import (
+    MOST_SHORT,
+    all_mixed_options,
+    mixed_options,
+    most_mixed,
+    single_type_options,
+)
 from ilp_planner.spaces.groups.place import GroupChoice, place
 from ilp_planner.spaces.groups.seat_chain import SeatChains
 from ilp_planner.spaces.groups.seating import Seating, seat_all
@@ -71,12 +77,15 @@ class GroupPart(SpacePart):
         ]
         counts = cluster.type_counts
         self.single = tuple(single_type_options(counts, self.degrees, self.samples, uneven=uneven))
-        self._mixed, self.complete = (
-            ((), True)
-            if alone
-            else mixed_options(counts, self.degrees, self.samples, most_mixed(self.layers))
-        )
+        self._mixed, self.complete = ((), True) if alone else self._several_types()
         self.seats = Seating(cluster) if cluster.symmetric else None
+
+    def _several_types(self) -> tuple[tuple[GroupOption, ...], bool]:
+        """Return the groups of several types that are tried, and whether these are all."""
+        of = (self.problem.cluster.type_counts, self.degrees, self.samples)
+        if self.schedule.short:
+            return all_mixed_options(*of, MOST_SHORT)
+        return mixed_options(*of, most_mixed(self.layers))
 
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None

@@ -81,10 +81,9 @@ def price_sending(
     rows = len(options) * cuts
     both = np.stack((time, extra), axis=1)  # [options, 2, classes, cuts]
     flat = np.moveaxis(both, 2, 0).reshape(len(classes), 2 * rows)
-    first, merged = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if classes:
-        _, first, merged = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-    merged = np.asarray(merged).reshape(-1)
+    known: dict[bytes, int] = {}
+    merged = [known.setdefault(row.tobytes(), len(known)) for row in flat]
+    first = np.array([merged.index(n) for n in range(len(known))], np.int64)
 
     def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the least over the columns, by row, and what each adds to it."""
@@ -94,7 +93,7 @@ def price_sending(
 
     least_time, more_time = split(time)
     least_extra, more_extra = split(extra)
-    column = {to: int(merged[c]) for c, to in enumerate(classes)}
+    column = dict(zip(classes, merged, strict=True))
     apart = np.zeros(first.size, np.int64)
     for to in classes:
         alone = GroupClass(to.types, False)

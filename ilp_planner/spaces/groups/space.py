@@ -81,7 +81,14 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         group of devices."""
         parts = self.parts(problem)
         search = GroupSearch(problem, parts, task)
-        few = [str(part.micro_batches) for part in parts if not part.complete]
+        thinned = [part for part in parts if not part.complete]
+        few = [str(part.micro_batches) for part in thinned if not part.schedule.short]
+        none = [str(part.micro_batches) for part in thinned if part.schedule.short]
+        if none:
+            search.notes.append(
+                f"stages of several device types: with {', '.join(none)} micro-batches, of which "
+                "the last is short, there are too many to try and none was"
+            )
         if few:
             search.notes.append(
                 f"stages of several device types: with {', '.join(few)} micro-batches there are "
