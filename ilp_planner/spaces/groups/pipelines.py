@@ -59,7 +59,8 @@ class Pipelines:
     """The pipelines of blocks of a part.
 
     quick: of a few sizes of groups. options, tables: of each kind of group. most: how many of each
-    kind have seats. of_type: the kinds of each device type. found: the best pipelines met, each better than the one before.
+    kind have seats. of_type: the kinds of each device type. found: the best pipelines met, each
+    better than the one before.
     """
 
     def __init__(self, part: GroupPart, seating: Seating, *, quick: bool = False) -> None:
