@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_MIXED = 400  # groups of several types, per B, however many layers there are
 MOST_CANDIDATES = 1_000_000  # such groups times ranges of layers
-MOST_SHORT = 50  # such groups where the last micro-batch is short: such B are many
+MOST_SHORT = MOST_MIXED // 4  # such groups where the last micro-batch is short: such B are many
 
 
 def most_mixed(layers: int) -> int:

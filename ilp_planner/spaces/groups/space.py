@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.batches import possible_counts
 from ilp_planner.costs.groups import GroupOption, GroupTables
 from ilp_planner.evaluate import Violation
 from ilp_planner.search.group_search import GroupSearch
@@ -37,6 +38,13 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     def parts(self, problem: Problem[GroupTables]) -> list[GroupPart]:
         """Return the parts of the space."""
         return [GroupPart(problem, batches) for batches in problem.micro_batches]
+
+    def tried(self, problem: Problem[GroupTables]) -> str:
+        """Return the numbers of micro-batches: all that there are, or which."""
+        every = problem.micro_batches == possible_counts(problem.global_batch)
+        if every and problem.costs.uneven:
+            return "plans with any number of micro-batches"
+        return super().tried(problem)
 
     def describe(self, problem: Problem[GroupTables]) -> str:
         """Return which plans the proofs are about."""
@@ -83,11 +91,12 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         search = GroupSearch(problem, parts, task)
         thinned = [part for part in parts if not part.complete]
         few = [str(part.micro_batches) for part in thinned if not part.schedule.short]
-        none = [str(part.micro_batches) for part in thinned if part.schedule.short]
+        none = sum(part.schedule.short for part in thinned)
         if none:
             search.notes.append(
-                f"stages of several device types: with {', '.join(none)} micro-batches, of which "
-                "the last is short, there are too many to try and none was"
+                f"stages of several device types: with {none} of {len(parts)} numbers of "
+                "micro-batches, whose last one is short, there are too many to try and none was; "
+                "the bound is for stages of one type there"
             )
         if few:
             search.notes.append(
