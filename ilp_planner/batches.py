@@ -32,6 +32,11 @@ class Batches:
         return self.last < self.size
 
     @property
+    def part(self) -> float:
+        """What part of a full micro-batch the last one is, at most 1."""
+        return self.last / self.size
+
+    @property
     def possible(self) -> bool:
         """Every micro-batch has a sample."""
         return self.count > 0 and self.last > 0

@@ -175,7 +175,7 @@ class Plan(Generic[AnyStage]):
             ranks=self.ranks,
             virtual=self.virtual,
             turn=turn,
-            short=self.batches.short,
+            part=self.batches.part,
         )
 
     @property

@@ -5,8 +5,8 @@ of them, forward and backward. By the formula, B micro-batches take
 
     (B - 1/v) * largest load + 1/v * sum of the loads
 
-of which the largest load alone is busy for B times: the rest is the bubble. Where the last
-micro-batch has fewer samples, B counts the others here. Cost models and bounds
+of which the largest load alone is busy for B times: the rest is the bubble. A last micro-batch with
+fewer samples counts in B as the part of a full one that it is. Cost models and bounds
 of operators and of groups take it as the time; plans for Megatron-LM are simulated instead
 (`simulation`), and the formula only proposes cuts.
 """
@@ -14,7 +14,7 @@ of operators and of groups take it as the time; plans for Megatron-LM are simula
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -26,30 +26,41 @@ class Schedule(ABC):
     """What cost models, bounds and reports ask of a schedule.
 
     micro_batches: of an iteration. virtual: stages per rank. Ranks are told by how many come after
-    (`behind`). short: the last micro-batch has fewer samples; who prices it adds what it takes.
+    (`behind`). part: of a full micro-batch that the last one is; who prices it adds what it takes
+    beyond that.
     """
 
     name: ClassVar[str]  # in `simulation.schedules`
 
     micro_batches: int
     virtual: int = 1
-    short: bool = False
+    part: float = 1.0
 
     @property
-    def full(self) -> int:
-        """Micro-batches with as many samples as any: B."""
-        return self.micro_batches - self.short
+    def short(self) -> bool:
+        """The last micro-batch has fewer samples than the others."""
+        return self.part < 1
+
+    @property
+    def whole(self) -> Schedule:
+        """The schedule of the full micro-batches alone."""
+        return replace(self, micro_batches=self.micro_batches - self.short, part=1.0)
+
+    @property
+    def _counted(self) -> float:
+        """B, above."""
+        return self.micro_batches - 1 + self.part
 
     @property
     def weight(self) -> float:
         """How often the slowest rank counts beyond the first time, in passes through one of its
         virtual stages: v times the iteration is weight * largest load + sum of the loads."""
-        return self.virtual * self.full - 1.0
+        return self.virtual * self._counted - 1.0
 
     @property
     def repeats(self) -> float:
         """The same in passes through all of its virtual stages."""
-        return self.full - 1 / self.virtual
+        return self._counted - 1 / self.virtual
 
     def steady(self, loads: Sequence[float]) -> float:
         """Return the seconds in which the slowest rank sets the pace."""
@@ -164,7 +175,7 @@ class Interleaved(Schedule):
 
 
 def schedule_of(
-    micro_batches: int, *, ranks: int, virtual: int = 1, turn: int = 0, short: bool = False
+    micro_batches: int, *, ranks: int, virtual: int = 1, turn: int = 0, part: float = 1.0
 ) -> Schedule:
     """Return the schedule of so many ranks with `virtual` stages each: interleaved, where that is
     more than one.
@@ -172,8 +183,8 @@ def schedule_of(
     Parameters
     ----------
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as ranks.
-    short: the last micro-batch has fewer samples.
+    part: of a full micro-batch that the last one is.
     """
     if virtual == 1:
-        return OneForwardOneBackward(micro_batches, short=short)
-    return Interleaved(micro_batches, virtual=virtual, group=turn or ranks, short=short)
+        return OneForwardOneBackward(micro_batches, part=part)
+    return Interleaved(micro_batches, virtual=virtual, group=turn or ranks, part=part)

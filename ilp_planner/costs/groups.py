@@ -9,15 +9,19 @@ u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats
 seconds that stage s adds once; a peak is added once, by the stage where it is largest. A cost model
 says what each term is.
 
-*A short last micro-batch* (`batches`). B counts the others, and the last one adds
+*A short last micro-batch* (`batches`) counts in B as the part p < 1 of a full one that its samples
+are, and adds what it takes beyond that:
 
-    max_s c_s + sum_s t_s
+    max_s max(0, c'_s - p c_s) + (1 - p) sum_s t'_s
 
-c_s: its seconds on the devices of stage s, a peak; t_s: those of sending it on. No way of the
-micro-batches through the stages, one after the other, takes longer: with v_s = c_s + t_s <= u_s,
-and k the stage where the last one is waited for,
+c_s, c'_s: seconds of a full and of the last one on the devices of stage s, a peak; t'_s: those of
+sending the last one on, no more than t_s of a full one; u_s = c_s + t_s. No way of the
+micro-batches through the stages, one after the other, takes longer: where the last one, of c'_s +
+t'_s, is waited for at stage k, it ends no later than
 
-    sum_{s <= k} u_s + (B - 1) max_s u_s + sum_{s >= k} v_s <= (B - 1) max_s u_s + sum_s u_s + v_k
+    (B - 2) max_s u_s + sum_s u_s + c'_k + t'_k
+
+with B micro-batches in all, and c'_k + t'_k <= p u_k + max(0, c'_k - p c_k) + (1 - p) t'_k.
 """
 
 from __future__ import annotations

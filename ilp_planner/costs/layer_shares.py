@@ -46,17 +46,18 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
 def _add_last(
     tally: Tally, costs: LayerCosts, plan: GroupPlan, seconds: float, cluster: ClusterSpec
 ) -> None:
-    """Add the seconds of a short last micro-batch: those of the stage where it takes longest, the
-    others of messages."""
-    found: list[tuple[float, GroupStage, LayerKey]] = []
-    for stage in last_micro_batch(plan).stages:
-        key = costs.slowest(stage, cluster)
-        if key is not None:
-            found.append((float(costs.row(key)[stage.start : stage.stop].sum()), stage, key))
-    compute, stage, key = max(found, key=lambda one: one[0])
+    """Add what a short last micro-batch takes beyond its part: as the rows that the slowest stage
+    runs for it come from."""
+    stages = last_micro_batch(plan).stages
+    keys = [(stage, key) for stage in stages if (key := costs.slowest(stage, cluster)) is not None]
+
+    def busy(stage: GroupStage, key: LayerKey) -> float:
+        return float(costs.row(key)[stage.start : stage.stop].sum())
+
+    stage, key = max(keys, key=lambda one: busy(*one))
     for origin, each in time_origins(costs.profile, key, costs.row(key)):
-        tally.add(origin, float(each[stage.start : stage.stop].sum()))
-    tally.add(LINKS, seconds - compute)
+        share = float(each[stage.start : stage.stop].sum()) / busy(stage, key)
+        tally.add(origin, seconds * share)
 
 
 def step_origin(

@@ -41,7 +41,7 @@ from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
 from ilp_planner.costs.layer_shares import layer_tally
 from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
-from ilp_planner.costs.short_batch import LAST, as_sent, last_micro_batch
+from ilp_planner.costs.short_batch import LAST, as_sent, beyond_its_part, last_micro_batch
 from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.data_sheets import memory_rates
@@ -214,7 +214,8 @@ class LayerCosts:
         if batches.short:
             last = tuple(batches.share_of_last(x) for x in samples)
             rest = _keys(option, kinds, last)
-            peaks.append(np.max([self._range("time", key) for key in rest], axis=0))
+            busy = np.max([self._range("time", key) for key in rest], axis=0)
+            peaks.append(np.maximum(busy - batches.part * time, 0.0))
         return OptionTables(
             time=time,
             extra=np.zeros(shape),
@@ -281,8 +282,7 @@ class LayerCosts:
         }
         if plan.batches.short:
             last = self._stages(last_micro_batch(plan), cluster)
-            terms[LAST] = max(stage.time_terms["compute"] for stage in last)
-            terms[LAST] += sum(stage.time_terms["point-to-point"] for stage in last)
+            terms[LAST] = sum(beyond_its_part(stages, last, plan.batches.part))
         terms[PEAK] = max(sum(self.peak_parts(stage, cluster)) for stage in plan.stages)
         return PlanCost(iteration_time=sum(terms.values()), stages=stages, terms=terms)
 

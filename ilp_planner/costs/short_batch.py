@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ilp_planner.costs.base import StageCost
     from ilp_planner.plan import GroupPlan, GroupStage
     from ilp_planner.specs.cluster import ClusterSpec
 
-LAST = "last, short micro-batch"
+LAST = "short micro-batch"
+"""What the last one takes beyond the part of a full one that it is."""
 
 
 def last_micro_batch(plan: GroupPlan) -> GroupPlan:
@@ -23,6 +25,24 @@ def last_micro_batch(plan: GroupPlan) -> GroupPlan:
         return _with_samples(stage, shares)
 
     return replace(plan, stages=tuple(map(shared, plan.stages)))
+
+
+def beyond_its_part(
+    full: Sequence[StageCost], last: Sequence[StageCost], part: float
+) -> tuple[float, float]:
+    """Return the seconds that a short last micro-batch adds to those of the part of a full one that
+    it is (`costs/groups.py`): on devices, and of messages.
+
+    Parameters
+    ----------
+    full, last: the stages at the samples of either.
+    """
+    busy = [
+        max(0.0, b.time_terms["compute"] - part * a.time_terms["compute"])
+        for a, b in zip(full, last, strict=True)
+    ]
+    sent = sum(stage.time_terms["point-to-point"] for stage in last)
+    return max(busy), (1 - part) * sent
 
 
 def as_sent(stage: GroupStage, cluster: ClusterSpec) -> GroupStage:

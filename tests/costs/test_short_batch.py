@@ -40,11 +40,13 @@ def test_the_last_micro_batch_by_hand() -> None:
     cost = costs.plan_cost(plan, CLUSTER)
     fast, slow = costs.row(LayerKey("fast", 1, 2)), costs.row(LayerKey("slow", 1, 4))
     sent = 2 * (30e-6 + 4 * PROFILE.boundary[3] / 5e9)
-    expected = max(fast[:3].sum(), slow[3:].sum()) + sent
+    whole = costs.row(LayerKey("fast", 1, 3)), costs.row(LayerKey("slow", 1, 6))
+    more = fast[:3].sum() - 2 / 3 * whole[0][:3].sum(), slow[3:].sum() - 2 / 3 * whole[1][3:].sum()
+    expected = max(0.0, *more) + sent / 3
     assert cost.terms[LAST] == pytest.approx(expected)
     times = [stage.time for stage in cost.stages]
-    assert cost.terms["slowest stage"] == pytest.approx(max(times))  # of two full ones
-    total = max(times) + sum(times) + expected + cost.terms[PEAK]
+    assert cost.terms["slowest stage"] == pytest.approx(5 / 3 * max(times))
+    total = 5 / 3 * max(times) + sum(times) + expected + cost.terms[PEAK]
     assert cost.iteration_time == pytest.approx(total)
 
 
@@ -75,13 +77,14 @@ def test_no_way_through_the_stages_takes_longer(data: st.DataObject) -> None:
     sent = np.array(data.draw(st.lists(draw, min_size=stages, max_size=stages)))
     shares = st.lists(st.floats(0, 1), min_size=stages, max_size=stages)
     last_busy, last_sent = busy * data.draw(shares), sent * data.draw(shares)
-    times = busy + sent
+    times, part = busy + sent, data.draw(st.floats(0, 1))
     done = np.zeros(stages)
     for passing in [times] * full + [last_busy + last_sent]:
         ready = 0.0
         for s in range(stages):
             ready = done[s] = max(ready, done[s]) + passing[s]
-    formula = (full - 1) * times.max() + times.sum() + last_busy.max() + last_sent.sum()
+    formula = (full - 1 + part) * times.max() + times.sum()
+    formula += np.maximum(last_busy - part * busy, 0).max() + (1 - part) * last_sent.sum()
     assert done[-1] <= formula * (1 + 1e-9)
 
 
@@ -101,4 +104,23 @@ def test_tables_say_what_the_judge_says() -> None:
     plan = plan_of(3, stage_of(0, 6, 0, list(short.samples)))
     judged = costs.plan_cost(plan, CLUSTER)
     assert judged.terms[LAST] == pytest.approx(short.peaks[-1][0, 6])
-    assert short.peaks[-1][0, 6] == pytest.approx(costs.row(LayerKey("fast", 1, 2)).sum())
+    whole = costs.row(LayerKey("fast", 1, 2)).sum()  # the last one takes as long as a full one
+    assert short.peaks[-1][0, 6] == pytest.approx(whole / 3)
+
+
+@given(data=st.data())
+def test_a_last_micro_batch_that_takes_as_long_counts_as_a_full_one(data: st.DataObject) -> None:
+    """Where nothing is sent: 6, 6 and 4 samples of 6 replicas take as long as three times 6."""
+    start, stop = sorted(
+        data.draw(st.lists(st.integers(0, 6), min_size=2, max_size=2, unique=True))
+    )
+    costs = layer_costs(PROFILE, CLUSTER)
+    short = costs.option_tables(GroupOption(1, (6, 0)), 3, 16, CLUSTER)
+    full = costs.option_tables(GroupOption(1, (6, 0)), 3, 18, CLUSTER)
+    assert short is not None
+    assert full is not None
+    assert full.last == ()
+    time, (reduced, more) = short.time[start, stop], short.peaks[:, start, stop]
+    part = Batches(16, 3).part
+    assert (1 + part) * time + time + more == pytest.approx(3 * full.time[start, stop])
+    assert reduced == full.peaks[0, start, stop]

@@ -46,15 +46,15 @@ class Candidates(NamedTuple):
 class Catalogue:
     """All candidates with one number of micro-batches, what they use and what they pay to send.
 
-    short: the last one is. options: the groups; samples: of each of their replicas. stages: the
-    candidates.
+    part: of a full one that the last is. options: the groups; samples: of each of their replicas.
+    stages: the candidates.
     outside: float64 [L, L + 1], seconds that all layers before and after a range take at least.
     use: int64 [options, N], of which `capacity` is there. check_time: raises where the time is up.
     """
 
     layers: int
     micro_batches: int
-    short: bool
+    part: float
     options: tuple[GroupOption, ...]
     samples: tuple[tuple[int, ...], ...]
     stages: Candidates
@@ -67,7 +67,7 @@ class Catalogue:
     @property
     def schedule(self) -> Schedule:
         """In which order the stages run."""
-        return OneForwardOneBackward(self.micro_batches, short=self.short)
+        return OneForwardOneBackward(self.micro_batches, part=self.part)
 
     def rows(self, stages: Candidates) -> NDArray[np.int64]:
         """Return the row of each candidate in the tables of sending."""
@@ -153,7 +153,7 @@ def build_catalogue(
     return Catalogue(
         layers=layers,
         micro_batches=micro_batches,
-        short=Batches(problem.global_batch, micro_batches).short,
+        part=Batches(problem.global_batch, micro_batches).part,
         options=options,
         samples=samples,
         stages=_stages(tables, layers, micro_batches),

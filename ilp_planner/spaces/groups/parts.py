@@ -62,7 +62,7 @@ class GroupPart(SpacePart):
             self.name += f" of {batches.size}"
         self.constant = costs.constant(micro_batches)
         self.layers = len(costs.chain)
-        self.schedule = OneForwardOneBackward(micro_batches, short=batches.short)
+        self.schedule = OneForwardOneBackward(micro_batches, part=batches.part)
         self.weight = self.schedule.weight
         self.most_stages = min(problem.max_stages, self.layers)
         self.samples, uneven = batches.size, costs.uneven

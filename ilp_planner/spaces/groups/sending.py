@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.costs.groups import GroupClass, GroupOption, GroupTables, OptionTables
 from ilp_planner.deadline import no_limit
@@ -117,11 +118,12 @@ def sent(
     to: GroupClass,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the seconds of sending from an option to a class, of every micro-batch and of an
-    iteration, float64 [L + 1] by the cut: a short last micro-batch is sent besides."""
+    iteration, float64 [L + 1] by the cut, with what a short last micro-batch adds to it."""
     send, cluster = problem.costs.send, problem.cluster
     time, extra = send(option, table.samples, micro_batches, to, cluster)
     if table.last:
-        extra = extra + sum(send(option, table.last, micro_batches, to, cluster))
+        rest = 1 - Batches(problem.global_batch, micro_batches).part
+        extra = extra + rest * sum(send(option, table.last, micro_batches, to, cluster))
     return time, extra
 
 

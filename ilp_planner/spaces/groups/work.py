@@ -5,7 +5,7 @@ stage, and stages s on replicas r of tp devices with x samples each:
 
     B micro-batches take at least (B - 1) max_s u_s + sum_s u_s
 
-and a short last one besides what its work takes, on the devices that are waited for longest.
+of which a short last one counts as the part of a full one that it is.
 
 *Work.* A sample of a layer keeps devices of type k busy for e_k device-seconds at least, whatever
 the tensor degree and the samples of its replica. For any price p_k of a device-second, all samples
@@ -67,10 +67,8 @@ def work_bounds(
         slowest = _work(busy[:, samples - 1], devices, samples)
         single = _single(times, float(devices.sum()), samples, layers)
         slowest = max(slowest, float(single.max(initial=0.0)))
-        repeated = OneForwardOneBackward(batches, short=parted.short).repeats
+        repeated = OneForwardOneBackward(batches, part=parted.part).repeats
         seconds = repeated * slowest + max(slowest, float(single.sum()))
-        if parted.short:
-            seconds += _work(busy[:, parted.last - 1], devices, parted.last)
         bound = costs.constant(batches) + seconds * (1 - ROUNDING)
         found[batches] = bound if bound < NEVER else NEVER
     return found
