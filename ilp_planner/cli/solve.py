@@ -217,7 +217,8 @@ def solve(
     with Progress() as progress:
         result = run(
             problem, limits=limits, solver=solver, progress=progress, top=top or 1,
-            deadline=Deadline(limits.seconds, started=ctx.obj), start=begin,
+            start=begin,
+            deadline=Deadline(limits.seconds, started=ctx.obj, steady=reproducible),
         )  # fmt: skip
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json)

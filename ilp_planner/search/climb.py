@@ -35,6 +35,8 @@ def climb(search: GroupSearch[Any], state: PartState[Any]) -> None:
     left = search.deadline.left
     search_boxes(search, state, guess)
     took = left - search.deadline.left
+    if search.deadline.steady:
+        return
     if took < QUICK * left:
         state.reach = min(2 * state.reach, MOST_REACH)
     elif took > SLOW * left:
