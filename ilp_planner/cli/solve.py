@@ -9,6 +9,7 @@ import typer
 from ilp_planner.cli import constraint_options as c
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
+from ilp_planner.cli.signals import finish
 from ilp_planner.cli.values import (
     Solver,
     idle_workers,
@@ -220,6 +221,7 @@ def solve(
             start=begin,
             deadline=Deadline(limits.seconds, started=ctx.obj, steady=reproducible),
         )  # fmt: skip
+    finish()
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))
