@@ -103,7 +103,7 @@ class GroupStage(Stage):
 
     @property
     def tp(self) -> int:
-        """Tensor-parallel degree."""
+        """Devices of a replica: the tensor-parallel degree, times the plan's `cp`."""
         return len(self.replicas[0].devices)
 
     @property
@@ -158,6 +158,11 @@ class Plan(Generic[AnyStage]):
     def per_rank(self, values: Sequence[Number]) -> list[Number]:
         """Return the sum over each rank's stages of what every stage has."""
         return [sum(values[rank :: self.ranks]) for rank in range(self.ranks)]
+
+    @property
+    def cp(self) -> int:
+        """Context-parallel degree of all stages."""
+        return 1 if self.settings is None else self.settings.cp
 
     @property
     def schedule(self) -> Schedule:

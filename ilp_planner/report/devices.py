@@ -75,9 +75,10 @@ def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:
     return " + ".join(f"{count} x {name}" for name, count in counts if count)
 
 
-def describe_stage(cluster: ClusterSpec, stage: GroupStage) -> str:
-    """Return `4 x A100 tp1 dp4`."""
-    return f"{describe_types(cluster, stage.devices)} tp{stage.tp} dp{stage.dp}"
+def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:
+    """Return `4 x A100 tp1 dp4`, with cp where it is above 1."""
+    degrees = f"tp{stage.tp // cp} {f'cp{cp} ' * (cp > 1)}dp{stage.dp}"
+    return f"{describe_types(cluster, stage.devices)} {degrees}"
 
 
 def describe_cluster(cluster: ClusterSpec) -> str:

@@ -95,6 +95,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
         "layers",
         "devices",
         "tp",
+        *["cp"] * (plan.cp > 1),
         "dp",
         "samples per\nreplica",
         "time per\nmicro-batch (ms)",
@@ -108,7 +109,8 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
             str(rank),
             _layers_of(problem, plan, rank),
             describe_devices(problem.cluster, stage.devices),
-            str(stage.tp),
+            str(stage.tp // plan.cp),
+            *[str(plan.cp)] * (plan.cp > 1),
             str(stage.dp),
             describe_samples([replica.samples for replica in stage.replicas]),
             f"{1e3 * sum(cost.time for cost in own):.3f}" if own else "-",
@@ -263,6 +265,7 @@ def describe_training(plan: AnyPlan) -> str:
 
 def describe_stages(problem: Problem[Any], plan: GroupPlan) -> str:
     """Return `4 x T4 tp1 dp4 | 2 of (8 x A100 tp4 dp2)`: equal stages in a row are told once."""
-    each = [describe_stage(problem.cluster, stage) for stage in plan.stages[: plan.ranks]]
+    own = plan.stages[: plan.ranks]
+    each = [describe_stage(problem.cluster, stage, cp=plan.cp) for stage in own]
     runs = [(text, len(list(run))) for text, run in groupby(each)]
     return " | ".join(text if count == 1 else f"{count} of ({text})" for text, count in runs)
