@@ -5,7 +5,7 @@ import signal
 import time
 from types import FrameType
 
-from ilp_planner.interrupts import SIGNALS
+from ilp_planner.interrupts import SIGNALS, hear
 
 # Seconds in which another signal is the same request: `timeout` sends its signal to the process and
 # then to its group, and schedulers to every process that they see.
@@ -25,6 +25,7 @@ class Interruption:
         if self.first is None:
             self.first = time.monotonic()
             if not self.finishing:
+                hear(number)
                 raise KeyboardInterrupt
         elif time.monotonic() - self.first > SAME:
             signal.signal(number, signal.SIG_DFL)
