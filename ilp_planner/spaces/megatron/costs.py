@@ -19,6 +19,7 @@ from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.runtime import MEGATRON, Runtime
 from ilp_planner.spaces.megatron.shares import megatron_tally
+from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import METHODS, ORDERS
 
 if TYPE_CHECKING:
@@ -71,7 +72,18 @@ class MegatronCosts:
 
     def network(self, cluster: ClusterSpec, nodes: tuple[int, ...]) -> Network:
         """Return the links under ranks that fill nodes in this order, the same one every time."""
-        found: Network = self.known(cluster).setdefault(("network", nodes), Network(cluster, nodes))
+        known = self.known(cluster)
+        if ("network", nodes) not in known:
+            known["network", nodes] = Network(cluster, nodes)
+        found: Network = known["network", nodes]
+        return found
+
+    def generation(self, cluster: ClusterSpec) -> int:
+        """Return the major compute capability of a cluster's oldest devices, looked up once."""
+        known = self.known(cluster)
+        if "generation" not in known:
+            known["generation"] = generation(cluster)
+        found: int = known["generation"]
         return found
 
     def memory(self, job: TrainingJob, cluster: ClusterSpec) -> MemoryParts:

@@ -31,7 +31,6 @@ from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
 from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
-from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
@@ -67,10 +66,9 @@ class MegatronPart:
     @property
     def name(self) -> str:
         """Degrees, and what is not as in the plainest choice."""
-        plainest = self.costs.choices[0]
-        own = self.costs.runtime.with_degrees(plainest, plainest, self.degrees)
+        plainest = settings_of(self.problem, self.costs, self.degrees._replace(choice=0))
         return ", ".join(
-            (self.degrees.describe(self.problem.cluster), *different(self.settings, own))
+            (self.degrees.describe(self.problem.cluster), *different(self.settings, plainest))
         )
 
     @cached_property
@@ -94,7 +92,7 @@ class MegatronPart:
             layout=base_layout(model, d.pp),
             settings=self.settings,
             devices_per_node=self.problem.cluster.nodes[0].devices,
-            generation=generation(self.problem.cluster),
+            generation=self.costs.generation(self.problem.cluster),
         )
 
     @cached_property
@@ -359,20 +357,34 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     asked = problem.constraints
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
-    chosen = any(getattr(asked, name) for name in CHOICES)
+    chosen: dict[MegatronDegrees, tuple[int, ...]] = {}
     for degrees in possible_degrees(problem, costs):
-        tried: set[Settings] = set()
-        for number in range(len(costs.choices)):
+        alike = costs.runtime.alike(degrees)
+        if alike not in chosen:
+            chosen[alike] = tuple(possible_choices(problem, costs, degrees))
+        for number in chosen[alike]:
             part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if part.settings in tried:
-                continue
-            if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
-                continue
-            if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
-                continue
-            tried.add(part.settings)
             if always or part.variants():
                 yield part
+
+
+def possible_choices(
+    problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
+) -> Iterator[int]:
+    """Yield the numbers of the choices of settings that go with degrees, each once."""
+    asked = problem.constraints
+    chosen = any(getattr(asked, name) for name in CHOICES)
+    tried: set[Settings] = set()
+    for number in range(len(costs.choices)):
+        part = MegatronPart(problem, costs, degrees._replace(choice=number))
+        if part.settings in tried:
+            continue
+        if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
+            continue
+        if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
+            continue
+        tried.add(part.settings)
+        yield number
 
 
 def possible_degrees(

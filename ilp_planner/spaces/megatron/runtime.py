@@ -135,6 +135,11 @@ class Runtime:
         """Return what is tried besides blocks of layers."""
         return whole_recomputations(model, kernels, asked)
 
+    def alike(self, degrees: MegatronDegrees) -> MegatronDegrees:
+        """Return degrees without what makes no difference to `refusals` and `tries`: micro-batches
+        are the schedule's own affair, and nodes decide neither."""
+        return degrees._replace(micro_batch=0, nodes=())
+
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
