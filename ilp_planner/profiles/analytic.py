@@ -20,7 +20,8 @@ from ilp_planner.specs.t5 import T5
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+    from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.link import Link
     from ilp_planner.specs.model import ModelSpec
 
 TENSOR_DEGREES = (1, 2, 4, 8)

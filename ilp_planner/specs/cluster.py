@@ -1,6 +1,5 @@
 """The cluster specification: device types, the nodes that hold them, and the links between them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,23 +7,12 @@ from functools import cached_property
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.architecture import check_counts
 from ilp_planner.specs.kernel_constants import KernelConstants
+from ilp_planner.specs.link import Link, check_positive
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
 ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"
-
-
-def check_positive(**values: float) -> None:
-    """Refuse everything but positive, finite numbers.
-
-    Raises
-    ------
-    ValueError: names the first that is not.
-    """
-    for name, value in values.items():
-        if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be positive, found {value!r}")
 
 
 # Assumed of devices that say nothing else: PCIe 4 x16, and an eighth of 16 channels of DDR4-3200.
@@ -155,33 +143,6 @@ class NodeGroup:
 
     def __post_init__(self) -> None:
         check_counts(count=self.count, devices=self.devices)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Link:
-    """A way to send.
-
-    bandwidth: bytes/s of a large message between two devices. latency: seconds until it starts.
-    collectives: devices -> bytes/s that each of them sends in a large ring collective ("bus
-        bandwidth"), where that is not `bandwidth`: on a mesh, more devices use more links. Of links
-        inside nodes only: rings between nodes take the `bandwidth` of their slowest link.
-    """
-
-    bandwidth: float
-    latency: float
-    collectives: Mapping[int, float] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        check_positive(bandwidth=self.bandwidth, latency=self.latency)
-        for devices, rate in self.collectives.items():
-            if devices < 2:
-                raise ValueError(f"collectives must be of at least 2 devices, found {devices}")
-            check_positive(**{f"collectives.{devices}": rate})
-
-    def collective_bandwidth(self, devices: int) -> float:
-        """Return bytes/s that each device sends: the entry of the largest group not above it."""
-        fitting = [n for n in self.collectives if n <= devices]
-        return self.collectives[max(fitting)] if fitting else self.bandwidth
 
 
 @dataclass(frozen=True, kw_only=True)

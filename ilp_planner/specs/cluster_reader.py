@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
-from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
 from ilp_planner.specs.kernel_constants import KernelConstants, measured_constants
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import (
     ABOUT,
     CONSTANTS,

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device, Link
+from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import DURATIONS, Machine
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 

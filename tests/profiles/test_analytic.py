@@ -12,9 +12,10 @@ from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.table import MIB, Provenance
 from ilp_planner.profiles.work import Exchange, Kernel, exchange_time, kernel_time
 from ilp_planner.specs.architecture import Parameters
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
 from ilp_planner.profiles.work import Kernel, kernel_time
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import Machine
 
 ROOT = Path(__file__).parents[2]

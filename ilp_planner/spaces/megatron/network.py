@@ -25,7 +25,7 @@ from ilp_planner.anatomy.groups import Axis, grid, spanned
 from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
 from ilp_planner.profiles.work import rates_of
-from ilp_planner.specs.cluster import ClusterSpec, Link
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.anatomy.modules import Message
     from ilp_planner.profiles.table import Origin
     from ilp_planner.profiles.work import Rates
+    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
