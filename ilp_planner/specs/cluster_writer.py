@@ -26,6 +26,11 @@ def cluster_text(cluster: ClusterSpec) -> str:
         lines += [f"name = {quoted(group.name)}"] if group.name else []
         lines += [f"count = {group.count}", f"device = {quoted(group.device)}"]
         lines.append(f"devices = {group.devices}")
+        lines += [f"zone = {quoted(group.zone)}"] if group.zone else []
+    for zone in cluster.zones:
+        lines += ["", "[[zones]]", f"name = {quoted(zone.name)}"]
+        lines += [f"inside = {quoted(zone.inside)}"] if zone.inside else []
+        lines += _link(zone.link)
     for device in cluster.device_types.values():
         lines += ["", f"[devices.{quoted(device.name)}]", *_device(device)]
         if device.gpu and device.kernels is not None:  # which the constants change
