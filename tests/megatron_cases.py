@@ -10,9 +10,10 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.elements import Shard
 from ilp_planner.spaces.megatron.job import layout_of
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import ORDERS, Recompute
 from tests.problems import build_megatron_problem

@@ -18,7 +18,8 @@ from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 
 if TYPE_CHECKING:

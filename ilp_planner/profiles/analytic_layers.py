@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.work import Work
-    from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+    from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.link import Link
     from ilp_planner.specs.model import ModelSpec
 
 # Bytes per parameter of parameters, gradients and Adam's states: 2 + 2 + 4 + 4 + 4 in mixed

@@ -71,7 +71,7 @@ def problem_object(problem: Problem[Any]) -> dict[str, Any]:
         "space": problem.space.name,
         **problem.space.options(),
         "global_batch": problem.global_batch,
-        "memory_limit_bytes": dict(problem.memory_limits),
+        "memory_limit_bytes": problem.limits_of_types,
     }
 
 
@@ -171,7 +171,7 @@ def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
     """Return nodes and types of devices that exist."""
     return {
         "nodes": sorted({cluster.node_of[d] for d in devices}),
-        "types": list(dict.fromkeys(cluster.type_of[d] for d in devices)),
+        "types": list(dict.fromkeys(cluster.called[cluster.node_of[d]] for d in devices)),
     }
 
 

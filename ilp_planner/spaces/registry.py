@@ -144,7 +144,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
         files=files.held,
         space=space,
         global_batch=problem.global_batch,
-        memory_limits=problem.memory_limits,
+        memory_limits=problem.limits_of_types,
     )
     remarks = () if files.model is None else files.model.remarks
     return replace(

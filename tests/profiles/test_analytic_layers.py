@@ -16,10 +16,11 @@ from ilp_planner.profiles.analytic_decoder import chain_names, decoder_rows
 from ilp_planner.profiles.analytic_layers import analytic_layers
 from ilp_planner.profiles.layers import LayerKey
 from ilp_planner.specs.chain_layers import segments
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.decoder import Decoder, Experts, as_decoder
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.parameter_count import parameter_count, tied_parameters

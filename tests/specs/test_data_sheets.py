@@ -2,8 +2,9 @@
 
 import pytest
 
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.data_sheets import memory_rates
+from ilp_planner.specs.link import Link
 
 LINK = Link(bandwidth=1e9, latency=1e-5)
 

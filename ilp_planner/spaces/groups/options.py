@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.groups import GroupOption
@@ -48,21 +48,32 @@ def mixed_options(
     `most` of them, only those with a power of two of replicas of every type; where these are
     still more, only groups of two types.
     """
-    everything = tuple(_mixed(counts, degrees, samples, range(1, samples + 1)))
-    if len(everything) <= most:
+    whole = range(2, min(len(counts), samples) + 1)  # types of a group: each has a sample
+    everything = _up_to(_mixed(counts, degrees, samples, range(1, samples + 1), whole), most)
+    if everything is not None:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
-    fewer = tuple(_mixed(counts, degrees, samples, powers))
-    if len(fewer) > most:
-        fewer = tuple(option for option in fewer if sum(map(bool, option.replicas)) == 2)
+    fewer = _up_to(_mixed(counts, degrees, samples, powers, whole), most)
+    if fewer is None:
+        fewer = tuple(_mixed(counts, degrees, samples, powers, (2,)))
     return fewer, False
 
 
+def _up_to(options: Iterator[GroupOption], most: int) -> tuple[GroupOption, ...] | None:
+    """Return options; None where there are more than `most`, which may be too many to count."""
+    found = tuple(islice(options, most + 1))
+    return found if len(found) <= most else None
+
+
 def _mixed(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, replicas: Sequence[int]
+    counts: Sequence[int],
+    degrees: Sequence[Sequence[int]],
+    samples: int,
+    replicas: Sequence[int],
+    sizes: Sequence[int],
 ) -> Iterator[GroupOption]:
     kinds = range(len(counts))
-    for size in range(2, len(counts) + 1):
+    for size in sizes:
         for types in combinations(kinds, size):
             for tp in sorted(set.intersection(*(set(degrees[kind]) for kind in types))):
                 tries = [[r for r in replicas if tp * r <= counts[kind]] for kind in types]

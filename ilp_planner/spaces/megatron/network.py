@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from ilp_planner.anatomy.groups import Axis, grid, spanned
 from ilp_planner.profiles.link_times import SEND, LinkGroup, LinkTimes
 from ilp_planner.profiles.shares import LINKS
 from ilp_planner.profiles.work import rates_of
-from ilp_planner.specs.cluster import ClusterSpec, Link
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.anatomy.modules import Message
     from ilp_planner.profiles.table import Origin
     from ilp_planner.profiles.work import Rates
+    from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
 HOP = 3.4e-6  # seconds of a ring's step over NVLink (NCCL 2.23, src/graph/tuning.cc, `hwLat`)
@@ -144,22 +145,11 @@ class Network:
 
     @cached_property
     def between(self) -> dict[tuple[str, str], Link]:
-        """Link between nodes of two types; the slowest one where a matrix decides."""
+        """Link between nodes of two types; the slowest one where nodes decide."""
         names = self.cluster.type_names
-        found = {(a, b): self.cluster.type_link(a, b) for a in names for b in names}
         if not self.cluster.symmetric:
-            links = [
-                link
-                for a, row in enumerate(self.cluster.matrix)
-                for b, link in enumerate(row)
-                if a != b
-            ]
-            slowest = Link(
-                bandwidth=min(link.bandwidth for link in links),
-                latency=max(link.latency for link in links),
-            )
-            found = dict.fromkeys(found, slowest)
-        return found
+            return dict.fromkeys(product(names, names), self.cluster.slowest_between)
+        return {(a, b): self.cluster.type_link(a, b) for a, b in product(names, names)}
 
     def types(self, ranks: NDArray[np.int64]) -> tuple[str, ...]:
         """Return the device types of ranks, each once."""

@@ -13,7 +13,7 @@ from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.replicas import replicas_traffic
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
-from ilp_planner.specs.cluster import Link
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
