@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no profiled micro-batch": (
         {"micro_batch_sizes": (3, 5)},
         ProfileError,
-        "tiny: no rows for micro-batch 3, 5, expected one of 1, 2, 4",
+        "tiny: no rows for micro-batch 3, 5, expected one of 1, 2, 4, 8",
     ),
     "batch that is not divisible": (
         {"global_batch": 7, "micro_batch_sizes": (2, 4)},
@@ -137,7 +137,9 @@ def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> 
 def test_micro_batches_that_are_not_profiled_are_left_out_with_a_note() -> None:
     problem = build(micro_batch_sizes=(2, 16, 3))
     assert (problem.micro_batch_sizes, problem.micro_batches) == ((2,), (4,))
-    assert problem.notes == ("micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",)
+    assert problem.notes == (
+        "micro-batch 16, 3: not of profiled samples (1, 2, 4, 8 are), left out",
+    )
 
 
 def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:
@@ -151,7 +153,7 @@ def test_notes_of_the_profile_come_first() -> None:
     problem = build(profile=profile, global_batch=6, micro_batch_sizes=(1, 4, 16))
     assert problem.notes == (
         "something is odd",
-        "micro-batch 16: not in the profile (it has 1, 2, 4), left out",
+        "micro-batch 16: not of profiled samples (1, 2, 4, 8 are), left out",
         "micro-batch 4: does not divide 6, left out",
     )
 
@@ -168,8 +170,8 @@ def test_defaults_come_from_the_inputs() -> None:
     assert problem.max_stages == 3  # operators; there are four devices
     assert problem.space == OperatorSpace(group_sizes=(1, 2))
     assert problem.max_tp == 2
-    assert problem.micro_batch_sizes == (1, 2, 4)
-    assert problem.micro_batches == (2, 4, 8)
+    assert problem.micro_batch_sizes == (1, 2, 4, 8)  # 4 on each of two devices
+    assert problem.micro_batches == (1, 2, 4, 8)
 
 
 def test_no_more_stages_than_devices_or_operators() -> None:

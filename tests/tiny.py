@@ -515,14 +515,18 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
         holes=draw(st.sampled_from([0.0, 0.0, 0.1])),
         ties=draw(st.sampled_from([0.0, 0.2, 0.8])),
     )
+    cost_model = draw(st.sampled_from(sorted(COST_MODELS)))
+    global_batch = micro_batches[-1] * draw(st.integers(1, 5))
+    known = COST_MODELS[cost_model](operators, family, profile).micro_batch_sizes(groups)
+    every = tuple(size for size in known if global_batch % size == 0)
     problem = make_problem(
         operators,
         family,
         profile,
-        cost_model=draw(st.sampled_from(sorted(COST_MODELS))),
+        cost_model=cost_model,
         limit=math.inf,
-        micro_batches=draw(st.sampled_from([micro_batches, micro_batches[-1:]])),
-        global_batch=micro_batches[-1] * draw(st.integers(1, 5)),
+        micro_batches=draw(st.sampled_from([every, micro_batches, micro_batches[-1:]])),
+        global_batch=global_batch,
         nodes=nodes,
         devices=devices,
         max_stages=draw(st.sampled_from([None, 1, nodes, nodes + 1])),

@@ -19,7 +19,7 @@ from ilp_planner.profiles.shares import Share, Tally
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ilp_planner.plan import OperatorPlan, OperatorStage
     from ilp_planner.specs.cluster import ClusterSpec
@@ -150,9 +150,13 @@ class ChainCosts(ABC):
 
     # ---- the space ------------------------------------------------------------------------------
 
-    def micro_batch_sizes(self) -> tuple[int, ...]:
-        """Sizes that the profile allows for the pipeline, ascending."""
-        return self.profile.micro_batch_sizes
+    def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
+        """Samples of a micro-batch over all replicas, ascending: what each of them is profiled
+        with, times the replicas that a stage on one of these numbers of devices may have."""
+        degrees = self.profile.tensor_degrees
+        replicas = {1, *(g // tp for g in groups for tp in degrees if g % tp == 0)}
+        each = self.profile.micro_batch_sizes
+        return tuple(sorted({samples * dp for samples in each for dp in replicas}))
 
     def options(self, micro_batch: int, devices: int) -> tuple[Option, ...]:
         """Return the ways to use all `devices` on an operator that the profile could know."""

@@ -60,7 +60,8 @@ def build_problem(
 
     Parameters
     ----------
-    micro_batch_sizes: to try; empty: all that the profile holds.
+    micro_batch_sizes: to try, over all replicas; empty: all that replicas of profiled samples make
+        up to the batch.
     memory_limit: bytes per device; None: all of the device's memory.
 
     Raises
@@ -85,15 +86,16 @@ def build_problem(
         )
     costs = COST_MODELS[cost_model](model.operators, model.family, profile)
     notes = list(profile.notes)
-    known = costs.micro_batch_sizes()
-    wanted = tuple(dict.fromkeys(micro_batch_sizes)) or known
+    groups = tuple(g for g in GROUP_SIZES if g <= cluster.devices_per_node)
+    known = costs.micro_batch_sizes(groups)
+    wanted = tuple(dict.fromkeys(micro_batch_sizes)) or _up_to(global_batch, known)
     if any(m < 1 for m in wanted):
         raise SpecError(f"micro-batch size: must be at least 1, found {min(wanted)}")
     unknown = [m for m in wanted if m not in known]
     if unknown:
         notes.append(
-            f"micro-batch {', '.join(map(str, unknown))}: not in the profile "
-            f"(it has {', '.join(map(str, known))}), left out"
+            f"micro-batch {', '.join(map(str, unknown))}: not of profiled samples "
+            f"({', '.join(map(str, known))} are), left out"
         )
     profiled = [m for m in wanted if m in known]
     if not profiled:
@@ -102,20 +104,24 @@ def build_problem(
             f"expected one of {', '.join(map(str, known))}"
         )
     micro_batches, left_out = micro_batch_counts(global_batch, profiled)
-    sizes = tuple(g for g in GROUP_SIZES if g <= cluster.devices_per_node)
     return Problem(
         model=model.name,
         cluster=cluster,
-        space=OperatorSpace(group_sizes=sizes),
+        space=OperatorSpace(group_sizes=groups),
         costs=costs,
         global_batch=global_batch,
         micro_batches=micro_batches,
         memory_limits={cluster.type_names[0]: limit},
         max_stages=min(stages, cluster.device_count, len(model.operators)),
-        max_tp=max(sizes),
+        max_tp=max(groups),
         profile_source=profile.source,
         notes=(*notes, *left_out),
     )
+
+
+def _up_to(global_batch: int, sizes: Sequence[int]) -> Sequence[int]:
+    """Return the sizes of micro-batches that are no larger than the batch; all, if none is."""
+    return [size for size in sizes if size <= global_batch] or sizes
 
 
 def _profiled(profile: Profile) -> set[str]:

@@ -28,7 +28,7 @@ GROUP_SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
-    """A part for every size of micro-batch.
+    """A part for every size of micro-batch over all replicas of a stage.
 
     group_sizes: devices that one stage may have; a stage never straddles a node.
     """
@@ -76,8 +76,8 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
         sizes = ", ".join(map(str, problem.micro_batch_sizes))
         groups = ", ".join(map(str, self.group_sizes))
         return (
-            f"plans with micro-batch {sizes}, on at most {problem.max_stages} stages of {groups} "
-            "devices inside a node, every device used in order"
+            f"plans with micro-batch {sizes} over all replicas, on at most {problem.max_stages} "
+            f"stages of {groups} devices inside a node, every device used in order"
         )
 
     def outside(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> str | None:
@@ -91,12 +91,13 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     # ---- its rules ------------------------------------------------------------------------------
 
     def check_whole(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> Iterator[Violation]:
-        """Stages are of operators, on the devices in order; the profile knows the micro-batch."""
+        """Stages are of operators, on the devices in order; replicas of profiled samples make the
+        micro-batch."""
         if not is_of_operators(plan) or plan.settings is not None or plan.virtual > 1:
             limit = "stages of operators, without settings of a runtime"
             yield Violation("stages", "plan", "others", limit)
             return
-        profiled = problem.costs.micro_batch_sizes()
+        profiled = problem.costs.micro_batch_sizes(self.group_sizes)
         if plan.micro_batch_size not in profiled:
             limit = f"one of {', '.join(map(str, profiled))}"
             yield Violation("micro-batch", "plan", str(plan.micro_batch_size), limit)

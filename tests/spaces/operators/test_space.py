@@ -92,6 +92,14 @@ def test_the_terms_add_up() -> None:
         assert cost.memory == pytest.approx((sum(cost.memory_terms.values()),))
 
 
+def test_every_replica_may_have_as_many_samples_as_are_profiled() -> None:
+    """Of 2 samples on a device at most: 4 on two of them, and never on one."""
+    spread = plan_of(stage(0, 2, 0, dp=2), stage(2, 4, 2, dp=2), micro_batches=2)
+    assert evaluate(problem_of(limit=math.inf), spread).legal
+    alone = evaluate(problem_of(limit=math.inf), replace(LEGAL, micro_batches=2))
+    assert {found.rule for found in alone.violations} == {"profiled"}
+
+
 UNPRICED = {
     "a gap between operators": (
         plan_of(stage(0, 2, 0, tp=2), stage(3, 4, 2, tp=2)),
@@ -126,8 +134,8 @@ UNPRICED = {
         [broken("micro-batches", "plan", "16 micro-batches", "a divisor of 8")],
     ),
     "a micro-batch that is not profiled": (
-        replace(LEGAL, micro_batches=2),
-        [broken("micro-batch", "plan", "4", "one of 1, 2")],
+        replace(LEGAL, micro_batches=1),
+        [broken("micro-batch", "plan", "8", "one of 1, 2, 4")],
     ),
     "a device left out": (
         plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 3)),
