@@ -12,7 +12,7 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -120,10 +120,19 @@ class Pipelines(ABC):
 
 def fewest_before(devices: int, per_node: int, groups: Sequence[int]) -> NDArray[np.int64]:
     """Return the fewest stages on the first so many devices ([devices + 1]); more than there are
-    devices where no groups inside nodes fill them."""
+    devices where no groups fill them that are a part of one node, or whole nodes."""
     never = devices + 1
-    inside = [0] + [never] * per_node
-    for d in range(1, per_node + 1):
-        inside[d] = min((1 + inside[d - g] for g in groups if g <= d), default=never)
-    fewest = [inside[per_node] * (d // per_node) + inside[d % per_node] for d in range(devices + 1)]
+    inside = _fewest(per_node, {g: 1 for g in groups if g <= per_node}, never)
+    nodes = {g // per_node: 1 for g in groups if g % per_node == 0}
+    whole = _fewest(devices // per_node, {**nodes, 1: inside[per_node]}, never)
+    fewest = [whole[d // per_node] + inside[d % per_node] for d in range(devices + 1)]
     return np.minimum(fewest, never)
+
+
+def _fewest(length: int, pieces: Mapping[int, int], never: int) -> list[int]:
+    """Return the least weight of pieces (length -> weight) that fill each length up to this one."""
+    found = [0]
+    for end in range(1, length + 1):
+        ways = [found[end - size] + weight for size, weight in pieces.items() if size <= end]
+        found.append(min([*ways, never]))
+    return found

@@ -52,17 +52,29 @@ class ChainCosts(ABC):
 
     missing: what an unprofiled operator is charged when a plan that uses it is judged.
     exact_sizes: rows are used as they were measured, none is predicted.
+    spans_nodes: a stage may have replicas on several nodes, which it then takes whole.
     """
 
     name: str
     weight_floor: bool
     missing: OperatorRow
     exact_sizes: bool = False
+    spans_nodes: bool = False
 
-    def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
+    def __init__(
+        self,
+        operators: tuple[str, ...],
+        family: str,
+        profile: Profile,
+        *,
+        devices_per_node: int | None = None,
+    ) -> None:
+        """Keep what stages are priced with. devices_per_node: None where no stage is larger than a
+        node."""
         self.chain = operators
         self.family = family
         self.profile = profile
+        self.devices_per_node = devices_per_node
         # bytes of parameters, gradients and optimiser states per byte of weights: 16 per parameter
         # in mixed precision (2 + 2 + 4 + 4 + 4), 16 with 4-byte weights (4 + 4 + 4 + 4)
         self.state_factor = 4.0 if family == "resnet" else 8.0
@@ -86,6 +98,11 @@ class ChainCosts(ABC):
     def iteration_work(self, row: OperatorRow, option: Option) -> float:
         """Seconds of work per iteration, not per micro-batch (gradient reduction, optimiser
         step)."""
+
+    def stage_work(self, devices: int) -> float:
+        """Seconds of work per iteration that a stage on so many devices has once, whatever its
+        operators are."""
+        return 0.0
 
     @abstractmethod
     def in_flight(self, behind: int, micro_batches: int) -> int:
@@ -131,6 +148,8 @@ class ChainCosts(ABC):
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
+        once = self.stage_work(stage.device_count) / around.micro_batches
+        yield Origin(Provenance.ANALYTIC), once
         for size, between in (
             (rows[0].input, around.enters_node),
             (last.output, around.leaves_node),
@@ -150,6 +169,10 @@ class ChainCosts(ABC):
 
     # ---- the space ------------------------------------------------------------------------------
 
+    def nodes_of(self, devices: int) -> int:
+        """Return the nodes that a stage on so many devices is on."""
+        return 1 if self.devices_per_node is None else -(-devices // self.devices_per_node)
+
     def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
         """Samples of a micro-batch over all replicas, ascending: what each of them is profiled
         with, times the replicas that a stage on one of these numbers of devices may have."""
@@ -163,8 +186,8 @@ class ChainCosts(ABC):
         found = []
         for tp in self.profile.tensor_degrees:
             dp = devices // tp
-            if tp * dp != devices or micro_batch % dp:
-                continue
+            if tp * dp != devices or micro_batch % dp or tp * self.nodes_of(devices) > devices:
+                continue  # tensor parallelism stays inside a node
             if micro_batch // dp in self.profile.micro_batch_sizes:
                 found += [Option(tp, dp, split) for split in self.profile.splits]
         return tuple(found)
@@ -198,6 +221,8 @@ class ChainCosts(ABC):
             return float("inf")
         if move is None:
             return 0.0
+        if self.nodes_of(a.tp * a.dp) > 1 and move.devices > max(a.tp, b.tp):
+            return float("inf")  # not inside a tensor-parallel group, which lies in a node
         return sum(
             0.0 if primitive == "split" else self.collective(primitive, move.devices, size)
             for primitive in (move.forward, move.backward)
@@ -235,6 +260,7 @@ class ChainCosts(ABC):
         rows = [row or self.missing for row in known]
         flags = [s.recompute for s in stage.strategies]
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
+        work += self.stage_work(stage.device_count)
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
             "recompute": sum(r.forward for r, flag in zip(rows, flags, strict=True) if flag),
@@ -349,10 +375,11 @@ class ChainCosts(ABC):
                         table[u, o] = value(names[u], options[o], row)  # type: ignore[operator]
             return table
 
+        once = self.stage_work(devices) / micro_batches
         enter = np.zeros((2, *shape))
         leave = np.zeros((2, *shape, len(degrees)))
         for cross in (0, 1):
-            enter[cross] = column(lambda n, o, r, c=cross: self.transfer(r.input, bool(c)))
+            enter[cross] = column(lambda n, o, r, c=cross: self.transfer(r.input, bool(c)) + once)
             for t, tp in enumerate(degrees):
                 for u, name in enumerate(names):
                     for o, option in enumerate(options):

@@ -17,6 +17,7 @@ from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
+from ilp_planner.plan import is_of_operators
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 from ilp_planner.specs.pipeline_layout import FIRST
@@ -28,9 +29,9 @@ VERSION = 6
 # version 3, training jobs are the best of those with `BEFORE`, and up to version 4 of those whose
 # first virtual stages take what is left over of a rank's layers; up to version 5, plans of
 # operators are the best of those with the micro-batches of their certificate, where none were asked
-# for.
+# for, and with stages inside nodes.
 READABLE = (1, 2, 3, 4, 5, VERSION)
-LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER, LAST_OF_ONE_REPLICA = 2, 3, 4, 5
+LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER, LAST_OF_ONE_NODE = 2, 3, 4, 5
 BEFORE = {
     "recompute": ("none", "core_attn", "full", "block"),
     "sharding": "optimizer",
@@ -105,8 +106,9 @@ def decode_saved(root: Fields) -> SavedPlan:
         few = root.values["version"] <= LAST_OF_FEW_SETTINGS
         inputs = replace(inputs, constraints=_before(inputs.constraints, few_settings=few))
     certificate = root.record("certificate") if root.optional("certificate") else {}
-    if root.values["version"] <= LAST_OF_ONE_REPLICA and not inputs.micro_batch_sizes:
-        inputs = replace(inputs, micro_batch_sizes=_micro_batches(certificate))
+    if root.values["version"] <= LAST_OF_ONE_NODE and is_of_operators(plan):
+        tried = inputs.micro_batch_sizes or _micro_batches(certificate)
+        inputs = replace(inputs, micro_batch_sizes=tried, max_stage_nodes=1)
     return SavedPlan(
         plan=plan,
         inputs=inputs,
@@ -119,7 +121,7 @@ def decode_saved(root: Fields) -> SavedPlan:
 
 
 def _micro_batches(certificate: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the micro-batches of the parts of a certificate, which plans of operators have."""
+    """Return the micro-batches of the parts of a certificate of plans of operators."""
     parts = certificate.get("parts")
     listed = parts if isinstance(parts, list) else []
     found: list[Any] = [part.get("micro_batch") for part in listed if isinstance(part, dict)]

@@ -19,7 +19,7 @@ from ilp_planner.bounds.pipelines import Place
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.examples import examples
-from tests.tiny import StageCatalogue, problems
+from tests.tiny import StageCatalogue, problems, stands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +50,7 @@ def listed_steps(devices: int, per_node: int, groups: tuple[int, ...], most: int
                 found.add(Step(place, devices - start - size))
             return
         for g in groups:
-            straddles = begin // per_node != (begin + g - 1) // per_node
-            if begin + g <= devices and not straddles and len(sizes) < most:
+            if begin + g <= devices and stands(begin, g, per_node) and len(sizes) < most:
                 extend((*sizes, g))
 
     extend(())

@@ -36,8 +36,10 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
         holes=data.draw(st.sampled_from([0.0, 0.1, 0.3])),
         ties=data.draw(st.sampled_from([0.0, 0.2, 0.8])),
     )
-    costs = COST_MODELS[cost_model](tuple(operators), family, profile)
-    micro_batch = data.draw(st.sampled_from(micro_batches))
+    per_node = data.draw(st.sampled_from([None, 1, 2, 4]))
+    model = COST_MODELS[cost_model]
+    costs = model(tuple(operators), family, profile, devices_per_node=per_node)
+    micro_batch = data.draw(st.sampled_from(costs.micro_batch_sizes((1, 2, 4))))
     count = data.draw(st.integers(1, 9))
     devices = data.draw(st.sampled_from([1, 2, 4]))
     tables = costs.tables(micro_batch, devices, count)

@@ -9,7 +9,7 @@ from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.layers import micro_batch_counts
-from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
+from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
         micro_batch_sizes=asked.micro_batch_sizes,
         memory_limit=min(limits, default=None),
         max_stages=asked.max_stages,
+        max_stage_nodes=asked.max_stage_nodes,
     )
 
 
@@ -55,6 +56,7 @@ def build_problem(
     micro_batch_sizes: Sequence[int] = (),
     memory_limit: float | None = None,
     max_stages: int | None = None,
+    max_stage_nodes: int | None = None,
 ) -> Problem[OperatorTables]:
     """Check the inputs against each other and freeze them.
 
@@ -63,6 +65,7 @@ def build_problem(
     micro_batch_sizes: to try, over all replicas; empty: all that replicas of profiled samples make
         up to the batch.
     memory_limit: bytes per device; None: all of the device's memory.
+    max_stage_nodes: nodes that one stage is on, at most; None: any, where its costs price that.
 
     Raises
     ------
@@ -84,9 +87,13 @@ def build_problem(
             f"{profile.source}: operator {missing[0]!r} of {model.name} has no row "
             f"({len(missing)} operators without any)"
         )
-    costs = COST_MODELS[cost_model](model.operators, model.family, profile)
+    per_node = cluster.devices_per_node
+    costs = COST_MODELS[cost_model](
+        model.operators, model.family, profile, devices_per_node=per_node
+    )
     notes = list(profile.notes)
-    groups = tuple(g for g in GROUP_SIZES if g <= cluster.devices_per_node)
+    most = max_stage_nodes or cluster.node_count
+    groups = stage_devices(cluster, most if costs.spans_nodes else 1)
     known = costs.micro_batch_sizes(groups)
     wanted = tuple(dict.fromkeys(micro_batch_sizes)) or _up_to(global_batch, known)
     if any(m < 1 for m in wanted):
@@ -113,7 +120,7 @@ def build_problem(
         micro_batches=micro_batches,
         memory_limits={cluster.type_names[0]: limit},
         max_stages=min(stages, cluster.device_count, len(model.operators)),
-        max_tp=max(groups),
+        max_tp=max(g for g in groups if g <= per_node),
         profile_source=profile.source,
         notes=(*notes, *left_out),
     )
