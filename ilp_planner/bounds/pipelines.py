@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds (or bytes) below which nothing is told apart from nothing.
 SHORTEST = 1e-12
+LENGTHS = 8  # of the slowest stage, between which sums of stages are bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,26 @@ class Pipelines(ABC):
         if weight == 0:
             return slowest
         return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
+
+    def least_total(self, weight: float, cutoff: float, low: float, least: float) -> float:
+        """Return seconds that no pipeline faster than `cutoff` seconds undercuts.
+
+        The less the slowest stage may take, the more the sum of stages is: of pipelines whose
+        slowest stage takes between two of some lengths, the lower one and the least sum at the
+        upper one are bounds.
+
+        Parameters
+        ----------
+        weight: how often the slowest stage counts beyond the first time. low, least: seconds that
+            no pipeline's slowest stage, and no sum of stages, undercuts.
+        """
+        most = max(low, self.slowest_below(weight, cutoff))
+        lengths = np.geomspace(low, most, LENGTHS + 1) if low > 0 else np.array([low, most])
+        totals = [
+            weight * shorter + max(least, self.least_sum(longer))
+            for shorter, longer in pairwise(map(float, lengths))
+        ]
+        return min(totals)
 
     def graph(
         self, arcs: Arcs, places: Sequence[Place], *, weight: float, sources: Any, sink: int

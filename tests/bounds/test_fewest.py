@@ -63,6 +63,9 @@ def test_no_pipeline_is_faster_or_left_out(part: Listed, digits: int, factor: fl
     low = part.least_slowest()
     assert scape.exists(low * (1 + SAME))
     weight = part.count - 1.0
+    total = scape.least_total(weight, cutoff, low * (1 - SAME), 0.0)
+    assert weight * low * (1 - SAME) <= total
+    assert min(total, cutoff) <= best * (1 + SAME)
     found = scape.open_graph(weight, cutoff, low * (1 - SAME))
     assert best_path(found.graph)[1] <= best * (1 + SAME)
     for stages, times in part.pipelines:

@@ -179,6 +179,17 @@ def test_the_least_sum_is_that_of_enumeration(part: Listed, factor: float) -> No
 
 
 @FEW
+@given(listed(), st.sampled_from([0.9, 1.0001, 1.5]))
+def test_no_pipeline_undercuts_the_least_total(part: Listed, factor: float) -> None:
+    best, _ = part.best()
+    assume(math.isfinite(best))
+    low, weight = part.least_slowest() * (1 - SAME), part.count - 1.0
+    total = part.landscape.least_total(weight, best * factor, low, 0.0)
+    assert min(total, best * factor) <= best * (1 + SAME)
+    assert total >= weight * low * (1 - SAME)
+
+
+@FEW
 @given(listed(), st.floats(1.0, 3.0))
 def test_windows_exclude_no_state_of_a_pipeline(part: Listed, factor: float) -> None:
     slowest = part.least_slowest() * factor * (1 + SAME)
