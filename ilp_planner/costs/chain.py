@@ -214,15 +214,18 @@ class ChainCosts(ABC):
         return change(layout(have, a, of_input=False), layout(want, b, of_input=True))
 
     def _reshard(self, have: str, a: Option, want: str, b: Option, size: float) -> float:
-        """Seconds, forward and backward; inf where there is no way."""
+        """Seconds, forward and backward; inf where there is no way, or one between replicas on
+        several nodes: such a change is there without tensor parallelism, too."""
         try:
+            if self.nodes_of(a.tp * a.dp) > 1:
+                alone = a._replace(tp=1), b._replace(tp=1, dp=a.dp)
+                if self._change(have, alone[0], want, alone[1]) is not None:
+                    return float("inf")
             move = self._change(have, a, want, b)
         except ValueError:
             return float("inf")
         if move is None:
             return 0.0
-        if self.nodes_of(a.tp * a.dp) > 1 and move.devices > max(a.tp, b.tp):
-            return float("inf")  # not inside a tensor-parallel group, which lies in a node
         return sum(
             0.0 if primitive == "split" else self.collective(primitive, move.devices, size)
             for primitive in (move.forward, move.backward)

@@ -13,7 +13,8 @@ rings that pass the network of each node once and share it: with tp x dp devices
     seconds = 2 (dp - 1) / dp * max(tp * bytes / network, bytes inside the node) + 2 (h - 1) latency
 
 with the bandwidth of the largest messages between nodes, as a stage's gradients are one buffer, and
-a latency per step between nodes, once per stage. Steps inside nodes take none.
+a latency per step between nodes, once per stage. Steps inside nodes take none. Nothing is changed
+between replicas on several nodes, as T5's activations would be before `enc-final-layernorm`.
 """
 
 from __future__ import annotations

@@ -93,6 +93,20 @@ def test_where_the_network_is_faster_the_links_inside_a_node_count() -> None:
     assert alone == pytest.approx(2 * 1 / 2 * 4 * 8 * MIB / (90 * GB))  # one replica in each node
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_replicas_on_several_nodes_do_not_change_their_layout(tp: int) -> None:
+    """From tokens to whole samples is all-to-all between replicas; the rest stays in a node."""
+    option = Option(tp, 4 // tp, 0)
+    pairs = {"enc-final-layernorm": True, "enc-1st-layernorm": False}
+    for want, between in pairs.items():
+        inside, across = (
+            make_costs(devices_per_node=n)._reshard("enc-post-MLP-dropout", option, want, option, 1)
+            for n in (4, 2)
+        )
+        assert inside < 1
+        assert (across == float("inf")) == between
+
+
 @given(st.floats(0.0, 1e-3), st.integers(1, 6))
 def test_a_reduction_between_nodes_takes_a_latency_per_step(latency: float, nodes: int) -> None:
     """Of messages of 1 and 2 MiB at 1 GB/s after a latency, the latency is what is left of both."""
