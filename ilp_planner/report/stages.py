@@ -80,12 +80,13 @@ def _operator_table(problem: Problem[Any], plan: OperatorPlan, evaluation: Evalu
 
 
 def _devices_in_a_row(problem: Problem[Any], stage: OperatorStage) -> str:
-    """Return `0-3`, with the node where there are several."""
+    """Return `0-3`, with the node or the nodes where the cluster has several."""
     last = stage.first_device + stage.device_count - 1
     text = f"{stage.first_device}-{last}" if stage.device_count > 1 else str(last)
     if problem.cluster.node_count == 1:
         return text
-    return f"{text} (node {stage.first_device // problem.cluster.devices_per_node})"
+    first, end = (d // problem.cluster.devices_per_node for d in (stage.first_device, last))
+    return f"{text} (node {first})" if first == end else f"{text} (nodes {first}-{end})"
 
 
 def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:

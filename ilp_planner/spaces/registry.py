@@ -44,6 +44,7 @@ SPACES: dict[str, SpaceEntry] = {
     "operators": SpaceEntry(
         "ilp_planner.spaces.operators.build:build",
         ("native", "aceso"),
+        ("max_stage_nodes",),
         layers=False,
         limits=("max_stages", "memory_limit", "cluster"),
     ),
@@ -95,7 +96,7 @@ RUNTIMES = tuple(name for name, entry in SPACES.items() if entry.runtime)
 ALIASES = {"planner": "groups"}  # what spaces were called before
 # Of a parameter: its values but the default, and the space that has them.
 CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}
-OPTIONS = ("memory_rule", "placement", "max_cp", "precision")
+OPTIONS = ("memory_rule", "placement", "max_cp", "max_stage_nodes", "precision")
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
 INSTEAD = {
@@ -299,7 +300,8 @@ def check_together(files: InputFiles, space: str) -> None:
             f"`space={space}`: expected {expected}, which has costs for its plans, found "
             f"{asked.cost_model}, which has them for `space={own}`"
         )
-    layered = [name for name in LAYER_PARAMETERS if getattr(asked, name) not in (None, "")]
+    others = [name for name in LAYER_PARAMETERS if name not in entry.options]
+    layered = [name for name in others if getattr(asked, name) not in (None, "")]
     if layered and not entry.layers:
         of = next((n for n, one in SPACES.items() if layered[0] in one.options), "groups")
         raise UsageError(

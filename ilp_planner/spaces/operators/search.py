@@ -168,6 +168,8 @@ class OperatorSearch(SearchState):
                 self.last_words(part, path)
             self.report()
             if not path or solution.objective >= cutoff:
+                if path and not part.counted and solution.objective < self.objective:
+                    self.follow(part, path)
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
             self.check_time()
