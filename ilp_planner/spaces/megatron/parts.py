@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
 from ilp_planner.errors import InfeasibleError
-from ilp_planner.numerics import NEVER
+from ilp_planner.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
 from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
@@ -32,6 +33,7 @@ from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
 from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
 from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.pipeline_layout import ALONE
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
@@ -274,9 +276,31 @@ class MegatronPart:
         sizes = virtual_sizes(ends, variant.virtual, layers, variant.remainder)
         return [0, *accumulate(sizes)]
 
+    def picks(self, variant: Variant) -> bool:
+        """Tell whether cuts must be asked one by one (`keeps`): tables of ranks do not say where
+        those virtual stages begin that are to be kept, nor which rank before one of few layers has
+        the last norm of a model that predicts further tokens."""
+        alone = variant.remainder == ALONE
+        norm = self.spread(variant) and bool(self.costs.model.prediction_layers) and not alone
+        return variant.virtual > 1 and (bool(self.kept) or norm)
+
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
-        """Tell whether a cut leaves the stages that are to be kept."""
-        return not self.kept or keeps(self, self.stops(variant, ends))
+        """Tell whether a cut leaves the stages that are to be kept, and fits where tables cannot
+        tell."""
+        stops = self.stops(variant, ends)
+        return (not self.kept or keeps(self, stops)) and (
+            not self.picks(variant) or self._fits(variant, stops)
+        )
+
+    def _fits(self, variant: Variant, stops: Sequence[int]) -> bool:
+        """Tell whether every rank has the memory for virtual stages that end there."""
+        parts = self.memory(variant)
+        job = dataclasses.replace(parts.job, layout=layout_of(stops, self.costs.model))
+        own = dataclasses.replace(parts, job=job)
+        needs = (stage_of_rank(own, rank).needed for rank in range(self.degrees.pp))
+        return all(
+            n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, self.limits, strict=True)
+        )
 
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""

@@ -137,6 +137,25 @@ def test_the_optimum_is_that_of_all_plans(cluster, options):
     assert_optimal(small_problem(cluster, **options))
 
 
+def test_what_predicts_fits_to_the_byte_with_virtual_stages():
+    """Which rank has the last norm depends on where the last layer is."""
+    predicts = {"prediction_layers": 1, "tied": False, "positions": "rope"}
+    options = {"batch": 4, **SHORT, "layers": 4, **predicts}
+    cluster = small_cluster(2, 1)
+    problem = small_problem(cluster, **options)
+    needs = sorted(
+        {
+            max(max(stage.memory) for stage in evaluation.stages)
+            for plan in every_plan(problem)
+            if plan.virtual > 1 and (evaluation := evaluate(problem, plan)).legal
+        }
+    )
+    assert len(needs) > 8
+    for need in needs[::8]:
+        limit = int(need) + 1
+        assert_optimal(small_problem(cluster, **options, memory_limit=limit))
+
+
 @examples(4)
 @given(
     limit=st.floats(1.4, 3.0),
