@@ -153,6 +153,7 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
         *({"etp": etp} for etp in (0, 1)),
         *({"recompute": again} for again in RECOMPUTED),
         {"kernels": replace(s.kernels, graphs="", graphed=())},
+        {"kernels": replace(s.kernels, compiled=False)},
         *({"optimizer": replace(s.optimizer, sharding=kind)} for kind in SHARDINGS),
         *({"optimizer": replace(s.optimizer, offload=share)} for share in (0.0, 1.0)),
         {"optimizer": replace(s.optimizer, instances=1)},

@@ -17,7 +17,7 @@ from ilp_planner.formats.exported import (
     module_name,
 )
 from ilp_planner.formats.torchtitan_models import model_module
-from ilp_planner.runtimes.limits import check_order
+from ilp_planner.runtimes.limits import check_order, compile_notes, is_compiled
 from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
 from ilp_planner.runtimes.torchtitan_models import titan_model
 from ilp_planner.specs.training import OPERATORS, TrainingJob
@@ -58,6 +58,7 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
         "optimizer": {"name": "AdamW"},
         "parallelism": {**sharding, **_degrees(job), **_pipeline(job)},
         "activation_checkpoint": checkpoint,
+        "compile": {"enable": is_compiled(job)},
     }
     files = {}
     if model.arguments:
@@ -84,6 +85,7 @@ def _degrees(job: TrainingJob) -> dict[str, Value]:
         "tensor_parallel_degree": job.tp,
         "context_parallel_degree": s.cp,
         "expert_parallel_degree": s.ep,
+        "enable_async_tensor_parallel": s.overlap_tensor,
     }
     if s.cp > 1:
         degrees["context_parallel_rotate_method"] = ROTATIONS[s.cp_comm]
@@ -192,6 +194,7 @@ def _note_differences(job: TrainingJob, notes: list[str]) -> None:
             "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
             "steps itself"
         )
+    notes += compile_notes(job)
     notes.append(
         "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
     )

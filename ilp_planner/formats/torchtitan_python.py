@@ -20,6 +20,7 @@ from ilp_planner.formats.torchtitan_python_models import (
     family_of,
     model_text,
 )
+from ilp_planner.runtimes.limits import is_compiled
 from ilp_planner.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
@@ -109,7 +110,7 @@ def _planned(job: TrainingJob) -> str:
         f"        training={call('TrainingConfig', _training(job), 8)},\n"
         f"        parallelism={call('ParallelismConfig', _parallelism(job), 8)},\n"
         f"        activation_checkpoint={checkpoint},\n"
-        f"        compile=CompileConfig(enable={s.overlap_tensor!r}, "
+        f"        compile=CompileConfig(enable={is_compiled(job)!r}, "
         f"enable_async_tensor_parallel={s.overlap_tensor!r}),\n"
         "    )\n"
     )
@@ -178,5 +179,6 @@ def _quantised(job: TrainingJob) -> str:
         return ""
     last = job.model.layers - kernels.exact_last
     names = [f"layers.{layer}." for layer in range(kernels.exact_first, last)]
-    made = f"{CONVERTERS[kernels.quantised]}.Config(fqns={names!r}).build()"
+    words = f"fqns={names!r}, model_compile_enabled={is_compiled(job)!r}"
+    made = f"{CONVERTERS[kernels.quantised]}.Config({words}).build()"
     return f"    config = {made}.convert(config)\n"

@@ -1,5 +1,6 @@
 """Why a training system cannot run a job: the error, and the checks that several share."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
@@ -92,17 +93,24 @@ def check_parts(recompute: Recompute, tool: str) -> None:
         )
 
 
-def check_plain_kernels(job: TrainingJob, tool: str) -> None:
-    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, how virtual
-    stages take turns, and activations in the host's memory.
+def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
+    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, torch.compile,
+    how virtual stages take turns, and activations in the host's memory.
+
+    Parameters
+    ----------
+    compiles: the tool has torch.compile, and with it tensor-parallel messages beside products.
 
     Raises
     ------
     PlanError: names the setting.
     """
     s = job.settings
+    overlaps = s.overlap_tensor and not (compiles and job.tp > 1)
+    compiled = s.kernels.compiled and not compiles
     for name, on, what, plain in (
-        ("overlap_tensor", s.overlap_tensor, "tensor-parallel messages beside products", "false"),
+        ("overlap_tensor", overlaps, "tensor-parallel messages beside products", "false"),
+        ("kernels.compiled", compiled, "layers that torch.compile compiles", "false"),
         ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
         ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
         ("turn", str(s.turn or ""), "turns of virtual stages", "0"),
@@ -123,6 +131,27 @@ def check_plain_kernels(job: TrainingJob, tool: str) -> None:
         plain = "0" if s.offload.layers else "[]"
         raise Unfit(f"settings.offload.{field}", getattr(s.offload, field)).but(
             f"{tool} has no setting for activations in the host's memory", f"{field} = {plain}"
+        )
+
+
+def is_compiled(job: TrainingJob) -> bool:
+    """Tell whether torchtitan compiles layers: its async tensor parallelism is a pass of the
+    compiler, which it refuses to do without (`maybe_enable_async_tp` of 0.2.2; `CompileConfig` of
+    0.3.0)."""
+    return job.settings.kernels.compiled or job.settings.overlap_tensor
+
+
+def compile_notes(job: TrainingJob) -> Iterator[str]:
+    """Yield what a plan's figures do not have of layers that torchtitan compiles."""
+    if job.settings.overlap_tensor and not job.settings.kernels.compiled:
+        yield (
+            "settings.overlap_tensor: by torch.compile with async tensor parallelism, which "
+            "compiles every layer as well"
+        )
+    if is_compiled(job):
+        yield (
+            "settings.kernels.compiled: what torch.compile makes of kernels is in neither the "
+            "plan's seconds nor its bytes"
         )
 
 

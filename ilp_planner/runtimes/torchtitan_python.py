@@ -17,6 +17,7 @@ from ilp_planner.runtimes.limits import (
     check_parts,
     check_plain_kernels,
     check_torch_schedule,
+    compile_notes,
 )
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
@@ -103,16 +104,12 @@ def differences(job: TrainingJob) -> Iterator[str]:
         yield "settings.kernels.quantised: needs torchao"
     if s.kernels.quantised_parameters:
         yield "settings.kernels.quantised_parameters: torchtitan keeps parameters in FP32"
-    if s.overlap_tensor:
-        yield (
-            "settings.overlap_tensor: by torch.compile with async tensor parallelism, which "
-            "compiles every layer as well"
-        )
+    yield from compile_notes(job)
     yield "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
 
 
 def _check_kernels(job: TrainingJob) -> None:
-    """Refuse kernels without a setting; graphs of whole steps and async tensor parallelism have."""
+    """Refuse kernels without a setting; graphs of whole steps and what torch.compile does have."""
     s = job.settings
     if takes_graphs(job) and (job.pp > 1 or s.ep > 1):
         field, degree = ("pp", job.pp) if job.pp > 1 else ("settings.ep", s.ep)
@@ -122,12 +119,8 @@ def _check_kernels(job: TrainingJob) -> None:
             'graphs = ""',
         )
     graphs, graphed = ("", ()) if takes_graphs(job) else (s.kernels.graphs, s.kernels.graphed)
-    plain = replace(
-        s,
-        overlap_tensor=s.overlap_tensor and job.tp == 1,
-        kernels=replace(s.kernels, graphs=graphs, graphed=graphed),
-    )
-    check_plain_kernels(replace(job, settings=plain), TOOL)
+    plain = replace(s, kernels=replace(s.kernels, graphs=graphs, graphed=graphed))
+    check_plain_kernels(replace(job, settings=plain), TOOL, compiles=True)
 
 
 def _check_sequence(job: TrainingJob) -> None:

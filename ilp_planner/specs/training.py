@@ -175,7 +175,8 @@ class Kernels:
     Megatron's words; empty: its usual one. quantised_parameters: parameters are kept and gathered
     quantised, and only the optimizer has them in full. exact_first, exact_last: layers at the ends
     whose products stay in the training precision. graphs: CUDA graphs start the layers' kernels,
-    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none.
+    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled:
+    layers and the loss are compiled by torch.compile.
     """
 
     implementation: str = "transformer_engine"
@@ -202,6 +203,7 @@ class Kernels:
     exact_last: int = 0
     graphs: str = ""
     graphed: tuple[str, ...] = ()
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.quantised and self.quantised not in QUANTISED:

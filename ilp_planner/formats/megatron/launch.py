@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.flags import flags_by_key
 from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
+from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.specs.training import ORDERS, TrainingJob
 from ilp_planner.units import format_bytes, format_seconds
 
@@ -99,6 +100,10 @@ def runnable_arguments(job: TrainingJob) -> MegatronArguments:
     ------
     PlanError: the plan's field, the rule that it breaks, and what to change.
     """
+    if job.settings.kernels.compiled:
+        raise Unfit("settings.kernels.compiled", "true").but(
+            "Megatron-LM has no setting for layers that torch.compile compiles", "compiled = false"
+        )
     try:
         args = arguments_of_job(job)
     except SpecError as error:

@@ -80,7 +80,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
-    notes += (*runtime.notes(), *uncounted(asked.constraints, runtime.listens))
+    notes += (*runtime.notes(), *uncounted(runtime.implied(asked.constraints), runtime.listens))
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
         runtime.check_model(decoder, settings)
