@@ -19,6 +19,7 @@ from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp
 from ilp_planner.spaces.megatron.measured import measured_times, scale_notes
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.data_sheets import capability_notes
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.recipes import check_recipe, precision_of
 
@@ -80,6 +81,7 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     if not cluster.symmetric:
         notes.append("links.matrix: every two nodes taken as linked like the slowest two")
+    notes += capability_notes(cluster)
     notes += (*runtime.notes(), *uncounted(runtime.implied(asked.constraints), runtime.listens))
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
