@@ -18,13 +18,11 @@ import numpy as np
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
-from ilp_planner.errors import InfeasibleError
 from ilp_planner.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
+from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
-from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
@@ -37,7 +35,7 @@ from ilp_planner.specs.pipeline_layout import ALONE
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -349,77 +347,3 @@ def settings_of(
         known["settings", alike] = costs.runtime.with_degrees(choice, plainest, alike)
     found: Settings = known["settings", alike]
     return found
-
-
-def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
-    """Return a part for every choice of degrees; those without any variant are left out.
-
-    Raises
-    ------
-    InfeasibleError: there is none.
-    """
-    found = list(possible_parts(problem, costs))
-    if not found:
-        asked = problem.constraints.describe()
-        refused = (
-            text
-            for degrees in possible_degrees(problem, costs)
-            for text in costs.runtime.refusals(MegatronPart(problem, costs, degrees).job)
-        )
-        why = (asked and f" with {asked}") or f": {next(refused, 'no schedule is left')}"
-        raise InfeasibleError(
-            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan{why}"
-        )
-    return found
-
-
-def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Iterator[MegatronPart]:
-    """Yield the parts that have a variant.
-
-    Raises
-    ------
-    InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
-    """
-    asked = problem.constraints
-    always = asked.virtual_stages is None and asked.layout is None
-    always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
-    chosen = any(getattr(asked, name) for name in CHOICES)
-    for degrees in possible_degrees(problem, costs):
-        tried: set[Settings] = set()
-        for number in range(len(costs.choices)):
-            part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if part.settings in tried:
-                continue
-            if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
-                continue
-            if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
-                continue
-            tried.add(part.settings)
-            if always or part.variants():
-                yield part
-
-
-def possible_degrees(
-    problem: Problem[MegatronCosts], costs: MegatronCosts
-) -> tuple[MegatronDegrees, ...]:
-    """Return the degrees that are possible, some perhaps without a choice of settings that goes
-    with them, or a variant.
-
-    Raises
-    ------
-    InfeasibleError: there are none.
-    """
-    every = megatron_space(
-        costs.model,
-        problem.cluster,
-        problem.global_batch,
-        micro_batches=problem.micro_batches,
-        max_tp=problem.max_tp,
-        max_cp=costs.max_cp,
-        max_stages=problem.max_stages,
-        constraints=problem.constraints,
-        title=costs.runtime.title,
-        orders=costs.runtime.orders,
-    )
-    keep, cluster = problem.constraints.keep, problem.cluster
-    return tuple(d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))

@@ -15,7 +15,7 @@ from ilp_planner.spaces.megatron.iteration import SLOWEST, WAITING
 from ilp_planner.spaces.megatron.job import layout_of, spread, virtual_sizes
 from ilp_planner.spaces.megatron.memory import fits, most_layers
 from ilp_planner.spaces.megatron.network import Network
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.routes import HOP
 from ilp_planner.spaces.megatron.variants import Variant
