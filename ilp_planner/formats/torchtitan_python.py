@@ -20,7 +20,7 @@ from ilp_planner.formats.torchtitan_python_models import (
     family_of,
     model_text,
 )
-from ilp_planner.runtimes.limits import is_compiled
+from ilp_planner.formats.torchtitan_stages import stage_modules
 from ilp_planner.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
@@ -31,6 +31,7 @@ from ilp_planner.runtimes.torchtitan_python import (
     takes_graphs,
 )
 from ilp_planner.runtimes.torchtitan_python_models import check_model
+from ilp_planner.runtimes.torchtitan_releases import is_compiled
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 FUNCTION = "planned"  # what `--config` names
@@ -147,7 +148,7 @@ def _parallelism(job: TrainingJob) -> Literals:
         found |= {
             "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
             "pipeline_parallel_microbatch_size": job.micro_batch,
-            "module_fqns_per_model_part": stage_modules(job),
+            "module_fqns_per_model_part": stage_modules(job, output="lm_head"),
         }
     return found
 
@@ -157,19 +158,6 @@ def _policy(job: TrainingJob) -> str:
     if OPERATORS in job.settings.recompute.modules:
         return "SelectiveAC"
     return "FullAC" if recomputes_all(job) else ""
-
-
-def stage_modules(job: TrainingJob) -> list[list[str]]:
-    """Return the names of every (virtual) stage's modules, in the order that a sample passes them.
-
-    Part k is on pipeline rank k % pp in torchtitan's looped schedules, as in Megatron's.
-    """
-    parts = []
-    for start, stage in zip(job.pipeline.starts, job.stages, strict=True):
-        layers = [f"layers.{i}" for i in range(start, start + stage.layers)]
-        first = ["tok_embeddings"] if stage.embedding else []
-        parts.append([*first, *layers, *(["norm", "lm_head"] if stage.loss else [])])
-    return parts
 
 
 def _quantised(job: TrainingJob) -> str:

@@ -1,6 +1,5 @@
 """Why a training system cannot run a job: the error, and the checks that several share."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
@@ -131,27 +130,6 @@ def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) 
         plain = "0" if s.offload.layers else "[]"
         raise Unfit(f"settings.offload.{field}", getattr(s.offload, field)).but(
             f"{tool} has no setting for activations in the host's memory", f"{field} = {plain}"
-        )
-
-
-def is_compiled(job: TrainingJob) -> bool:
-    """Tell whether torchtitan compiles layers: its async tensor parallelism is a pass of the
-    compiler, which it refuses to do without (`maybe_enable_async_tp` of 0.2.2; `CompileConfig` of
-    0.3.0)."""
-    return job.settings.kernels.compiled or job.settings.overlap_tensor
-
-
-def compile_notes(job: TrainingJob) -> Iterator[str]:
-    """Yield what a plan's figures do not have of layers that torchtitan compiles."""
-    if job.settings.overlap_tensor and not job.settings.kernels.compiled:
-        yield (
-            "settings.overlap_tensor: by torch.compile with async tensor parallelism, which "
-            "compiles every layer as well"
-        )
-    if is_compiled(job):
-        yield (
-            "settings.kernels.compiled: what torch.compile makes of kernels is in neither the "
-            "plan's seconds nor its bytes"
         )
 
 

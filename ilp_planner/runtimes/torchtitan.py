@@ -13,9 +13,9 @@ from ilp_planner.runtimes.limits import (
     check_parts,
     check_plain_kernels,
     check_torch_schedule,
-    is_compiled,
 )
 from ilp_planner.runtimes.torchtitan_models import titan_model
+from ilp_planner.runtimes.torchtitan_releases import is_compiled
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"

@@ -17,8 +17,8 @@ from ilp_planner.runtimes.limits import (
     check_parts,
     check_plain_kernels,
     check_torch_schedule,
-    compile_notes,
 )
+from ilp_planner.runtimes.torchtitan_releases import shared_differences
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.0"
@@ -81,31 +81,11 @@ def differences(job: TrainingJob) -> Iterator[str]:
         yield (
             f"settings.cp_comm: {s.cp_comm}; torchtitan gathers keys and values for flex attention"
         )
-    if job.padded_vocab != job.model.vocab:
-        yield (
-            f"settings.vocab_multiple: {s.vocab_multiple}; torchtitan does not pad the vocabulary "
-            f"({job.model.vocab}, not {job.padded_vocab})"
-        )
-    if s.optimizer.gradient != 4:
-        yield (
-            f"settings.optimizer.gradient: {s.optimizer.gradient} bytes; torchtitan adds gradients "
-            "up in 4"
-        )
-    if s.optimizer.offload:
-        yield (
-            "settings.optimizer.offload: torchtitan moves parameters and gradients to the host too"
-        )
-    if s.optimizer.overlap_offload:
-        yield (
-            "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
-            "steps itself"
-        )
     if s.quantised:
         yield "settings.kernels.quantised: needs torchao"
     if s.kernels.quantised_parameters:
         yield "settings.kernels.quantised_parameters: torchtitan keeps parameters in FP32"
-    yield from compile_notes(job)
-    yield "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
+    yield from shared_differences(job)
 
 
 def _check_kernels(job: TrainingJob) -> None:
