@@ -19,7 +19,6 @@ from ilp_planner.specs.training import (
     ORDERS,
     SHARDINGS,
     Offload,
-    OptimizerSettings,
     Recompute,
     TrainingJob,
 )
@@ -162,7 +161,7 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
         {"kernels": replace(s.kernels, graphs="", graphed=())},
         {"kernels": replace(s.kernels, compiled=False)},
         {"optimizer": replace(s.optimizer, from_master=False)},
-        *({"optimizer": _sharded(s.optimizer, kind)} for kind in SHARDINGS),
+        *({"optimizer": s.optimizer.sharing(kind)} for kind in SHARDINGS),
         *({"optimizer": replace(s.optimizer, offload=share)} for share in (0.0, 1.0)),
         {"optimizer": replace(s.optimizer, instances=1)},
     ]
@@ -173,13 +172,6 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
     if job.virtual > 1:
         held = [sum(job.stages[k].layers for k in job.stages_of(rank)) for rank in range(job.pp)]
         yield replace(job, layout=split_layout(held))
-
-
-def _sharded(optimizer: OptimizerSettings, kind: str) -> OptimizerSettings:
-    """Return settings that share something else; only gradients or parameters that are divided are
-    gathered from the stepped copy."""
-    from_master = optimizer.from_master and kind in ("gradients", "parameters")
-    return replace(optimizer, sharding=kind, from_master=from_master)
 
 
 def _other_degrees(

@@ -4,7 +4,8 @@ Everything here is what a launch line of Megatron-LM can say. `anatomy` tells wh
 and sends; `formats` reads and writes it in other tools' words.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from ilp_planner.schedule import Schedule, schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
@@ -143,13 +144,24 @@ class OptimizerSettings:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
         check_counts(instances=self.instances)
-        if self.from_master and self.sharding not in ("gradients", "parameters"):
+        if self.from_master and not self.divides:
             raise ValueError(
                 "from_master must be false unless sharding is gradients or parameters, "
                 f"got {self.sharding!r}"
             )
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
+
+    @property
+    def divides(self) -> bool:
+        """Whether gradients, or parameters as well, are divided, as FSDP does."""
+        return self.sharding in ("gradients", "parameters")
+
+    def sharing(self, kind: str) -> Self:
+        """Return settings that share something else, one of `SHARDINGS`; only divided gradients
+        or parameters are gathered from the stepped copy."""
+        whole = kind in ("none", "optimizer")
+        return replace(self, sharding=kind, from_master=self.from_master and not whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

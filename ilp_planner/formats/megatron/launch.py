@@ -156,7 +156,7 @@ def script_text(job: TrainingJob, args: MegatronArguments, name: str, expected: 
     lines = ["#!/bin/bash", *(f"# {line}" for line in _header(job, name, expected)), ""]
     lines += ["set -euo pipefail", ""]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in (args.environment or {}).items()]
-    if job.settings.optimizer.sharding in ("gradients", "parameters"):
+    if job.settings.optimizer.divides:
         lines.append("unset CUDA_DEVICE_MAX_CONNECTIONS  # FSDP needs several hardware queues")
     lines += [
         "MEGATRON=${MEGATRON:-.}  # folder of Megatron-LM",
@@ -297,7 +297,7 @@ def _one_line(text: str) -> str:
 
 def _notes(job: TrainingJob) -> tuple[str, ...]:
     notes = []
-    if job.settings.optimizer.sharding in ("gradients", "parameters"):
+    if job.settings.optimizer.divides:
         notes.append("optimizer.sharding: by Megatron-FSDP, which saves fsdp_dtensor checkpoints")
     if job.settings.order == ORDERS[1]:
         notes.append("order: tp-cp-ep-pp-dp, by --use-tp-pp-dp-mapping")

@@ -62,7 +62,7 @@ def _of_job(settings: Settings) -> dict[str, bool]:
         FLEX: settings.kernels.dispatcher == "flex",
         GRAPHS: settings.kernels.graphs != "",
         COMPILED: settings.kernels.compiled,
-        SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
+        SHARDED: settings.optimizer.divides,
     }
 
 

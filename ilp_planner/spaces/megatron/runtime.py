@@ -170,7 +170,7 @@ class Runtime:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
         without latent attention; of a ring of exchanges neither one rank nor all in each; and of
         what is asked for, what Megatron runs as it says (`does_otherwise`)."""
-        sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
+        sharded = job.settings.optimizer.divides
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
         several = 1 < job.settings.cp_inner < job.settings.cp
         return not (

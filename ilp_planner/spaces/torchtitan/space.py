@@ -134,8 +134,7 @@ class Torchtitan(CheckedRuntime):
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
         )
-        sharded = optimizer.sharding in ("gradients", "parameters")
-        optimizer = replace(optimizer, from_master=sharded)
+        optimizer = replace(optimizer, from_master=optimizer.divides)
         compiled = settings.kernels.compiled or settings.overlap_tensor
         settings = replace(settings, kernels=replace(settings.kernels, compiled=compiled))
         if not d.replicated:
