@@ -268,7 +268,7 @@ class Drawer:
             kinds = KINDS_OF_SHARDING[self.name.partition("@")[0], d.pp > 1]
             kinds = [one for one in kinds if asked.allows("sharding", one)]
             usual = [s for s in every if s.optimizer.sharding in kinds]
-            return self.mostly(usual or every, every)
+            return self.compiled(self.mostly(usual or every, every), d)
         tried = dict(TRIED)
         if d.pp > 1:
             tried["sharding"] = ("optimizer",)
@@ -306,6 +306,14 @@ class Drawer:
             optimizer=optimizer,
             kernels=self.kernels(d, has),
         )
+
+    def compiled(self, settings: Settings, d: Degrees) -> Settings:
+        """Return settings with compiled layers and with overlap of tensor parallelism, or not."""
+        asked, switch = self.asked, ("off", "on")
+        overlaps = d.tp > 1 and self.mostly(asked.tensor_overlap or switch[:1], switch) == "on"
+        compiled = overlaps or self.mostly(asked.compile or switch[:1], switch) == "on"
+        kernels = replace(settings.kernels, compiled=compiled)
+        return replace(settings, overlap_tensor=overlaps, kernels=kernels)
 
     def kernels(self, d: Degrees, has: Mapping[str, str]) -> Kernels:
         """Return the kernels of some decisions: without experts, none about these."""

@@ -64,6 +64,8 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "sharding": ("parameters", "gradients"),
         "virtual_stages": ("1", "2..3"),
         "remainder": ("first", "last,alone"),
+        "tensor_overlap": ("on", "off,on"),
+        "compile": ("on", "off,on"),
     },
     "deepspeed": {
         "pp": ("2", "1..2"),

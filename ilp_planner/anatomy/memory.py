@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
+from ilp_planner.anatomy.decoder import has_final_norm
 from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
@@ -103,6 +104,7 @@ def stage_memory(
     expert_layers: Count = 0,
     embedding: Count = False,
     output: Count = False,
+    final_norm: Count | None = None,
     prediction_layers: Count = 0,
     in_flight: Count = 1,
     kept: Count | None = None,
@@ -112,9 +114,10 @@ def stage_memory(
 
     Parameters
     ----------
-    layers: those without experts. in_flight: micro-batches held. kept: bytes of all micro-batches
-        held, where virtual stages hold different numbers of them. chunks: layers without and with
-        experts of every virtual stage, where there are several.
+    layers: those without experts. final_norm: whether the norm behind the last layer is there; with
+        the output where nothing is said. in_flight: micro-batches held. kept: bytes of all
+        micro-batches held, where virtual stages hold different numbers of them. chunks: layers
+        without and with experts of every virtual stage, where there are several.
     """
     chunks = chunks or ((layers, expert_layers),)
     counts = {
@@ -122,6 +125,7 @@ def stage_memory(
         "expert layer": expert_layers,
         "embedding": embedding * 1,
         "output": output * 1,
+        "final norm": (output if final_norm is None else final_norm) * 1,
         "prediction layer": prediction_layers,
     }
     # Multi-token prediction looks words up where it is; only the first stage has them already.
@@ -132,6 +136,7 @@ def stage_memory(
         + prediction_layers * parts.parts["prediction layer"].left
         + counts["embedding"] * parts.parts["embedding"].kept
         + counts["copied words"] * parts.parts["copied words"].kept
+        + counts["final norm"] * (1 - counts["output"]) * parts.parts["final norm"].kept
     )
     before = in_flight * own if kept is None else kept
     sums = {
@@ -207,6 +212,7 @@ def _moments(
         size = kinds[kind].again + extra * kinds[kind].chunk
         once = larger(once, where(count > 0, size))
     has_output = counts["output"]
+    at_loss = kinds["output"].kept + counts["final norm"] * kinds["final norm"].kept
     backward, last = whole_gradients(parts, counts)
     staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
     stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
@@ -217,7 +223,7 @@ def _moments(
     return [
         (before + staying + coming, 0.0, layer + backward),
         (before - where(once > 0, forgotten), 0.0, once + backward),
-        (before + staying, has_output * (kinds["output"].kept + kinds["output"].moment), 0.0),
+        (before + staying, has_output * (at_loss + kinds["output"].moment), 0.0),
         (before - own, 0.0, end),
         (0.0, 0.0, stepped),
     ]
@@ -285,10 +291,12 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     has_experts = job.model.expert_layers
     experts = [sum(has_experts[a : a + s.layers]) for a, s in zip(starts, stages, strict=True)]
     dense = [s.layers - n for s, n in zip(stages, experts, strict=True)]
+    norms = [has_final_norm(job, number) for number in numbers]
     kept = [
         kept_bytes(parts, layers=a, expert_layers=b, prediction_layers=s.prediction_layers)
         + s.embedding * parts.parts["embedding"].kept
-        for a, b, s in zip(dense, experts, stages, strict=True)
+        + (norm and not s.loss) * parts.parts["final norm"].kept
+        for a, b, s, norm in zip(dense, experts, stages, norms, strict=True)
     ]
     behind = job.pp - 1 - pp_rank
     in_flight = job.schedule.in_flight(behind)
@@ -298,6 +306,7 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         expert_layers=sum(experts),
         embedding=any(s.embedding for s in stages),
         output=any(s.loss for s in stages),
+        final_norm=any(norms),
         prediction_layers=sum(s.prediction_layers for s in stages),
         in_flight=in_flight,
         kept=None if job.virtual == 1 else _interleaved(job.schedule, behind, kept),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ilp_planner.anatomy.decoder import (
     embedding_module,
+    final_norm_module,
     layer_module,
     output_module,
     prediction_module,
@@ -34,7 +35,15 @@ from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_wi
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
-KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
+KINDS = (
+    "layer",
+    "expert layer",
+    "embedding",
+    "output",
+    "final norm",  # where it is no part of the output
+    "prediction layer",
+    "copied words",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +166,7 @@ def _modules(job: TrainingJob) -> dict[str, Module]:
     if True in kinds:
         found["expert layer"] = layer_module(job, experts=True)
     if model.prediction_layers:
+        found["final norm"] = final_norm_module(job)
         found["prediction layer"] = prediction_module(job)
         found["copied words"] = found["embedding"].children[0]
     return found
@@ -211,7 +221,7 @@ def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float,
         return embedding_moment(job), 0.0, 0.0
     if kind == "output":
         return loss_moment(job), 0.0, 0.0
-    if kind == "copied words":
+    if kind in ("copied words", "final norm"):
         return 0.0, 0.0, 0.0
     experts = kind == "expert layer"
     if kind == "prediction layer":

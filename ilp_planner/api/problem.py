@@ -78,6 +78,7 @@ def problem(
     optimizer_offload: float | str | Sequence[float] | None = None,
     dispatcher: str | Sequence[str] | None = None,
     fused_permute: str | Sequence[str] | None = None,
+    compile: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -110,7 +111,8 @@ def problem(
     tensor_overlap, expert_overlap: `on`, `off` or both, `off` where nothing is said. cuda_graphs:
         some of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
     optimizer_offload: shares of the states, from 0 to 1, that may be on the host. dispatcher: some
-        of `alltoall`, `allgather` and `flex`. fused_permute: `on`, `off` or both.
+        of `alltoall`, `allgather` and `flex`. fused_permute, compile: `on`, `off` or both; the
+        last `on` with `space="torchtitan"` alone.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -184,6 +186,7 @@ def problem(
                 optimizer_offload=optimizer_offload,
                 dispatcher=dispatcher,
                 fused_permute=fused_permute,
+                compile=compile,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,

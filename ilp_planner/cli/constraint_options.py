@@ -118,8 +118,9 @@ TensorOverlap = Annotated[
     str | None,
     asked(
         "--tensor-overlap",
-        "Whether messages of tensor parallelism travel while products run (--tp-comm-overlap): on, "
-        "off or both; off without this option.",
+        "Whether messages of tensor parallelism travel while products run (Megatron-LM's "
+        "--tp-comm-overlap, torchtitan's async tensor parallelism): on, off or both; off without "
+        "this option.",
         "SWITCH",
     ),
 ]
@@ -165,6 +166,15 @@ FusedPermute = Annotated[
         "--fused-permute",
         "Whether one kernel puts tokens in the order of experts (--moe-permute-fusion): on, off or "
         "both; off without this option.",
+        "SWITCH",
+    ),
+]
+Compile = Annotated[
+    str | None,
+    asked(
+        "--compile",
+        "Whether torch.compile compiles layers and the loss, as torchtitan can: on, off or both; "
+        "off without this option, but for async tensor parallelism (--tensor-overlap on).",
         "SWITCH",
     ),
 ]

@@ -29,7 +29,8 @@ NAMED = (
     "dp", "virtual_stages", "rank_order", "recompute", "max_devices", "without", "headroom",
     "sharding", "cp_comm", "overlap", "fused_loss", "gradients", "moments",
     "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
-    "fused_permute", "nearest", "layout", "remainder", "keep", "start", "max_stage_nodes",
+    "fused_permute", "compile", "nearest", "layout", "remainder", "keep", "start",
+    "max_stage_nodes",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

@@ -16,6 +16,7 @@ from ilp_planner.inputs.kept import KeptStage, kept_stages
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
+    OPERATORS,
     ORDERS,
     PARTS,
     RECOMPUTATIONS,
@@ -47,7 +48,10 @@ CHOICES = {
     "optimizer_offload": ("0", "0.25", "0.5", "0.75", "1"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": SWITCH,
+    "compile": SWITCH,
 }
+# Values that plans of one space alone have; all others those of `megatron` may have.
+ELSEWHERE = {("recompute", OPERATORS): "torchtitan", ("compile", "on"): "torchtitan"}
 ALIASES = {"uniform": "full"}
 LAYOUT = "layout"
 OF_PLANS = (*DEGREES, LAYOUT, *CHOICES)
@@ -88,9 +92,10 @@ class Constraints:
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
     while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
     states that may be on the host, any from 0 to 1. dispatcher: of tokens to experts.
-    fused_permute: tokens are put in the order of experts by one kernel. keep: stages that plans
-    have. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes that stay
-    idle, by number or by the name of their group. headroom: bytes of every device that stay free.
+    fused_permute: tokens are put in the order of experts by one kernel. compile: layers are
+    compiled by torch.compile. keep: stages that plans have. max_devices: at most, whole nodes of a
+    cluster of equal ones. without: nodes that stay idle, by number or by the name of their group.
+    headroom: bytes of every device that stay free.
     """
 
     tp: Numbers | None = None
@@ -116,6 +121,7 @@ class Constraints:
     optimizer_offload: tuple[str, ...] = ()
     dispatcher: tuple[str, ...] = ()
     fused_permute: tuple[str, ...] = ()
+    compile: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None
@@ -178,6 +184,11 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
         if value is not None and value not in ((), []):
             found[name] = _READ[name](name, value)
     return Constraints(**found)
+
+
+def space_with(name: str, text: str) -> str:
+    """Return the space whose plans may have what is asked for by a name."""
+    return next((ELSEWHERE[name, v] for v in text.split(",") if (name, v) in ELSEWHERE), "megatron")
 
 
 def names_of(recompute: Recompute) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ilp_planner.profiles.analytic import (
 from ilp_planner.profiles.analytic_decoder import DecoderRows, chain_names, decoder_rows
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.chain_layers import segments
-from ilp_planner.specs.data_sheets import flash_attention
+from ilp_planner.specs.data_sheets import capability_notes, flash_attention
 from ilp_planner.specs.decoder import Decoder, as_decoder
 
 if TYPE_CHECKING:
@@ -88,6 +88,9 @@ def analytic_layers(
             for size, work in works.items():
                 time[LayerKey(name, degree, size)] = work.seconds(device, link)
     left_out = [str(t) for t in possible if t not in degrees]
+    notes = () if decoder is None else capability_notes(cluster)
+    if left_out:
+        notes += (f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
     return LayerProfile(
         source="analytic",
         layers=chain.names,
@@ -99,9 +102,7 @@ def analytic_layers(
         gradients=chain.gradients(),
         boundary=boundary,
         optimizer=optimizer,
-        notes=(f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
-        if left_out
-        else (),
+        notes=notes,
     )
 
 

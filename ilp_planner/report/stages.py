@@ -261,6 +261,8 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(text)
     if kernels.graphs:
         found.append(f"CUDA graphs {' '.join((kernels.graphs, *kernels.graphed))}")
+    if kernels.compiled:
+        found.append("layers compiled")
     return ", ".join(found)
 
 

@@ -92,17 +92,24 @@ def check_parts(recompute: Recompute, tool: str) -> None:
         )
 
 
-def check_plain_kernels(job: TrainingJob, tool: str) -> None:
-    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, how virtual
-    stages take turns, and activations in the host's memory.
+def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
+    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, torch.compile,
+    how virtual stages take turns, and activations in the host's memory.
+
+    Parameters
+    ----------
+    compiles: the tool has torch.compile, and with it tensor-parallel messages beside products.
 
     Raises
     ------
     PlanError: names the setting.
     """
     s = job.settings
+    overlaps = s.overlap_tensor and not (compiles and job.tp > 1)
+    compiled = s.kernels.compiled and not compiles
     for name, on, what, plain in (
-        ("overlap_tensor", s.overlap_tensor, "tensor-parallel messages beside products", "false"),
+        ("overlap_tensor", overlaps, "tensor-parallel messages beside products", "false"),
+        ("kernels.compiled", compiled, "layers that torch.compile compiles", "false"),
         ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
         ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
         ("turn", str(s.turn or ""), "turns of virtual stages", "0"),

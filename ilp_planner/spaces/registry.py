@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import UsageError
+from ilp_planner.inputs.constraints import space_with
 from ilp_planner.inputs.tables import find_tables, records_in
 
 if TYPE_CHECKING:
@@ -317,7 +318,7 @@ def check_together(files: InputFiles, space: str) -> None:
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
     if asked.constraints.texts and not entry.constrained:
         name, text = next(iter(asked.constraints.texts.items()))
-        own = next(other for other, one in SPACES.items() if one.constrained)
+        own = space_with(name, text)
         instead = INSTEAD.get(name)
         have = f", which has `{instead}`" if instead in entry.limits else ""
         raise UsageError(f"`{name}={text}`: expected `space={own}`, found {space}{have}")

@@ -4,7 +4,8 @@ Everything here is what a launch line of Megatron-LM can say. `anatomy` tells wh
 and sends; `formats` reads and writes it in other tools' words.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from ilp_planner.schedule import Schedule, schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
@@ -143,13 +144,24 @@ class OptimizerSettings:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
         check_counts(instances=self.instances)
-        if self.from_master and self.sharding not in ("gradients", "parameters"):
+        if self.from_master and not self.divides:
             raise ValueError(
                 "from_master must be false unless sharding is gradients or parameters, "
                 f"got {self.sharding!r}"
             )
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
+
+    @property
+    def divides(self) -> bool:
+        """Whether gradients, or parameters as well, are divided, as FSDP does."""
+        return self.sharding in ("gradients", "parameters")
+
+    def sharing(self, kind: str) -> Self:
+        """Return settings that share something else, one of `SHARDINGS`; only divided gradients
+        or parameters are gathered from the stepped copy."""
+        whole = kind in ("none", "optimizer")
+        return replace(self, sharding=kind, from_master=self.from_master and not whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +187,8 @@ class Kernels:
     Megatron's words; empty: its usual one. quantised_parameters: parameters are kept and gathered
     quantised, and only the optimizer has them in full. exact_first, exact_last: layers at the ends
     whose products stay in the training precision. graphs: CUDA graphs start the layers' kernels,
-    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none.
+    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled:
+    layers and the loss are compiled by torch.compile.
     """
 
     implementation: str = "transformer_engine"
@@ -202,6 +215,7 @@ class Kernels:
     exact_last: int = 0
     graphs: str = ""
     graphed: tuple[str, ...] = ()
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.quantised and self.quantised not in QUANTISED:

@@ -254,7 +254,8 @@ def test_degrees_fit_the_largest_node_of_a_type():
     found = analytic_layers(MODELS["gpt"], mixed())
     assert found.degrees("fast") == (1, 2, 4)
     assert found.degrees("slow") == (1, 2)
-    assert found.notes == ()
+    (note,) = found.notes
+    assert note.startswith("device types fast, slow: found no GPU")  # whose attention may be fused
 
 
 def test_degrees_that_do_not_divide_are_left_out_and_named():
@@ -263,7 +264,7 @@ def test_degrees_that_do_not_divide_are_left_out_and_named():
     )
     found = analytic_layers(model, mixed())
     assert found.degrees("fast") == (1, 2)
-    assert found.notes == ("tp 4: does not divide gpt, left out",)
+    assert found.notes[1:] == ("tp 4: does not divide gpt, left out",)
 
 
 @examples(15)

@@ -42,6 +42,7 @@ from torchtitan.distributed.pipeline_parallel import (  # noqa: E402
     build_pipeline_schedule,
     pipeline_module_split,
 )
+from torchtitan.distributed.tensor_parallel import maybe_enable_async_tp  # noqa: E402
 from torchtitan.protocols import train_spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +67,8 @@ EXAMPLES = {
         dp=4, settings=usual(optimizer=OptimizerSettings(sharding="parameters", instances=2))
     ),
     "replicas only": job(tp=1, pp=1, layout=None, settings=usual(optimizer=OptimizerSettings())),
+    "async products": job(settings=usual(overlap_tensor=True)),
+    "compiled": job(settings=usual(kernels=Kernels(compiled=True))),
     "odd MLP": job(llama(ffn=701), tp=1),
     "narrow MLP": job(llama(ffn=64)),
     "normed heads, tied": job(llama(head=32, qk_norm=True, tied=True), pp=1, layout=None),
@@ -133,6 +136,10 @@ def check_config(case: TrainingJob, config: Any) -> None:
         assert p.data_parallel_replicate_degree == optimizer.instances
         policy = "always" if optimizer.sharding == "parameters" else "never"
         assert p.fsdp_reshard_after_forward == policy
+    maybe_enable_async_tp(config, None)  # raises where it lacks what it needs
+    assert p.enable_async_tensor_parallel == case.settings.overlap_tensor
+    compiled = case.settings.kernels.compiled or case.settings.overlap_tensor
+    assert config.compile.enable == compiled
     if case.settings.cp > 1:
         how = {"alltoall": "p2p", "allgather": "all_gather"}
         assert how[p.context_parallel_rotate_method] == case.settings.cp_comm
@@ -148,6 +155,14 @@ def build(config: Any) -> Any:
     arguments.update_from_config(config)
     with torch.device("meta"):
         return spec.model_cls(arguments)
+
+
+def test_async_products_need_a_compiled_model(tmp_path: Path) -> None:
+    """Guard the guard: torchtitan's own check runs on what was read."""
+    config = read(EXAMPLES["async products"], tmp_path)
+    config.compile.enable = False
+    with pytest.raises(RuntimeError, match="Async TP requires 'model'"):
+        maybe_enable_async_tp(config, None)
 
 
 @contextlib.contextmanager

@@ -66,6 +66,7 @@ EXAMPLES = {
         )
     ),
     "async products": job(settings=usual(overlap_tensor=True)),
+    "compiled": job(settings=usual(kernels=Kernels(compiled=True))),
     "graphs": job(**ALONE, settings=usual(kernels=Kernels(graphs="full_iteration"))),
     "longer samples": job(llama(rotary=LLAMA3, epsilon=1e-6, max_position_embeddings=8192)),
     "biases": job(llama(qkv_bias=True)),
@@ -230,6 +231,7 @@ def check_training(case: TrainingJob, facts: dict[str, Any]) -> None:
     policy = "FullAC.Config" if s.recompute.granularity == "full" else None
     assert facts["checkpoint"] == ("SelectiveAC.Config" if s.recompute == BY_OPERATORS else policy)
     assert facts["compile"]["enable_async_tensor_parallel"] == s.overlap_tensor
+    assert facts["compile"]["enable"] == (s.kernels.compiled or s.overlap_tensor)
     kept = facts["parallelism"]["fsdp_reshard_after_forward"]
     assert kept == ("always" if s.optimizer.sharding == "parameters" else "never")
 

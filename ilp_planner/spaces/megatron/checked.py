@@ -49,6 +49,7 @@ class CheckedRuntime(Runtime):
             "inner ranks of a2a+p2p",
             "activations on the host",
             "CUDA graphs",
+            "compiled layers",
             "overlap of tensor parallelism",
             "overlap of expert parallelism",
         ),

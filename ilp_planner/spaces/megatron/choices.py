@@ -159,6 +159,10 @@ def _with_fused_permute(settings: Settings, value: str) -> Settings:
     return replace(settings, kernels=replace(settings.kernels, fused_permute=value == "on"))
 
 
+def _with_compile(settings: Settings, value: str) -> Settings:
+    return replace(settings, kernels=replace(settings.kernels, compiled=value == "on"))
+
+
 def _switch(on: bool) -> str:
     return "on" if on else "off"
 
@@ -181,14 +185,14 @@ CHOICES = {
     "fused_loss": Choice(_loss, _with_loss, "fused loss {}"),
     "gradients": Choice(_gradients, _with_gradients, "gradients {}"),
     "moments": Choice(_moments, _with_moments, "moments {}"),
-    # Megatron overlaps what sequence parallelism sends (`--tp-comm-overlap`).
+    # What sequence parallelism sends: `--tp-comm-overlap`, torchtitan's async tensor parallelism.
     "tensor_overlap": Choice(
         lambda s: _switch(s.overlap_tensor),
         _with_tensor_overlap,
         "tensor overlap {}",
         idle=lambda s, _: not s.sequence_parallel,
         rest="off",
-        uncounted={"on": "userbuffers, which are none of PyTorch's"},
+        uncounted={"on": "userbuffers or symmetric memory, which are none of PyTorch's allocator"},
     ),
     "expert_overlap": Choice(
         lambda s: _switch(s.overlap_experts),
@@ -224,6 +228,12 @@ CHOICES = {
         "fused permute {}",
         idle=lambda s, _: not _has_experts(s),
         rest="off",
+    ),
+    "compile": Choice(
+        lambda s: _switch(s.kernels.compiled),
+        _with_compile,
+        "compile {}",
+        uncounted={"on": "what torch.compile makes of kernels, in seconds and in bytes"},
     ),
 }
 

@@ -14,7 +14,7 @@ from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import plain_layout
-from ilp_planner.spaces.megatron.parts import megatron_parts, possible_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts, possible_parts
 from ilp_planner.spaces.megatron.variants import virtual_stages
 from ilp_planner.specs.training import ORDERS
 

@@ -16,7 +16,7 @@ from ilp_planner.spaces.megatron.degrees import default_max_cp
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import layouts_of
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.variants import leanest
 from ilp_planner.units import format_bytes
 

@@ -10,7 +10,8 @@ from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import is_in
-from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
+from ilp_planner.spaces.megatron.parts import MegatronPart
+from ilp_planner.spaces.megatron.possible import possible_degrees
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variants import Variant, remainders
 from ilp_planner.specs.pipeline_layout import REMAINDERS

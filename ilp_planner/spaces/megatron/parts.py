@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
-from ilp_planner.errors import InfeasibleError
-from ilp_planner.numerics import NEVER
+from ilp_planner.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
+from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
-from ilp_planner.spaces.megatron.degrees import megatron_space
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
@@ -31,10 +30,11 @@ from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
 from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
+from ilp_planner.specs.pipeline_layout import ALONE
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -272,9 +272,31 @@ class MegatronPart:
         sizes = virtual_sizes(ends, variant.virtual, layers, variant.remainder)
         return [0, *accumulate(sizes)]
 
+    def picks(self, variant: Variant) -> bool:
+        """Tell whether cuts must be asked one by one (`keeps`): tables of ranks do not say where
+        those virtual stages begin that are to be kept, nor which rank before one of few layers has
+        the last norm of a model that predicts further tokens."""
+        alone = variant.remainder == ALONE
+        norm = self.spread(variant) and bool(self.costs.model.prediction_layers) and not alone
+        return variant.virtual > 1 and (bool(self.kept) or norm)
+
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
-        """Tell whether a cut leaves the stages that are to be kept."""
-        return not self.kept or keeps(self, self.stops(variant, ends))
+        """Tell whether a cut leaves the stages that are to be kept, and fits where tables cannot
+        tell."""
+        stops = self.stops(variant, ends)
+        return (not self.kept or keeps(self, stops)) and (
+            not self.picks(variant) or self._fits(variant, stops)
+        )
+
+    def _fits(self, variant: Variant, stops: Sequence[int]) -> bool:
+        """Tell whether every rank has the memory for virtual stages that end there."""
+        parts = self.memory(variant)
+        job = dataclasses.replace(parts.job, layout=layout_of(stops, self.costs.model))
+        own = dataclasses.replace(parts, job=job)
+        needs = (stage_of_rank(own, rank).needed for rank in range(self.degrees.pp))
+        return all(
+            n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, self.limits, strict=True)
+        )
 
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
@@ -323,91 +345,3 @@ def settings_of(
         known["settings", alike] = costs.runtime.with_degrees(choice, plainest, alike)
     found: Settings = known["settings", alike]
     return found
-
-
-def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
-    """Return a part for every choice of degrees; those without any variant are left out.
-
-    Raises
-    ------
-    InfeasibleError: there is none.
-    """
-    found = list(possible_parts(problem, costs))
-    if not found:
-        asked = problem.constraints.describe()
-        refused = (
-            text
-            for degrees in possible_degrees(problem, costs)
-            for text in costs.runtime.refusals(MegatronPart(problem, costs, degrees).job)
-        )
-        why = (asked and f" with {asked}") or f": {next(refused, 'no schedule is left')}"
-        raise InfeasibleError(
-            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan{why}"
-        )
-    return found
-
-
-def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Iterator[MegatronPart]:
-    """Yield the parts that have a variant.
-
-    Raises
-    ------
-    InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
-    """
-    asked = problem.constraints
-    always = asked.virtual_stages is None and asked.layout is None
-    always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
-    chosen: dict[MegatronDegrees, tuple[int, ...]] = {}
-    for degrees in possible_degrees(problem, costs):
-        alike = costs.runtime.alike(degrees)
-        if alike not in chosen:
-            chosen[alike] = tuple(possible_choices(problem, costs, degrees))
-        for number in chosen[alike]:
-            part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if always or part.variants():
-                yield part
-
-
-def possible_choices(
-    problem: Problem[MegatronCosts], costs: MegatronCosts, degrees: MegatronDegrees
-) -> Iterator[int]:
-    """Yield the numbers of the choices of settings that go with degrees, each once."""
-    asked = problem.constraints
-    chosen = any(getattr(asked, name) for name in CHOICES)
-    tried: set[Settings] = set()
-    for number in range(len(costs.choices)):
-        part = MegatronPart(problem, costs, degrees._replace(choice=number))
-        if part.settings in tried:
-            continue
-        if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
-            continue
-        if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
-            continue
-        tried.add(part.settings)
-        yield number
-
-
-def possible_degrees(
-    problem: Problem[MegatronCosts], costs: MegatronCosts
-) -> tuple[MegatronDegrees, ...]:
-    """Return the degrees that are possible, some perhaps without a choice of settings that goes
-    with them, or a variant.
-
-    Raises
-    ------
-    InfeasibleError: there are none.
-    """
-    every = megatron_space(
-        costs.model,
-        problem.cluster,
-        problem.global_batch,
-        micro_batches=problem.micro_batches,
-        max_tp=problem.max_tp,
-        max_cp=costs.max_cp,
-        max_stages=problem.max_stages,
-        constraints=problem.constraints,
-        title=costs.runtime.title,
-        orders=costs.runtime.orders,
-    )
-    keep, cluster = problem.constraints.keep, problem.cluster
-    return tuple(d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))

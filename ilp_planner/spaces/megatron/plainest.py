@@ -28,6 +28,7 @@ VIRTUAL = "virtual stages"
 TENSORS = "overlap of tensor parallelism"
 EXPERTS = "overlap of expert parallelism"
 GRAPHS = "CUDA graphs"
+COMPILED = "torch.compile"
 HOST = "states on the host"
 FLEX = "dispatcher flex"
 CONTEXT = "context parallelism"
@@ -60,7 +61,8 @@ def _of_job(settings: Settings) -> dict[str, bool]:
         HOST: settings.optimizer.offload > 0,
         FLEX: settings.kernels.dispatcher == "flex",
         GRAPHS: settings.kernels.graphs != "",
-        SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
+        COMPILED: settings.kernels.compiled,
+        SHARDED: settings.optimizer.divides,
     }
 
 

@@ -231,6 +231,10 @@ KERNELS = (
         f"drops tokens, which changes the training: {IMPORTED}", values=_always("all tokens"),
     ),
     Row("imbalance of tokens", _of("kernels.", "imbalance"), FIXED, "routing is assumed even"),
+    Row(
+        "compiled layers", _of("kernels.", "compiled"), DECIDED,
+        "by torch.compile; what it gains is not in the figures", ("compile",), choice="compile",
+    ),
     Row("deterministic", _of("kernels.", "deterministic"), LEFT_OUT, IMPORTED),
     Row("mask of the loader", _of("kernels.", "loader_mask"), LEFT_OUT,
         f"causal attention needs none: {IMPORTED}"),

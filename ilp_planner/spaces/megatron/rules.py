@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
     """Check everything that Megatron-LM's plans keep."""
-    return check_plan(problem, plan, check_context, check_recompute, check_states, check_combined)
+    own = check_context, check_recompute, check_states, check_combined, check_compiled
+    return check_plan(problem, plan, *own)
 
 
 def check_plan(
@@ -158,6 +159,12 @@ def check_states(job: TrainingJob) -> Iterator[Violation]:
             "states on the host" if optimizer.offload else f"moments of {optimizer.moments} bytes"
         )
         yield Violation("optimizer", "plan", f"{have}, not sharded", "optimizer sharding")
+
+
+def check_compiled(job: TrainingJob) -> Iterator[Violation]:
+    """Layers are not compiled by torch.compile: Megatron-LM has no setting for it."""
+    if job.settings.kernels.compiled:
+        yield Violation("kernels", "plan", "layers compiled by torch.compile", "none so")
 
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
+from ilp_planner.inputs.constraints import NAMES
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.megatron.combined import (
     does_otherwise,
@@ -45,8 +46,8 @@ class Runtime:
     asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
     ranks may have several virtual stages. most_cp: context-parallel degree that is tried without
-    being asked for more. lacks: names of `rows.ROWS` that it has no setting for, and how that is.
-    says: what it says of others instead of their remark.
+    being asked for more. deaf: names of `CHOICES` that it has no setting for. lacks: names of
+    `rows.ROWS` likewise, and how that is. says: what it says of others instead of their remark.
     """
 
     name = "megatron"
@@ -61,13 +62,16 @@ class Runtime:
         "overlap": ("data",),
         "fused_loss": ("native",),
     }
-    lacks: ClassVar[Mapping[str, str]] = {}
+    deaf: ClassVar[tuple[str, ...]] = ("compile",)
+    lacks: ClassVar[Mapping[str, str]] = {
+        "compiled layers": "it has no setting for it: fused kernels are its own"
+    }
     says: ClassVar[Mapping[str, str]] = {}
 
     @property
     def listens(self) -> tuple[str, ...]:
         """Names of `CHOICES` whose values a user may ask for."""
-        return tuple(CHOICES)
+        return tuple(name for name in CHOICES if name not in self.deaf)
 
     def treatments(self) -> tuple[Treatment, ...]:
         """Return what the search does about each setting of a training job."""
@@ -85,6 +89,10 @@ class Runtime:
         """Return what a user has to know of every result."""
         return ()
 
+    def implied(self, asked: Constraints) -> Constraints:
+        """Return what is asked for with what it cannot do without: nothing more."""
+        return asked
+
     def check_model(self, model: Decoder, settings: Settings) -> None:
         """Refuse a model that the runtime cannot train so.
 
@@ -98,12 +106,16 @@ class Runtime:
             raise SpecError(f"{error}; `space=planner` plans it") from None
 
     def check_asked(self, asked: Constraints) -> None:
-        """Refuse what is in no plan, whatever the model and the devices: here is none.
+        """Refuse what is in no plan, whatever the model and the devices: what there is no setting
+        for.
 
         Raises
         ------
         UsageError: the name, what was found and what plans have.
         """
+        from ilp_planner.spaces.megatron.askable import check_askable
+
+        check_askable(self, asked.but({*NAMES} - {*self.deaf}))
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
@@ -163,7 +175,7 @@ class Runtime:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
         without latent attention; of a ring of exchanges neither one rank nor all in each; and of
         what is asked for, what Megatron runs as it says (`does_otherwise`)."""
-        sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
+        sharded = job.settings.optimizer.divides
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
         several = 1 < job.settings.cp_inner < job.settings.cp
         return not (

@@ -13,7 +13,8 @@ from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.effects import without_effect
-from ilp_planner.spaces.megatron.parts import MegatronPart, megatron_parts
+from ilp_planner.spaces.megatron.parts import MegatronPart
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.variants import Variant
 

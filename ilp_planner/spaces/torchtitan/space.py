@@ -15,7 +15,7 @@ from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.runtimes.torchtitan import alone
 from ilp_planner.runtimes.torchtitan_python_models import check_model
 from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.checked import OF_FIGURES, CheckedRuntime
+from ilp_planner.spaces.megatron.checked import CheckedRuntime
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
@@ -39,6 +39,16 @@ class Torchtitan(CheckedRuntime):
     `default` is `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)
+    tried: ClassVar = {
+        "sharding": ("gradients", "parameters"),
+        "tensor_overlap": ("off",),
+        "compile": ("off",),
+    }
+    lacks: ClassVar = {
+        name: why
+        for name, why in CheckedRuntime.lacks.items()
+        if name not in ("compiled layers", "overlap of tensor parallelism")
+    }
     says: ClassVar = {
         **CheckedRuntime.says,
         "recomputation": "operators: outputs of attention, of messages and of every other product "
@@ -46,8 +56,8 @@ class Torchtitan(CheckedRuntime):
         "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B; those "
         "that divide backward passes (InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) are left "
         "out: a search has neither a bound of them nor the memory that waits",
-        "layers": f"{OF_FIGURES}; torch.compile is in none, and not written but for async tensor "
-        "parallelism",
+        "overlap of tensor parallelism": "async tensor parallelism, with tp above 1 and parameters "
+        "of 2 bytes; compiles the layers as well",
         "products in 8 or 4 bits": "where the devices have it, by torchao's converters; times and "
         "bytes are those of Transformer Engine's recipe; changes the arithmetic",
         "kept inputs divided": "tensor parallelism divides them already",
@@ -59,6 +69,11 @@ class Torchtitan(CheckedRuntime):
         "parameters from the stepped copy": "where they are sharded",
         "gathered inputs kept": "DTensor keeps them",
     }
+
+    def implied(self, asked: Constraints) -> Constraints:
+        """Return what is asked for: async tensor parallelism is a pass of the compiler."""
+        compiles = "on" in asked.tensor_overlap and not asked.compile
+        return replace(asked, compile=("on",)) if compiles else asked
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user has to know of every result."""
@@ -113,13 +128,15 @@ class Torchtitan(CheckedRuntime):
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; where no two ranks have the same parameters, there is
         no FSDP. It gathers parameters from the master copy while layers compute, and reduces
-        gradients so as well, but in a pipeline."""
+        gradients so as well, but in a pipeline. Async tensor parallelism is a pass of the
+        compiler."""
         settings = super().with_degrees(choice, plainest, d)
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
         )
-        sharded = optimizer.sharding in ("gradients", "parameters")
-        optimizer = replace(optimizer, from_master=sharded)
+        optimizer = replace(optimizer, from_master=optimizer.divides)
+        compiled = settings.kernels.compiled or settings.overlap_tensor
+        settings = replace(settings, kernels=replace(settings.kernels, compiled=compiled))
         if not d.replicated:
             optimizer = replace(optimizer, sharding="none", instances=1, from_master=False)
         return replace(settings, optimizer=optimizer)
@@ -130,20 +147,14 @@ class Newest(Torchtitan):
 
     name = "torchtitan"
     title = torchtitan_python.TOOL
-    tried: ClassVar = {"sharding": ("gradients", "parameters"), "cp_comm": ("all_gather",)}
-    lacks: ClassVar = {
-        name: why
-        for name, why in CheckedRuntime.lacks.items()
-        if name not in ("CUDA graphs", "overlap of tensor parallelism")
-    }
+    tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather",)}
+    lacks: ClassVar = {name: why for name, why in Torchtitan.lacks.items() if name != "CUDA graphs"}
     says: ClassVar = {
         **Torchtitan.says,
         "cp by": "keys and values gathered for flex attention",
         "tp of experts": "1 with ep above 1, tp otherwise",
         "CUDA graphs": "of whole steps, without a pipeline and ep: judged in imported plans, never "
         "tried",
-        "overlap of tensor parallelism": "async tensor parallelism, which compiles layers as well: "
-        "judged in imported plans without what compiling gains, never tried",
     }
 
     def check_release(self, job: TrainingJob) -> None:
@@ -161,8 +172,8 @@ class Earlier(Torchtitan):
 
     name = "torchtitan@0.2.2"
     title = torchtitan.TOOL
-    tried: ClassVar = {"sharding": ("gradients", "parameters"), "cp_comm": ("all_gather", "p2p")}
-    lacks: ClassVar = {**CheckedRuntime.lacks, "CUDA graphs": "it has none"}
+    tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather", "p2p")}
+    lacks: ClassVar = {**Torchtitan.lacks, "CUDA graphs": "it has none"}
     says: ClassVar = {
         **Torchtitan.says,
         "cp by": "keys and values gathered, or around a ring",

@@ -49,12 +49,13 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "fused_loss": {"none": EVERY, "native": {MEGATRON}},
     "gradients": {"fp32": EVERY, "bf16": {MEGATRON}},
     "moments": {"fp32": EVERY, "bf16": {MEGATRON}, "fp8": {MEGATRON}},
-    "tensor_overlap": {"off": EVERY, "on": {MEGATRON}},
+    "tensor_overlap": {"off": EVERY, "on": {MEGATRON, *BOTH}},
     "expert_overlap": {"off": EVERY, "on": {MEGATRON}},
     "cuda_graphs": {"none": EVERY, "attn": {MEGATRON}, "layer": {MEGATRON}},
     "optimizer_offload": {"0": EVERY, "0.3": {MEGATRON}, "1": {MEGATRON}},
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
+    "compile": {"off": EVERY, "on": BOTH},
     "max_devices": {"2": EVERY},
     "without": {"1": EVERY},
     "headroom": {"1 GiB": EVERY},
@@ -93,8 +94,9 @@ def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> 
     said, _, expected = str(refused.value).partition(", expected ")
     assert said == f"`{name}={value}`: found it for {runtime_named(space).title}"
     instead, _, other = expected.partition("; ")[0].partition(" or ")
-    assert other == "`space=megatron`"
-    built(MEGATRON, name, value)
+    heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
+    assert other == f"`space={heard}`"
+    built(heard, name, value)
     offered, _, values = instead.strip("`").partition("=")
     assert offered == name
     for each in values.split(","):
@@ -105,7 +107,8 @@ def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> 
 @pytest.mark.parametrize("space", sorted(BOTH))
 def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) -> None:
     built(space, "recompute", OPERATORS)
-    with pytest.raises(UsageError, match=r"expected `recompute=none,full`; DeepSpeed: "):
+    offered = "expected `recompute=none,full` or `space=torchtitan`; DeepSpeed: "
+    with pytest.raises(UsageError, match=offered):
         built(DEEPSPEED, "recompute", OPERATORS)
 
 
@@ -114,5 +117,6 @@ def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) ->
 def test_other_spaces_name_the_one_that_listens(space: str, name: str, value: str) -> None:
     with pytest.raises(UsageError) as refused:
         built(space, name, value)
-    assert str(refused.value).startswith(f"`{name}={value}`: expected `space=megatron`, found ")
+    heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
+    assert str(refused.value).startswith(f"`{name}={value}`: expected `space={heard}`, found ")
     assert space in str(refused.value)

@@ -20,7 +20,7 @@ from ilp_planner.runtimes.deepspeed import check_deepspeed
 from ilp_planner.runtimes.torchtitan import check_torchtitan
 from ilp_planner.solve import solve
 from ilp_planner.spaces.deepspeed.space import DEEPSPEED
-from ilp_planner.spaces.megatron.parts import possible_choices, possible_degrees
+from ilp_planner.spaces.megatron.possible import possible_choices, possible_degrees
 from ilp_planner.spaces.torchtitan.space import NEWEST
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import (

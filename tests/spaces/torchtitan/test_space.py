@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.errors import InfeasibleError, SpecError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.report.stages import describe_training
@@ -60,6 +60,59 @@ def test_sharding_that_it_has_not() -> None:
     asked = constraints_of({"sharding": "optimizer", "dp": 2})
     with pytest.raises(UsageError, match="expected `sharding=gradients,parameters,none`"):
         runtime_problem("torchtitan", constraints=asked)
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+def test_async_tensor_parallelism_is_faster_and_compiles(space: str) -> None:
+    """What it hides is in the figures; what compiling gains is not, which the result says."""
+    cluster = small_cluster(1, 4)  # 0.2.2 has bf16 with tp under FSDP alone
+    asked = {"tp": 2, "tensor_overlap": "on"}
+    plain, both = (
+        runtime_problem(space, cluster=cluster, constraints=constraints_of(said))
+        for said in ({"tp": 2}, asked)
+    )
+    found = solve(both)
+    assert found.plan is not None
+    assert found.plan.settings.overlap_tensor
+    assert found.plan.settings.kernels.compiled
+    assert found.objective < solve(plain).bound
+    assert both.space.outside(both, found.plan) is None
+    noted = [note.partition(": not counted")[0] for note in found.notes]
+    assert {"tensor overlap on", "compile on"} <= {*noted}
+    assert "layers compiled" in describe_training(found.plan)
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+def test_compiling_alone_changes_no_figure(space: str) -> None:
+    cluster = small_cluster(1, 2)
+    seconds = []
+    for value in ("off", "on", "off,on"):
+        asked = constraints_of({"compile": value})
+        problem = runtime_problem(space, cluster=cluster, constraints=asked)
+        found = solve(problem)
+        assert found.plan is not None
+        assert found.plan.settings.kernels.compiled == (value == "on")  # the plainer of equals
+        assert any("compile on: not counted" in note for note in found.notes) == (value != "off")
+        seconds.append(found.objective)
+    assert len({*seconds}) == 1
+
+
+def test_async_tensor_parallelism_is_not_had_without_compiling() -> None:
+    asked = constraints_of({"tp": 2, "tensor_overlap": "on", "compile": "off"})
+    with pytest.raises(InfeasibleError, match="`tensor_overlap=on`, `compile=off`") as refused:
+        runtime_problem("torchtitan", cluster=small_cluster(1, 2), constraints=asked)
+    assert "would do" in str(refused.value)
+
+
+@pytest.mark.parametrize("space", ["megatron", "deepspeed"])
+def test_other_systems_do_not_run_compiled_layers(space: str) -> None:
+    problem = runtime_problem(space, cluster=small_cluster(1, 2))
+    plan = solve(problem).plan
+    assert plan is not None
+    kernels = replace(plan.settings.kernels, compiled=True)
+    other = replace(plan, settings=replace(plan.settings, kernels=kernels))
+    (broken,) = evaluate(problem, other).violations
+    assert "compile" in f"{broken.have} {broken.limit}"
 
 
 def test_one_device_has_no_fsdp() -> None:
