@@ -99,7 +99,8 @@ USUAL_MODULES = (
     ("layernorm", "mla_up_proj", "moe"),
 )
 DECISIONS = (
-    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "layout", "shift",
+    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "layout",
+    "shift",
 )  # fmt: skip
 
 
@@ -220,6 +221,13 @@ class Drawer:
         if old is not None and d == old.degrees and "settings" not in changed:
             settings = old.settings
         order = self.order(d) if old is None or "order" in changed else old.settings.order
+        turn = self.turn(d, samples, virtual)
+        if (
+            old is not None
+            and "turn" not in changed
+            and (d.pp, virtual) == (old.degrees.pp, old.virtual)
+        ):
+            turn = old.settings.turn
         again = old.settings.recompute if old is not None else Recompute()
         if "recompute" in changed:
             again = self.recompute(max(sizes))
@@ -227,7 +235,7 @@ class Drawer:
             degrees=d,
             samples=samples,
             nodes=nodes,
-            settings=replace(settings, order=order, recompute=again),
+            settings=replace(settings, order=order, recompute=again, turn=turn),
             virtual=virtual,
             sizes=sizes,
         )
@@ -252,11 +260,27 @@ class Drawer:
 
     def virtual(self, d: Degrees, samples: int) -> int:
         """Draw the number of virtual stages per rank."""
-        groups = d.pp > 1 and self.problem.global_batch // (samples * d.dp) % d.pp == 0
+        groups = d.pp > 1 and bool(self.turns(d, samples))
         every = range(1, max(1, (self.model.layers + 2) // d.pp) + 1)
         usual = every if groups and self.name != "deepspeed" else (1,)
         asked = [v for v in usual if self.asked.allows("virtual_stages", v)]
         return self.mostly(asked or usual, every)
+
+    def turns(self, d: Degrees, samples: int) -> list[int]:
+        """Return how many micro-batches may take turns: as many as ranks, or more where they are
+        asked for and none are left over, or as many as ranks."""
+        batches = self.problem.global_batch // (samples * d.dp)
+        more = self.asked.micro_batch_group_size and self.name not in SETTINGS
+        every = range(d.pp, (batches if more else d.pp) + 1)
+        every = [n for n in every if n <= batches and not 0 < batches % n < d.pp]
+        return [n for n in every if self.asked.allows("micro_batch_group_size", n)]
+
+    def turn(self, d: Degrees, samples: int, virtual: int) -> int:
+        """Draw how many micro-batches take turns; 0: as many as ranks."""
+        if virtual == 1:
+            return self.mostly((0,), (0, d.pp, d.pp + 1))
+        found = self.mostly(self.turns(d, samples) or (d.pp,), (d.pp, d.pp + 1, 2 * d.pp))
+        return 0 if found == d.pp else found
 
     def settings(self, d: Degrees) -> Settings:
         """Draw what a whole job decides under some degrees."""

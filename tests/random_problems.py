@@ -42,6 +42,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
     "megatron": {
         "pp": ("2", "1..2"),
         "virtual_stages": ("1", "2..3"),
+        "micro_batch_group_size": ("1..12", "3,4"),
         "remainder": ("first", "last", "alone,first"),
         "rank_order": ORDERS,
         "recompute": ("none,full", "core_attn,layernorm,mlp", "block", "none,moe,moe_act"),
@@ -63,6 +64,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "recompute": ("none", "full", "operators", "none,selective"),
         "sharding": ("parameters", "gradients"),
         "virtual_stages": ("1", "2..3"),
+        "micro_batch_group_size": ("1..12", "2"),
         "remainder": ("first", "last,alone"),
     },
     "deepspeed": {

@@ -60,6 +60,7 @@ def problem(
     ep: int | str | Sequence[int] | None = None,
     dp: int | str | Sequence[int] | None = None,
     virtual_stages: int | str | Sequence[int] | None = None,
+    micro_batch_group_size: int | str | Sequence[int] | None = None,
     layout: str | Sequence[int] | None = None,
     remainder: str | Sequence[str] | None = None,
     rank_order: str | Sequence[str] | None = None,
@@ -99,7 +100,8 @@ def problem(
         `space="megatron"`; None: the model's.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
     tp, pp, cp, ep, dp, virtual_stages: what plans of `space="megatron"` may have: 4, `[2, 4]`,
-        `range(2, 9)` or `"2..8"`.
+        `range(2, 9)` or `"2..8"`. micro_batch_group_size: likewise, how many micro-batches pass one
+        virtual stage before the next one's turn; as many as pipeline ranks where nothing is said.
     layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
         letters as `Et*10|t*11|t*11L`.
     rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
@@ -165,6 +167,7 @@ def problem(
                 ep=ep,
                 dp=dp,
                 virtual_stages=virtual_stages,
+                micro_batch_group_size=micro_batch_group_size,
                 layout=layout,
                 remainder=remainder,
                 rank_order=rank_order,

@@ -33,6 +33,15 @@ Dp = Annotated[str | None, degrees("--dp", "Data-parallel degree; likewise.")]
 VirtualStages = Annotated[
     str | None, degrees("--virtual-stages", "Virtual stages of a pipeline rank; likewise.")
 ]
+MicroBatchGroupSize = Annotated[
+    str | None,
+    degrees(
+        "--micro-batch-group-size",
+        "Micro-batches that pass one virtual stage of a rank before the next one's turn "
+        "(--microbatch-group-size-per-virtual-pipeline-stage); likewise; as many as pipeline ranks "
+        "without this option.",
+    ),
+]
 Layout = Annotated[
     str | None,
     asked(

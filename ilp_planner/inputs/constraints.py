@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 SWITCH = ("off", "on")
-DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
+DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_group_size")
 CHOICES = {
     "remainder": REMAINDERS,
     "rank_order": ORDERS,
@@ -81,6 +81,7 @@ class Numbers:
 class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
+    micro_batch_group_size: micro-batches that pass one virtual stage before the next one's turn.
     layout: of the pipeline. remainder: some of `REMAINDERS`. rank_order: some of `ORDERS`.
     recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`. cp_comm: some
     of `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes
@@ -99,6 +100,7 @@ class Constraints:
     ep: Numbers | None = None
     dp: Numbers | None = None
     virtual_stages: Numbers | None = None
+    micro_batch_group_size: Numbers | None = None
     layout: AskedLayout | None = None
     remainder: tuple[str, ...] = ()
     rank_order: tuple[str, ...] = ()

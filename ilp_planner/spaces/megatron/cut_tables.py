@@ -69,6 +69,7 @@ def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
         edge=np.ascontiguousarray(np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2)),
         around=part.ranks.transfers[-1],
         remainder=variant.remainder,
+        turn=variant.turn or part.degrees.pp,
     )
 
 

@@ -181,7 +181,8 @@ class MegatronPart:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
         if plan.settings is None or plan.micro_batches != self.micro_batches:
             return False
-        settings = dataclasses.replace(self.job.settings, recompute=plan.settings.recompute)
+        again, turn = plan.settings.recompute, plan.settings.turn
+        settings = dataclasses.replace(self.job.settings, recompute=again, turn=turn)
         groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
         return plan.settings == settings and groups == self.rank_devices()
 
@@ -258,9 +259,9 @@ class MegatronPart:
         return self.costs.memory(self.variant_job(variant), self.problem.cluster)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
-        """Return the job with the recomputation of a variant, with any layout."""
-        job = self.job
-        settings = dataclasses.replace(job.settings, recompute=variant.recompute)
+        """Return the job with the recomputation and the turns of a variant, with any layout."""
+        job, again = self.job, variant.recompute
+        settings = dataclasses.replace(job.settings, recompute=again, turn=variant.turn)
         layout = base_layout(job.model, job.pp * variant.virtual)
         return dataclasses.replace(job, settings=settings, layout=layout)
 

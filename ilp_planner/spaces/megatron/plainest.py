@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.search.ties import RANK_ORDER, weight
 from ilp_planner.spaces.megatron.layouts import best_layout
-from ilp_planner.spaces.megatron.membership import variant_of
+from ilp_planner.spaces.megatron.membership import turn_of, variant_of
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.specs.pipeline_layout import FIRST
@@ -25,6 +25,7 @@ SHARDED = "sharded parameters"
 EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
+TURNS = "turns of more micro-batches than ranks"
 TENSORS = "overlap of tensor parallelism"
 EXPERTS = "overlap of expert parallelism"
 GRAPHS = "CUDA graphs"
@@ -44,6 +45,7 @@ def specialities(plan: GroupPlan) -> tuple[str, ...]:
         RANK_ORDER: settings.order != ORDERS[0],
         LAYOUT: len(set(layers)) > 1,
         VIRTUAL: plan.virtual > 1,
+        TURNS: turn_of(plan) > 0,
         f"{again} recomputation": again != "none",
         **_of_job(settings),
     }
@@ -97,6 +99,7 @@ def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
     found = {
         RANK_ORDER: part.degrees.order != 0,
         VIRTUAL: variant.virtual > 1,
+        TURNS: variant.turn > 0,
         f"{again} recomputation": again != "none",
         **_of_job(part.settings),
     }

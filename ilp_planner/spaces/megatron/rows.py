@@ -59,6 +59,10 @@ def _virtual(runtime: Runtime) -> tuple[str, ...]:
     return ("any number",) if runtime.interleaves else ("1",)
 
 
+def _turns(runtime: Runtime) -> tuple[str, ...]:
+    return ("more, with none or at least pp left over",) if runtime.other_turns else ()
+
+
 def _always(*values: str) -> Callable[[Runtime], tuple[str, ...]]:
     return lambda runtime: values
 
@@ -109,8 +113,9 @@ DEGREES = (
         "that is asked for", ("layout", "remainder"), values=_always("any cuts between ranks"),
     ),
     Row(
-        "turns", _of("", "turn"), LEFT_OUT, f"other groups of micro-batches: {IMPORTED}",
-        words=((0, "pp micro-batches"),),
+        "turns", _of("", "turn"), DECIDED,
+        "of micro-batches that pass one virtual stage before the next one's",
+        ("micro_batch_group_size",), words=((0, "pp micro-batches"),), on_request=_turns,
     ),
     Row("order of ranks", _of("", "order"), DECIDED, "with pp and dp above 1", ("rank_order",)),
     Row("sequence parallelism", _of("", "sequence_parallel"), FIXED, "yes with tp above 1"),

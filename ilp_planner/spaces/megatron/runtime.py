@@ -69,6 +69,11 @@ class Runtime:
         """Names of `CHOICES` whose values a user may ask for."""
         return tuple(CHOICES)
 
+    @property
+    def other_turns(self) -> bool:
+        """Virtual stages may take turns of more micro-batches than there are ranks."""
+        return "turns" not in self.lacks
+
     def treatments(self) -> tuple[Treatment, ...]:
         """Return what the search does about each setting of a training job."""
         from ilp_planner.spaces.megatron.treatment import treatments

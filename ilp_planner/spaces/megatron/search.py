@@ -34,6 +34,7 @@ from ilp_planner.spaces.megatron.partition import (
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
+from ilp_planner.spaces.megatron.variants import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,28 +172,36 @@ class MegatronSearch:
         return self.bounds[number]
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
-        """Look for plans of a variant below the cutoff, and bound it, until it is done."""
+        """Look for plans of a variant below the cutoff, and bound it, until it is done. At first
+        with the least turns alone: plans come soon, and all turns have one bound by arithmetic."""
         cutoff = self.cutoff if cutoff is None else cutoff
         part, key = self.parts[number], (number, variant)
         if not self.turns[key]:
             self.rule_out(number, variant)
         if key in self.done:
             return
-        if part.spread(variant):
-            most = NEAR[self.turns[key]]
-            found = best_spread(part, variant, cutoff, self.solve, self.goon, most)
-        else:
-            found = best_layout(part, variant, cutoff, self.goon)
+        most, bound, best = NEAR[self.turns[key]], NEVER, None
+        for place, one in enumerate(in_turns(part, variant)):
+            if place and (not self.turns[key] or not self.goon()):
+                bound = min(bound, part.bound(variant))
+                break
+            limit = cutoff if best is None else best[1].value
+            if part.spread(variant):
+                found = best_spread(part, one, limit, self.solve, self.goon, most)
+            else:
+                found = best_layout(part, one, limit, self.goon)
+            bound = min(bound, found.bound)
+            best = best if found.cut is None else (one, found.cut)
         self.turns[key] += 1
-        bound = min(found.bound, NEVER)
-        if found.cut is not None:
-            plan = part.group_plan(variant, found.cut.ends)
-            entry = Solved(value=found.cut.value, plan=plan, part=number, variant=variant)
+        if best is not None:
+            turned, cut = best
+            plan = part.group_plan(turned, cut.ends)
+            entry = Solved(value=cut.value, plan=plan, part=number, variant=variant)
             if self.top == 1 or not (whole_stages(plan) and FULL in part.recomputations):
                 others = [e for e in self.best if (e.part, e.variant) != key]
                 self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
-            cutoff = found.cut.value
+            cutoff = cut.value
         if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == len(NEAR) or not self.goon():
             self.done.add(key)
             self.closed[number] = min(self.closed[number], bound)
@@ -213,7 +222,8 @@ class MegatronSearch:
         gone = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
         if not never_fits(part, variant):
             # Of a single one its tables say as much.
-            gone = hopeless(part, alike) if part.spread(variant) and len(alike) > 1 else []
+            several = len(alike) > 1 and len(in_turns(part, variant)) == 1
+            gone = hopeless(part, alike) if part.spread(variant) and several else []
         for other in gone:
             self.done.add((number, other))
             open_.pop(other, None)

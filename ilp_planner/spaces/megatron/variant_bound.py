@@ -134,10 +134,10 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     stages.
 
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
-    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R).
-    So it keeps at least what it keeps in 1F1B, however its layers are spread; what is computed
-    again of the first layers alone depends on that, and is not looked at. Layers with and without
-    experts must fit all ranks together, each kind if there were no others.
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R or
+    more). So it keeps at least what it keeps in 1F1B, however its layers are spread; what is
+    computed again of the first layers alone depends on that, and is not looked at. Layers with and
+    without experts must fit all ranks together, each kind if there were no others.
     """
     again = variant.recompute
     if again.method == "block":
