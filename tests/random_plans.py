@@ -43,6 +43,7 @@ USUAL = 0.98  # of the values of a decision, the share that is tried without bei
 # What Megatron-LM's plans have of each decision where nothing is asked for, and all that there is.
 TRIED: dict[str, tuple[str, ...]] = {
     "sharding": ("optimizer", "parameters"),
+    "sharding_copies": ("1",),
     "cp_comm": ("p2p", "a2a"),
     "overlap": ("data",),
     "fused_loss": ("native",),
@@ -57,6 +58,7 @@ TRIED: dict[str, tuple[str, ...]] = {
 }
 EVERY: dict[str, tuple[str, ...]] = {
     "sharding": SHARDINGS,
+    "sharding_copies": ("1", "2", "4"),
     "cp_comm": CP_COMMUNICATIONS,
     "overlap": ("data", "none"),
     "fused_loss": ("native", "te", "none"),
@@ -291,7 +293,12 @@ class Drawer:
             every = self.settings_of[d]
             kinds = KINDS_OF_SHARDING[self.name.partition("@")[0], d.pp > 1]
             kinds = [one for one in kinds if asked.allows("sharding", one)]
-            usual = [s for s in every if s.optimizer.sharding in kinds]
+            usual = [
+                s
+                for s in every
+                if s.optimizer.sharding in kinds
+                and asked.allows("sharding_copies", str(s.optimizer.instances))
+            ]
             return self.mostly(usual or every, every)
         tried = dict(TRIED)
         if d.pp > 1:
@@ -305,10 +312,12 @@ class Drawer:
         sharding, how = has["sharding"], has["cp_comm"] if d.cp > 1 else "p2p"
         if not replicated(d):
             sharding = (asked.sharding or TRIED["sharding"])[0]
+        copies = has["sharding_copies"] if replicated(d) and sharding != "none" else "1"
         on = has["overlap"] == "data"
         optimizer = replace(
             base.optimizer,
             sharding=sharding,
+            instances=int(copies),
             gradient=BYTES[has["gradients"]],
             moments=2 * BYTES[has["moments"]],
             master=base.optimizer.master if has["moments"] == "fp32" else 2,

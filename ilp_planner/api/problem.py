@@ -66,6 +66,7 @@ def problem(
     rank_order: str | Sequence[str] | None = None,
     recompute: str | Sequence[str] | None = None,
     sharding: str | Sequence[str] | None = None,
+    sharding_copies: int | str | Sequence[int] | None = None,
     cp_comm: str | Sequence[str] | None = None,
     overlap: str | Sequence[str] | None = None,
     fused_loss: str | Sequence[str] | None = None,
@@ -104,7 +105,8 @@ def problem(
         virtual stage before the next one's turn; as many as pipeline ranks where nothing is said.
     layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
         letters as `Et*10|t*11|t*11L`.
-    rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
+    rank_order, recompute, sharding, cp_comm: likewise: names, one or several. sharding_copies: how
+        many of what is sharded, one number or several.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
@@ -173,6 +175,7 @@ def problem(
                 rank_order=rank_order,
                 recompute=recompute,
                 sharding=sharding,
+                sharding_copies=sharding_copies,
                 cp_comm=cp_comm,
                 overlap=overlap,
                 fused_loss=fused_loss,

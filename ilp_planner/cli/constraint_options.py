@@ -81,6 +81,16 @@ Sharding = Annotated[
         "KIND",
     ),
 ]
+ShardingCopies = Annotated[
+    str | None,
+    asked(
+        "--sharding-copies",
+        "How many copies there are of what is sharded, divisors of dp: 2, or a list as 1,2,4 "
+        "(--num-distributed-optimizer-instances, HSDP); without this option 1 for Megatron-LM, all "
+        "for torchtitan.",
+        "N",
+    ),
+]
 CpComm = Annotated[
     str | None,
     asked(

@@ -27,8 +27,9 @@ NAMED = (
     "schedule", "seconds", "gap", "tie", "solver", "starts", "workers", "seed", "num_layers", "tp",
     "text_only", "device", "backend", "resume", "output", "accept_changed", "fit", "pp", "cp", "ep",
     "dp", "virtual_stages", "micro_batch_group_size", "rank_order", "recompute", "max_devices",
-    "without", "headroom", "sharding", "cp_comm", "overlap", "fused_loss", "gradients", "moments",
-    "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
+    "without", "headroom", "sharding", "sharding_copies", "cp_comm", "overlap", "fused_loss",
+    "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
+    "dispatcher",
     "fused_permute", "nearest", "layout", "remainder", "keep", "start",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.

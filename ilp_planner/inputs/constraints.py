@@ -36,6 +36,7 @@ CHOICES = {
     "rank_order": ORDERS,
     "recompute": (*RECOMPUTATIONS, *PARTS),
     "sharding": SHARDINGS,
+    "sharding_copies": ("1", "2"),
     "cp_comm": CP_COMMUNICATIONS,
     "overlap": ("data", "none"),
     "fused_loss": ("native", "none"),
@@ -83,8 +84,9 @@ class Constraints:
 
     micro_batch_group_size: micro-batches that pass one virtual stage before the next one's turn.
     layout: of the pipeline. remainder: some of `REMAINDERS`. rank_order: some of `ORDERS`.
-    recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`. cp_comm: some
-    of `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes
+    recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`.
+    sharding_copies: of what is sharded, any numbers. cp_comm: some of `CP_COMMUNICATIONS`.
+    overlap: whether messages of data parallelism travel while passes
     compute. fused_loss: whose kernel. gradients, moments: types that they may be of.
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
     while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
@@ -106,6 +108,7 @@ class Constraints:
     rank_order: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     sharding: tuple[str, ...] = ()
+    sharding_copies: tuple[str, ...] = ()
     cp_comm: tuple[str, ...] = ()
     overlap: tuple[str, ...] = ()
     fused_loss: tuple[str, ...] = ()
@@ -244,6 +247,15 @@ def _shares(name: str, value: object) -> tuple[str, ...]:
     return tuple(f"{share:g}" for share in sorted(found))
 
 
+def _counts(name: str, value: object) -> tuple[str, ...]:
+    expected = "whole numbers of at least 1, as 1,2,4"
+    found = {*_items(name, value, expected)}
+    for text in found:
+        if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
+            raise _error(name, text, expected)
+    return tuple(sorted(found, key=int))
+
+
 def _number(name: str, value: object) -> int:
     expected = "a whole number of at least 1"
     texts = _items(name, value, expected)
@@ -281,6 +293,7 @@ _READ = {
     **dict.fromkeys(CHOICES, _choices),
     KEEP: lambda name, value: kept_stages(value),
     "optimizer_offload": _shares,
+    "sharding_copies": _counts,
     "max_devices": _number,
     "without": _nodes,
     "headroom": _size,

@@ -170,6 +170,13 @@ CHOICES = {
         "{} sharded",
         idle=lambda s, replicated: not replicated,
     ),
+    "sharding_copies": Choice(
+        lambda s: str(s.optimizer.instances),
+        lambda s, v: replace(s, optimizer=replace(s.optimizer, instances=int(v))),
+        "in {} copies",
+        idle=lambda s, replicated: not replicated or s.optimizer.sharding == "none",
+        rest="1",
+    ),
     "cp_comm": Choice(
         lambda s: s.cp_comm,
         lambda s, v: replace(s, cp_comm=v, cp_inner=0),
@@ -290,8 +297,6 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
             yield choice.text.format(value)
     if settings.cp_inner != plainest.cp_inner:
         yield f"heads exchanged by {settings.cp_inner}"
-    if settings.optimizer.instances != plainest.optimizer.instances:
-        yield f"in {settings.optimizer.instances} copies"
 
 
 def uncounted(asked: Constraints, names: Collection[str]) -> Iterator[str]:

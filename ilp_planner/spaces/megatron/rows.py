@@ -154,8 +154,9 @@ OPTIMIZER = (
         "pipeline only if asked for", ("sharding",), choice="sharding",
     ),
     Row(
-        "copies of sharded states", _of("optimizer.", "instances"), LEFT_OUT,
-        f"several instances of the distributed optimizer: {IMPORTED}", span="divisors of dp",
+        "copies of sharded states", _of("optimizer.", "instances"), DECIDED,
+        "any divisor of dp x cp but this itself: instances of the distributed optimizer",
+        ("sharding_copies",), choice="sharding_copies",
     ),
     Row(
         "gradients", _of("optimizer.", "gradient"), DECIDED,

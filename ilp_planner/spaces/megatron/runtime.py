@@ -161,13 +161,16 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention; of a ring of exchanges neither one rank nor all in each; and of
-        what is asked for, what Megatron runs as it says (`does_otherwise`)."""
+        without latent attention; copies that share something; of a ring of exchanges neither one
+        rank nor all in each; and of what is asked for, what Megatron runs as it says
+        (`does_otherwise`)."""
         sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        alone = 1 < job.settings.optimizer.instances == job.dp * job.settings.cp
         several = 1 < job.settings.cp_inner < job.settings.cp
         return not (
             (sharded and job.pp > 1 and not asked.sharding)
+            or alone
             or (exchanged and not asked.cp_comm)
             or (job.settings.cp_comm == "a2a+p2p" and not several)
             or does_otherwise(job)

@@ -42,6 +42,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
         **{"none": EVERY, "optimizer": {MEGATRON, DEEPSPEED}, "gradients": EVERY},
         "parameters": EVERY,
     },
+    "sharding_copies": {"1": EVERY, "2": {MEGATRON, *BOTH}},
     "cp_comm": {
         **{"p2p": EVERY - {TITAN}, "all_gather": {MEGATRON, *BOTH}, "a2a": {MEGATRON}},
         "a2a+p2p": {MEGATRON},
