@@ -17,6 +17,7 @@ from ilp_planner.specs.training import (
     RECOMPUTED,
     SHARDINGS,
     Kernels,
+    Offload,
     Recompute,
     Settings,
 )
@@ -53,6 +54,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "expert_overlap": ("off",),
     "cuda_graphs": ("none",),
     "optimizer_offload": ("0",),
+    "activation_offload": ("none",),
     "dispatcher": ("alltoall",),
     "fused_permute": ("off",),
 }
@@ -68,6 +70,7 @@ EVERY: dict[str, tuple[str, ...]] = {
     "expert_overlap": ("off", "on"),
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
     "optimizer_offload": ("0", "0.25", "0.5", "1"),
+    "activation_offload": ("none", "1", "mlp_norm", "attn_norm+core_attn"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": ("off", "on"),
 }
@@ -100,6 +103,15 @@ USUAL_MODULES = (
     ("mla_up_proj", "mlp", "moe"),
     ("layernorm", "mla_up_proj", "moe"),
 )
+
+
+def offload_of(text: str) -> Offload:
+    """Return what waits on the host: nothing, a number of layers, or modules joined by +."""
+    if text.isdigit():
+        return Offload(layers=int(text))
+    return Offload() if text == "none" else Offload(modules=tuple(text.split("+")))
+
+
 DECISIONS = (
     "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "layout",
     "shift",
@@ -337,6 +349,7 @@ class Drawer:
             overlap_tensor=has["tensor_overlap"] == "on" and d.tp > 1,
             overlap_experts=has["expert_overlap"] == "on" and d.ep > 1,
             optimizer=optimizer,
+            offload=offload_of(has["activation_offload"]),
             kernels=self.kernels(d, has),
         )
 

@@ -57,6 +57,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "expert_overlap": ("on", "off,on"),
         "cuda_graphs": ("attn", "none,attn,layer,full_iteration", "router"),
         "optimizer_offload": ("0.5", "0,0.25,1"),
+        "activation_offload": ("none,core_attn+attn_proj", "qkv_linear", "1,2", "none,moe_act"),
         "dispatcher": ("flex", "alltoall,allgather"),
         "fused_permute": ("on", "off,on"),
     },

@@ -77,6 +77,7 @@ def problem(
     expert_overlap: str | Sequence[str] | None = None,
     cuda_graphs: str | Sequence[str] | None = None,
     optimizer_offload: float | str | Sequence[float] | None = None,
+    activation_offload: int | str | Sequence[int | str] | None = None,
     dispatcher: str | Sequence[str] | None = None,
     fused_permute: str | Sequence[str] | None = None,
     max_devices: int | None = None,
@@ -112,7 +113,9 @@ def problem(
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
     tensor_overlap, expert_overlap: `on`, `off` or both, `off` where nothing is said. cuda_graphs:
         some of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
-    optimizer_offload: shares of the states, from 0 to 1, that may be on the host. dispatcher: some
+    optimizer_offload: shares of the states, from 0 to 1, that may be on the host.
+    activation_offload: `none`, modules as `core_attn+attn_proj` or a number of layers whose
+        activations may wait there, one or several; `none` where nothing is said. dispatcher: some
         of `alltoall`, `allgather` and `flex`. fused_permute: `on`, `off` or both.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
@@ -186,6 +189,7 @@ def problem(
                 expert_overlap=expert_overlap,
                 cuda_graphs=cuda_graphs,
                 optimizer_offload=optimizer_offload,
+                activation_offload=activation_offload,
                 dispatcher=dispatcher,
                 fused_permute=fused_permute,
                 max_devices=max_devices,

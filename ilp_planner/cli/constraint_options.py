@@ -169,6 +169,16 @@ OptimizerOffload = Annotated[
         "SHARE",
     ),
 ]
+ActivationOffload = Annotated[
+    str | None,
+    asked(
+        "--activation-offload",
+        "Which activations may wait in the host's memory: none, those of modules as "
+        "core_attn+attn_proj (--offload-modules), or of a number of layers "
+        "(--cpu-offloading-num-layers), one or a list; none without this option.",
+        "WHAT",
+    ),
+]
 Dispatcher = Annotated[
     str | None,
     asked(

@@ -29,7 +29,7 @@ NAMED = (
     "dp", "virtual_stages", "micro_batch_group_size", "rank_order", "recompute", "max_devices",
     "without", "headroom", "sharding", "sharding_copies", "cp_comm", "overlap", "fused_loss",
     "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
-    "dispatcher",
+    "activation_offload", "dispatcher",
     "fused_permute", "nearest", "layout", "remainder", "keep", "start",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.

@@ -16,6 +16,7 @@ from ilp_planner.inputs.kept import KeptStage, kept_stages
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
+    OFFLOADED,
     ORDERS,
     PARTS,
     RECOMPUTATIONS,
@@ -46,6 +47,7 @@ CHOICES = {
     "expert_overlap": SWITCH,
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
     "optimizer_offload": ("0", "0.25", "0.5", "0.75", "1"),
+    "activation_offload": ("none", "core_attn", "qkv_linear+mlp_norm", "1"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": SWITCH,
 }
@@ -90,7 +92,8 @@ class Constraints:
     compute. fused_loss: whose kernel. gradients, moments: types that they may be of.
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
     while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
-    states that may be on the host, any from 0 to 1. dispatcher: of tokens to experts.
+    states that may be on the host, any from 0 to 1. activation_offload: `none`, some of `OFFLOADED`
+    joined by +, or a number of layers. dispatcher: of tokens to experts.
     fused_permute: tokens are put in the order of experts by one kernel. keep: stages that plans
     have. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes that stay
     idle, by number or by the name of their group. headroom: bytes of every device that stay free.
@@ -119,6 +122,7 @@ class Constraints:
     expert_overlap: tuple[str, ...] = ()
     cuda_graphs: tuple[str, ...] = ()
     optimizer_offload: tuple[str, ...] = ()
+    activation_offload: tuple[str, ...] = ()
     dispatcher: tuple[str, ...] = ()
     fused_permute: tuple[str, ...] = ()
     max_devices: int | None = None
@@ -256,6 +260,19 @@ def _counts(name: str, value: object) -> tuple[str, ...]:
     return tuple(sorted(found, key=int))
 
 
+def _offloads(name: str, value: object) -> tuple[str, ...]:
+    expected = f"none, a number of layers, or some of {', '.join(OFFLOADED)} joined by +"
+    found = {}
+    for text in _items(name, value, expected):
+        parts = text.split("+")
+        if text != "none" and not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            if not {*parts} <= {*OFFLOADED}:
+                raise _error(name, text, expected)
+            text = "+".join(part for part in OFFLOADED if part in parts)
+        found[text] = text
+    return tuple(sorted(found, key=lambda text: (text != "none", text)))
+
+
 def _number(name: str, value: object) -> int:
     expected = "a whole number of at least 1"
     texts = _items(name, value, expected)
@@ -294,6 +311,7 @@ _READ = {
     KEEP: lambda name, value: kept_stages(value),
     "optimizer_offload": _shares,
     "sharding_copies": _counts,
+    "activation_offload": _offloads,
     "max_devices": _number,
     "without": _nodes,
     "headroom": _size,

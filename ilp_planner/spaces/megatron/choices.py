@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.training import Offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -144,6 +145,18 @@ def _with_offload(settings: Settings, value: str) -> Settings | None:
     return replace(settings, optimizer=optimizer)
 
 
+def _activations(settings: Settings) -> str:
+    offload = settings.offload
+    return str(offload.layers) if offload.layers else "+".join(offload.modules) or "none"
+
+
+def _with_activations(settings: Settings, value: str) -> Settings:
+    if value.isdigit():
+        return replace(settings, offload=Offload(layers=int(value)))
+    modules = () if value == "none" else tuple(value.split("+"))
+    return replace(settings, offload=Offload(modules=modules))
+
+
 def _has_experts(settings: Settings) -> bool:
     """Tell whether a job has experts: the products of those are grouped wherever there are any."""
     return settings.kernels.grouped_experts
@@ -216,6 +229,7 @@ CHOICES = {
         _with_offload,
         "{} of the states on the host",
     ),
+    "activation_offload": Choice(_activations, _with_activations, "{} on the host"),
     # Flex needs several ranks (`token_dispatcher.py`); alone, ranks exchange nothing.
     "dispatcher": Choice(
         lambda s: s.kernels.dispatcher,

@@ -24,6 +24,7 @@ from ilp_planner.schedule import schedule_of
 from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
 from ilp_planner.spaces.megatron.degrees import megatron_space
+from ilp_planner.spaces.megatron.host import lone_waits, moved_seconds
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
@@ -130,6 +131,15 @@ class MegatronPart:
                 ]
             self._repeated[key] = found
         return self._repeated[key]
+
+    def waits(self, recompute: Recompute) -> NDArray[np.float64]:
+        """Return the seconds [kinds, 2, n] that passes through elements wait for activations on the
+        host, forward and backward, at least."""
+        job, found = self.variant_job(Variant(1, recompute)), []
+        for kind, chain in zip(self.ranks.distinct, self._chains, strict=True):
+            sent = moved_seconds(job, self.ranks.network, kind)
+            found.append(lone_waits(job, chain, sent or (0.0,) * len(chain)))
+        return np.array(found)
 
     @cached_property
     def rank_rows(self) -> NDArray[np.int64]:

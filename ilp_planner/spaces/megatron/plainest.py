@@ -10,7 +10,7 @@ from ilp_planner.spaces.megatron.membership import turn_of, variant_of
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.specs.pipeline_layout import FIRST
-from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
+from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS, Offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +30,7 @@ TENSORS = "overlap of tensor parallelism"
 EXPERTS = "overlap of expert parallelism"
 GRAPHS = "CUDA graphs"
 HOST = "states on the host"
+ACTIVATIONS = "activations on the host"
 FLEX = "dispatcher flex"
 CONTEXT = "context parallelism"
 
@@ -60,6 +61,7 @@ def _of_job(settings: Settings) -> dict[str, bool]:
         TENSORS: settings.overlap_tensor,
         EXPERTS: settings.overlap_experts,
         HOST: settings.optimizer.offload > 0,
+        ACTIVATIONS: settings.offload != Offload(),
         FLEX: settings.kernels.dispatcher == "flex",
         GRAPHS: settings.kernels.graphs != "",
         SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),

@@ -143,7 +143,8 @@ ACTIVATIONS = (
     ),
     Row(
         "activations on the host", _of("offload.", "layers", "modules", "smallest"), LEFT_OUT,
-        IMPORTED, values=_always("none"),
+        "any modules together; or of a number of layers, without a pipeline and recomputation",
+        ("activation_offload",), choice="activation_offload", values=_always("none"),
     ),
 )  # fmt: skip
 OPTIMIZER = (

@@ -19,7 +19,12 @@ from ilp_planner.spaces.megatron.combined import (
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
-from ilp_planner.spaces.megatron.rules import check_megatron, check_states, context_rules
+from ilp_planner.spaces.megatron.rules import (
+    check_megatron,
+    check_offload,
+    check_states,
+    context_rules,
+)
 from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.training import ORDERS
 
@@ -143,11 +148,13 @@ class Runtime:
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
-        yield from map(str, (*of_degrees(job), *check_states(job)))
+        yield from map(str, (*of_degrees(job), *check_states(job), *check_offload(job)))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
-        """Tell whether settings of a job go with what is computed again."""
-        return not any(of_recomputation(settings, model, again))
+        """Tell whether settings of a job go with what is computed again: with whole layers on the
+        host nothing is (`check_offload`)."""
+        whole = settings.offload.layers > 0 and again.granularity != "none"
+        return not whole and not any(of_recomputation(settings, model, again))
 
     def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
         """Tell whether settings of a job go with so many virtual stages per pipeline rank."""

@@ -55,6 +55,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "expert_overlap": {"off": EVERY, "on": {MEGATRON}},
     "cuda_graphs": {"none": EVERY, "attn": {MEGATRON}, "layer": {MEGATRON}},
     "optimizer_offload": {"0": EVERY, "0.3": {MEGATRON}, "1": {MEGATRON}},
+    "activation_offload": {"none": EVERY, "core_attn": {MEGATRON}, "1": {MEGATRON}},
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
     "max_devices": {"2": EVERY},

@@ -37,7 +37,7 @@ SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, 
 H100 = gpu_cluster(parse_gpus("4xH100"))
 ASKED = (
     "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
-    "fused_permute", "sharding_copies",
+    "fused_permute", "sharding_copies", "activation_offload",
 )  # fmt: skip
 
 
@@ -80,8 +80,7 @@ def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, 
     assert check_certificate(problem, found.certificate).holds
 
 
-def test_copies_save_messages_and_cost_memory() -> None:
-    """Of states that share nothing between slow nodes; the best of all plans is found."""
+def test_copies_cost_memory_and_the_best_of_all_plans_is_found() -> None:
     options = {"cluster": small_cluster(2, 2, between=1e9), "batch": 4}
     said = {"pp": "1", "recompute": "none", "tp": "1"}
     found = {n: solve(asked_problem({**said, "sharding_copies": n}, **options)) for n in ("1", "2")}
