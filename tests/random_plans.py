@@ -22,7 +22,7 @@ from ilp_planner.specs.training import (
     Settings,
 )
 from tests.megatron_cases import rank_groups
-from tests.random_layouts import shifted, sizes_of
+from tests.random_layouts import ANY, ASKED, shifted, sizes_of
 from tests.runtime_cases import (
     CHUNKS,
     SELECTIVE,
@@ -141,6 +141,7 @@ class Drawer:
         self.settings_of: dict[Degrees, list[Settings]] = {}  # of the runtimes in SETTINGS
         self.each = problem.cluster.nodes[0].devices
         self.asked = problem.constraints
+        self.anyhow = ASKED if self.asked.layout and self.asked.layout.free else 0.0
         experts = self.model.experts.count if self.model.experts else 0
         self.every = [
             d
@@ -227,10 +228,10 @@ class Drawer:
         sizes = (
             old.sizes
             if old is not None and same
-            else sizes_of(self.random, self.model, d.pp, virtual)
+            else sizes_of(self.random, self.model, d.pp, virtual, self.anyhow or ANY)
         )
         if "shift" in changed:
-            sizes = shifted(self.random, self.model, sizes, d.pp)
+            sizes = shifted(self.random, self.model, sizes, d.pp, self.anyhow)
         settings = self.settings(d)
         if old is not None and d == old.degrees and "settings" not in changed:
             settings = old.settings

@@ -46,8 +46,8 @@ Layout = Annotated[
     str | None,
     asked(
         "--layout",
-        "Which layers every virtual stage has: even, how many as 10,11,11, or Megatron's letters "
-        "as 'Et*10|t*11|t*11L'.",
+        "Which layers every virtual stage has: even, any, how many as 10,11,11, or Megatron's "
+        "letters as 'Et*10|t*11|t*11L'.",
         "LAYERS",
     ),
 ]

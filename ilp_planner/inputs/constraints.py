@@ -141,6 +141,11 @@ class Constraints:
         return not allowed or value in allowed
 
     @property
+    def one_layout(self) -> AskedLayout | None:
+        """The layout that all plans have; None: several may be."""
+        return None if self.layout is None or self.layout.free else self.layout
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """The parts of layers that may be computed again, where some are named."""
         return tuple(name for name in self.recompute if name in PARTS)

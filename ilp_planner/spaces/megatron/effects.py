@@ -40,8 +40,10 @@ def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart
 def _nothing_left_over(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> str:
     """Return why no virtual stages take what is left over of a rank's layers; empty: some do."""
     asked, model = problem.constraints, problem.costs.model
-    if asked.layout is not None:
+    if asked.one_layout is not None:
         return f"`layout={asked.layout}` says which layers every virtual stage has"
+    if asked.layout is not None:
+        return f"`layout={asked.layout}` has them anyhow"
     several = [part for part in parts if _has_virtual_stages(part)]
     if not several:
         return NO_STAGES

@@ -13,7 +13,7 @@ from ilp_planner.spaces.megatron.keeping import is_in
 from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variants import Variant, remainders, turns
-from ilp_planner.specs.pipeline_layout import REMAINDERS
+from ilp_planner.specs.pipeline_layout import ANYHOW, REMAINDERS
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
     if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
         yield "devices: others than those that ranks have in the order of the nodes"
     again, turn, tried = settings.recompute, turn_of(plan), part.variants()
-    alike = [Variant(plan.virtual, again, remainder, turn) for remainder in REMAINDERS]
+    spreads = (*REMAINDERS, ANYHOW)
+    alike = [Variant(plan.virtual, again, remainder, turn) for remainder in spreads]
     least = turns(part, plan.virtual)
     if turn not in least or all(dataclasses.replace(v, turn=least[0]) not in tried for v in alike):
         yield f"schedule: {alike[0]} is not tried"
@@ -95,7 +96,7 @@ def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
     again, virtual, layers = plan.settings.recompute, plan.virtual, part.costs.model.layers
     turn = turn_of(plan)
     if virtual == 1 or part.problem.constraints.layout is not None:
-        return Variant(virtual, again, turn=turn)
+        return Variant(virtual, again, remainders(part, virtual)[0], turn)
     ends = (0, *(stage.stop for stage in plan.stages))
     sizes = tuple(stop - start for start, stop in pairwise(ends))
     if not part.alike:

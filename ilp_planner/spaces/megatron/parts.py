@@ -33,6 +33,7 @@ from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
 from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
 from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.pipeline_layout import ANYHOW
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
@@ -184,8 +185,8 @@ class MegatronPart:
     def spread(self, variant: Variant) -> bool:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
-        asked = self.problem.constraints.layout
-        return asked is None and (variant.virtual == 1 or self.alike)
+        even = self.alike and variant.remainder != ANYHOW
+        return self.problem.constraints.one_layout is None and (variant.virtual == 1 or even)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""

@@ -110,7 +110,8 @@ DEGREES = (
         "a rank's layers are spread evenly over its virtual stages, the first or the last ones "
         "taking what is left over, with or without stages for the embedding and the output alone; "
         "or, where layers differ, all virtual stages but the first and the last have as many; any "
-        "that is asked for", ("layout", "remainder"), values=_always("any cuts between ranks"),
+        "that is asked for, or any at all", ("layout", "remainder"),
+        values=_always("any cuts between ranks"),
     ),
     Row(
         "turns", _of("", "turn"), DECIDED,

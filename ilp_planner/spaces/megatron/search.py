@@ -19,6 +19,7 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
+from ilp_planner.spaces.megatron.any_layout import near_layout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.first_plans import FIRST, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
@@ -28,6 +29,7 @@ from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
 from ilp_planner.spaces.megatron.variants import in_turns
+from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,6 +181,8 @@ class MegatronSearch:
             limit = cutoff if best is None else best[1].value
             if part.spread(variant):
                 found = best_spread(part, one, limit, self.solve, self.goon, most)
+            elif variant.remainder == ANYHOW:
+                found = near_layout(part, one, limit, self.goon, moves=self.turns[key] > 0)
             else:
                 found = best_layout(part, one, limit, self.goon)
             bound = min(bound, found.bound)
@@ -193,7 +197,8 @@ class MegatronSearch:
                 self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
             cutoff = cut.value
-        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == len(NEAR) or not self.goon():
+        last = 2 if variant.remainder == ANYHOW else len(NEAR)
+        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == last or not self.goon():
             self.done.add(key)
             self.closed[number] = min(self.closed[number], bound)
             self.open[number].pop(variant, None)

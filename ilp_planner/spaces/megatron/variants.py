@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.spaces.megatron.keeping import leaves_room
 from ilp_planner.spaces.megatron.layouts import layout_asked_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
-from ilp_planner.specs.pipeline_layout import ALONE, FIRST, LAST
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST, LAST
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     every = (v for v in every if runtime.has_stages(part.settings, part.degrees.pp, v))
     every = (v for v in every if not asked.keep or leaves_room(part, v))
     every = (v for v in every if not asked.remainder or remainders(part, v))
-    return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
+    return tuple(v for v in every if asked.one_layout is None or layout_asked_of(part, v))
 
 
 def most_virtual(part: MegatronPart) -> int:
@@ -95,7 +95,9 @@ def in_turns(part: MegatronPart, variant: Variant) -> tuple[Variant, ...]:
 
 def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
     """Return which virtual stages may take what is left over of a rank's layers; where layers
-    differ, or a layout is asked for, stages are chosen one by one."""
+    differ, or a layout is asked for, stages are chosen one by one; of any layout, anyhow."""
+    if virtual > 1 and part.problem.constraints.layout and not part.problem.constraints.one_layout:
+        return (ANYHOW,)
     if not part.spread(Variant(virtual, NOTHING)) or virtual == 1:
         return (FIRST,)
     spare = part.costs.model.layers + 2 - part.degrees.pp * virtual
@@ -117,7 +119,7 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
             longest = most
             if layout := layout_asked_of(part, virtual):
                 longest = max(stage.layers for stage in layout.stages)
-            elif virtual > 1 and part.alike:
+            elif virtual > 1 and part.alike and remainder != ANYHOW:
                 longest = 1 + -(-most // (virtual - (remainder == ALONE)))
             # As many as there are is another way to write `full`.
             longest += FULL not in allowed

@@ -31,7 +31,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "dp": {"2": EVERY},
     "virtual_stages": {"1": EVERY, "2": EVERY - {DEEPSPEED}, "1..2": EVERY},
     "micro_batch_group_size": {"2": EVERY, "3..8": EVERY},
-    "layout": {"even": EVERY, "2,1": EVERY},
+    "layout": {"even": EVERY, "any": EVERY, "2,1": EVERY},
     "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
     "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
     "recompute": {
