@@ -17,11 +17,12 @@ from ilp_planner.specs.training import (
     RECOMPUTED,
     SHARDINGS,
     Kernels,
+    Offload,
     Recompute,
     Settings,
 )
 from tests.megatron_cases import rank_groups
-from tests.random_layouts import shifted, sizes_of
+from tests.random_layouts import ANY, ASKED, shifted, sizes_of
 from tests.runtime_cases import (
     CHUNKS,
     SELECTIVE,
@@ -43,6 +44,7 @@ USUAL = 0.98  # of the values of a decision, the share that is tried without bei
 # What Megatron-LM's plans have of each decision where nothing is asked for, and all that there is.
 TRIED: dict[str, tuple[str, ...]] = {
     "sharding": ("optimizer", "parameters"),
+    "sharding_copies": ("1",),
     "cp_comm": ("p2p", "a2a"),
     "overlap": ("data",),
     "fused_loss": ("native",),
@@ -52,11 +54,13 @@ TRIED: dict[str, tuple[str, ...]] = {
     "expert_overlap": ("off",),
     "cuda_graphs": ("none",),
     "optimizer_offload": ("0",),
+    "activation_offload": ("none",),
     "dispatcher": ("alltoall",),
     "fused_permute": ("off",),
 }
 EVERY: dict[str, tuple[str, ...]] = {
     "sharding": SHARDINGS,
+    "sharding_copies": ("1", "2", "4"),
     "cp_comm": CP_COMMUNICATIONS,
     "overlap": ("data", "none"),
     "fused_loss": ("native", "te", "none"),
@@ -66,6 +70,7 @@ EVERY: dict[str, tuple[str, ...]] = {
     "expert_overlap": ("off", "on"),
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
     "optimizer_offload": ("0", "0.25", "0.5", "1"),
+    "activation_offload": ("none", "1", "mlp_norm", "attn_norm+core_attn"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": ("off", "on"),
 }
@@ -98,8 +103,18 @@ USUAL_MODULES = (
     ("mla_up_proj", "mlp", "moe"),
     ("layernorm", "mla_up_proj", "moe"),
 )
+
+
+def offload_of(text: str) -> Offload:
+    """Return what waits on the host: nothing, a number of layers, or modules joined by +."""
+    if text.isdigit():
+        return Offload(layers=int(text))
+    return Offload() if text == "none" else Offload(modules=tuple(text.split("+")))
+
+
 DECISIONS = (
-    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "layout", "shift",
+    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "layout",
+    "shift",
 )  # fmt: skip
 
 
@@ -126,6 +141,7 @@ class Drawer:
         self.settings_of: dict[Degrees, list[Settings]] = {}  # of the runtimes in SETTINGS
         self.each = problem.cluster.nodes[0].devices
         self.asked = problem.constraints
+        self.anyhow = ASKED if self.asked.layout and self.asked.layout.free else 0.0
         experts = self.model.experts.count if self.model.experts else 0
         self.every = [
             d
@@ -212,14 +228,21 @@ class Drawer:
         sizes = (
             old.sizes
             if old is not None and same
-            else sizes_of(self.random, self.model, d.pp, virtual)
+            else sizes_of(self.random, self.model, d.pp, virtual, self.anyhow or ANY)
         )
         if "shift" in changed:
-            sizes = shifted(self.random, self.model, sizes, d.pp)
+            sizes = shifted(self.random, self.model, sizes, d.pp, self.anyhow)
         settings = self.settings(d)
         if old is not None and d == old.degrees and "settings" not in changed:
             settings = old.settings
         order = self.order(d) if old is None or "order" in changed else old.settings.order
+        turn = self.turn(d, samples, virtual)
+        if (
+            old is not None
+            and "turn" not in changed
+            and (d.pp, virtual) == (old.degrees.pp, old.virtual)
+        ):
+            turn = old.settings.turn
         again = old.settings.recompute if old is not None else Recompute()
         if "recompute" in changed:
             again = self.recompute(max(sizes))
@@ -227,7 +250,7 @@ class Drawer:
             degrees=d,
             samples=samples,
             nodes=nodes,
-            settings=replace(settings, order=order, recompute=again),
+            settings=replace(settings, order=order, recompute=again, turn=turn),
             virtual=virtual,
             sizes=sizes,
         )
@@ -252,11 +275,27 @@ class Drawer:
 
     def virtual(self, d: Degrees, samples: int) -> int:
         """Draw the number of virtual stages per rank."""
-        groups = d.pp > 1 and self.problem.global_batch // (samples * d.dp) % d.pp == 0
+        groups = d.pp > 1 and bool(self.turns(d, samples))
         every = range(1, max(1, (self.model.layers + 2) // d.pp) + 1)
         usual = every if groups and self.name != "deepspeed" else (1,)
         asked = [v for v in usual if self.asked.allows("virtual_stages", v)]
         return self.mostly(asked or usual, every)
+
+    def turns(self, d: Degrees, samples: int) -> list[int]:
+        """Return how many micro-batches may take turns: as many as ranks, or more where they are
+        asked for and none are left over, or as many as ranks."""
+        batches = self.problem.global_batch // (samples * d.dp)
+        more = self.asked.micro_batch_group_size and self.name not in SETTINGS
+        every = range(d.pp, (batches if more else d.pp) + 1)
+        every = [n for n in every if n <= batches and not 0 < batches % n < d.pp]
+        return [n for n in every if self.asked.allows("micro_batch_group_size", n)]
+
+    def turn(self, d: Degrees, samples: int, virtual: int) -> int:
+        """Draw how many micro-batches take turns; 0: as many as ranks."""
+        if virtual == 1:
+            return self.mostly((0,), (0, d.pp, d.pp + 1))
+        found = self.mostly(self.turns(d, samples) or (d.pp,), (d.pp, d.pp + 1, 2 * d.pp))
+        return 0 if found == d.pp else found
 
     def settings(self, d: Degrees) -> Settings:
         """Draw what a whole job decides under some degrees."""
@@ -267,7 +306,12 @@ class Drawer:
             every = self.settings_of[d]
             kinds = KINDS_OF_SHARDING[self.name.partition("@")[0], d.pp > 1]
             kinds = [one for one in kinds if asked.allows("sharding", one)]
-            usual = [s for s in every if s.optimizer.sharding in kinds]
+            usual = [
+                s
+                for s in every
+                if s.optimizer.sharding in kinds
+                and asked.allows("sharding_copies", str(s.optimizer.instances))
+            ]
             return self.compiled(self.mostly(usual or every, every), d)
         tried = dict(TRIED)
         if d.pp > 1:
@@ -281,10 +325,12 @@ class Drawer:
         sharding, how = has["sharding"], has["cp_comm"] if d.cp > 1 else "p2p"
         if not replicated(d):
             sharding = (asked.sharding or TRIED["sharding"])[0]
+        copies = has["sharding_copies"] if replicated(d) and sharding != "none" else "1"
         on = has["overlap"] == "data"
         optimizer = replace(
             base.optimizer,
             sharding=sharding,
+            instances=int(copies),
             gradient=BYTES[has["gradients"]],
             moments=2 * BYTES[has["moments"]],
             master=base.optimizer.master if has["moments"] == "fp32" else 2,
@@ -304,6 +350,7 @@ class Drawer:
             overlap_tensor=has["tensor_overlap"] == "on" and d.tp > 1,
             overlap_experts=has["expert_overlap"] == "on" and d.ep > 1,
             optimizer=optimizer,
+            offload=offload_of(has["activation_offload"]),
             kernels=self.kernels(d, has),
         )
 

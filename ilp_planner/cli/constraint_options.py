@@ -33,12 +33,21 @@ Dp = Annotated[str | None, degrees("--dp", "Data-parallel degree; likewise.")]
 VirtualStages = Annotated[
     str | None, degrees("--virtual-stages", "Virtual stages of a pipeline rank; likewise.")
 ]
+MicroBatchGroupSize = Annotated[
+    str | None,
+    degrees(
+        "--micro-batch-group-size",
+        "Micro-batches that pass one virtual stage of a rank before the next one's turn "
+        "(--microbatch-group-size-per-virtual-pipeline-stage); likewise; as many as pipeline ranks "
+        "without this option.",
+    ),
+]
 Layout = Annotated[
     str | None,
     asked(
         "--layout",
-        "Which layers every virtual stage has: even, how many as 10,11,11, or Megatron's letters "
-        "as 'Et*10|t*11|t*11L'.",
+        "Which layers every virtual stage has: even, any, how many as 10,11,11, or Megatron's "
+        "letters as 'Et*10|t*11|t*11L'.",
         "LAYERS",
     ),
 ]
@@ -70,6 +79,16 @@ Sharding = Annotated[
         "--sharding",
         f"What data-parallel ranks share: some of {', '.join(SHARDINGS)} (ZeRO 0 to 3).",
         "KIND",
+    ),
+]
+ShardingCopies = Annotated[
+    str | None,
+    asked(
+        "--sharding-copies",
+        "How many copies there are of what is sharded, divisors of dp: 2, or a list as 1,2,4 "
+        "(--num-distributed-optimizer-instances, HSDP); without this option 1 for Megatron-LM, all "
+        "for torchtitan.",
+        "N",
     ),
 ]
 CpComm = Annotated[
@@ -149,6 +168,16 @@ OptimizerOffload = Annotated[
         "Shares of the optimizer's states that may be in the host's memory and stepped there, from "
         "0 to 1: 0.5, or a list as 0,0.5,1; 0 without this option.",
         "SHARE",
+    ),
+]
+ActivationOffload = Annotated[
+    str | None,
+    asked(
+        "--activation-offload",
+        "Which activations may wait in the host's memory: none, those of modules as "
+        "core_attn+attn_proj (--offload-modules), or of a number of layers "
+        "(--cpu-offloading-num-layers), one or a list; none without this option.",
+        "WHAT",
     ),
 ]
 Dispatcher = Annotated[

@@ -22,9 +22,9 @@ from ilp_planner.solvers.arc_flow import LinearModel
 from ilp_planner.solvers.arc_rows import Rows, flow_rows
 from ilp_planner.spaces.megatron.cut_graph import graph_of
 from ilp_planner.spaces.megatron.membership import variant_of
+from ilp_planner.spaces.megatron.near_cuts import ROUNDING
 from ilp_planner.spaces.megatron.partition import least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.spaces.megatron.search import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ilp_planner.anatomy.memory import MemoryParts
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
     from ilp_planner.specs.decoder import Decoder
@@ -45,7 +46,7 @@ def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
 def layouts_of(part: MegatronPart, virtual: int) -> NDArray[np.int64]:
     """Return where the virtual stages of the layouts end that are tried one by one, so many on each
     rank, [layouts, stages + 1]."""
-    if part.problem.constraints.layout is None:
+    if part.problem.constraints.one_layout is None:
         return keeping(part, equal_layouts(part.costs.model.layers, part.degrees.pp * virtual))
     layout = layout_asked_of(part, virtual)
     assert layout is not None
@@ -55,7 +56,7 @@ def layouts_of(part: MegatronPart, virtual: int) -> NDArray[np.int64]:
 def layout_asked_of(part: MegatronPart, virtual: int) -> PipelineLayout | None:
     """Return the layout that is asked for, of so many virtual stages on each rank; None where none
     is, or where it has others, or other stages than those that are kept."""
-    asked, model = part.problem.constraints.layout, part.costs.model
+    asked, model = part.problem.constraints.one_layout, part.costs.model
     stages = part.degrees.pp * virtual
     if asked is None:
         return None
@@ -87,13 +88,22 @@ def best_layout(
             return CutSearch(best, least)
         ends = tuple(layouts[place].tolist())
         job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
-        own = dataclasses.replace(parts, job=job)
-        needs = (stage_of_rank(own, rank).needed for rank in range(part.degrees.pp))
-        if all(n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
+        if fits_layout(part, dataclasses.replace(parts, job=job)):
             value = part.seconds(variant, ends)
             if value < cutoff:
                 best, cutoff = Cut(ends, value), value
     return CutSearch(best, cutoff)
+
+
+def fits_layout(part: MegatronPart, own: MemoryParts) -> bool:
+    """Tell whether every rank of a job can hold what its layout gives it.
+
+    own: of the job with its layout.
+    """
+    needs = (stage_of_rank(own, rank).needed for rank in range(part.degrees.pp))
+    return all(
+        need <= most * (1 + FINE_ROUNDING) for need, most in zip(needs, part.limits, strict=True)
+    )
 
 
 def layout_bounds(

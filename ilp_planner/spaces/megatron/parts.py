@@ -23,6 +23,7 @@ from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
 from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
+from ilp_planner.spaces.megatron.host import lone_waits, moved_seconds
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
@@ -30,7 +31,7 @@ from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
 from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
-from ilp_planner.specs.pipeline_layout import ALONE
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
@@ -129,6 +130,15 @@ class MegatronPart:
             self._repeated[key] = found
         return self._repeated[key]
 
+    def waits(self, recompute: Recompute) -> NDArray[np.float64]:
+        """Return the seconds [kinds, 2, n] that passes through elements wait for activations on the
+        host, forward and backward, at least."""
+        job, found = self.variant_job(Variant(1, recompute)), []
+        for kind, chain in zip(self.ranks.distinct, self._chains, strict=True):
+            sent = moved_seconds(job, self.ranks.network, kind)
+            found.append(lone_waits(job, chain, sent or (0.0,) * len(chain)))
+        return np.array(found)
+
     @cached_property
     def rank_rows(self) -> NDArray[np.int64]:
         """Row of `elements` of every rank."""
@@ -172,14 +182,15 @@ class MegatronPart:
     def spread(self, variant: Variant) -> bool:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
-        asked = self.problem.constraints.layout
-        return asked is None and (variant.virtual == 1 or self.alike)
+        even = self.alike and variant.remainder != ANYHOW
+        return self.problem.constraints.one_layout is None and (variant.virtual == 1 or even)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
         if plan.settings is None or plan.micro_batches != self.micro_batches:
             return False
-        settings = dataclasses.replace(self.job.settings, recompute=plan.settings.recompute)
+        again, turn = plan.settings.recompute, plan.settings.turn
+        settings = dataclasses.replace(self.job.settings, recompute=again, turn=turn)
         groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
         return plan.settings == settings and groups == self.rank_devices()
 
@@ -256,9 +267,9 @@ class MegatronPart:
         return self.costs.memory(self.variant_job(variant), self.problem.cluster)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
-        """Return the job with the recomputation of a variant, with any layout."""
-        job = self.job
-        settings = dataclasses.replace(job.settings, recompute=variant.recompute)
+        """Return the job with the recomputation and the turns of a variant, with any layout."""
+        job, again = self.job, variant.recompute
+        settings = dataclasses.replace(job.settings, recompute=again, turn=variant.turn)
         layout = base_layout(job.model, job.pp * variant.virtual)
         return dataclasses.replace(job, settings=settings, layout=layout)
 

@@ -151,8 +151,16 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Violation]:
 
 def check_states(job: TrainingJob) -> Iterator[Violation]:
     """States on the host or of other widths are those of the precision-aware optimiser, which
-    shares them between replicas (Megatron core, `OptimizerConfig`)."""
+    shares them between replicas (Megatron core, `OptimizerConfig`); copies of these divide the
+    replicas, those of experts as well (`parallel_state.initialize_model_parallel`)."""
     optimizer = job.settings.optimizer
+    for what, count in (
+        ("dp x cp", job.dp * job.settings.cp),
+        ("replicas of experts", job.expert_dp),
+    ):
+        if count % optimizer.instances:
+            have = f"states in {optimizer.instances} copies"
+            yield Violation("optimizer", "plan", have, f"a divisor of {count} {what}")
     narrow = optimizer.name == "adam" and (optimizer.moments < 8 or optimizer.master == 2)
     if optimizer.sharding == "none" and (optimizer.offload or narrow):
         have = (

@@ -20,7 +20,12 @@ from ilp_planner.spaces.megatron.combined import (
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
-from ilp_planner.spaces.megatron.rules import check_megatron, check_states, context_rules
+from ilp_planner.spaces.megatron.rules import (
+    check_megatron,
+    check_offload,
+    check_states,
+    context_rules,
+)
 from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.training import ORDERS
 
@@ -72,6 +77,11 @@ class Runtime:
     def listens(self) -> tuple[str, ...]:
         """Names of `CHOICES` whose values a user may ask for."""
         return tuple(name for name in CHOICES if name not in self.deaf)
+
+    @property
+    def other_turns(self) -> bool:
+        """Virtual stages may take turns of more micro-batches than there are ranks."""
+        return "turns" not in self.lacks
 
     def treatments(self) -> tuple[Treatment, ...]:
         """Return what the search does about each setting of a training job."""
@@ -155,11 +165,13 @@ class Runtime:
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
-        yield from map(str, (*of_degrees(job), *check_states(job)))
+        yield from map(str, (*of_degrees(job), *check_states(job), *check_offload(job)))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
-        """Tell whether settings of a job go with what is computed again."""
-        return not any(of_recomputation(settings, model, again))
+        """Tell whether settings of a job go with what is computed again: with whole layers on the
+        host nothing is (`check_offload`)."""
+        whole = settings.offload.layers > 0 and again.granularity != "none"
+        return not whole and not any(of_recomputation(settings, model, again))
 
     def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
         """Tell whether settings of a job go with so many virtual stages per pipeline rank."""
@@ -173,13 +185,16 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention; of a ring of exchanges neither one rank nor all in each; and of
-        what is asked for, what Megatron runs as it says (`does_otherwise`)."""
+        without latent attention; copies that share something; of a ring of exchanges neither one
+        rank nor all in each; and of what is asked for, what Megatron runs as it says
+        (`does_otherwise`)."""
         sharded = job.settings.optimizer.divides
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        alone = 1 < job.settings.optimizer.instances == job.dp * job.settings.cp
         several = 1 < job.settings.cp_inner < job.settings.cp
         return not (
             (sharded and job.pp > 1 and not asked.sharding)
+            or alone
             or (exchanged and not asked.cp_comm)
             or (job.settings.cp_comm == "a2a+p2p" and not several)
             or does_otherwise(job)

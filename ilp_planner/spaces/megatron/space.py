@@ -66,8 +66,10 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         )
         spread += " the ends alone or not, or, where layers differ, as many in each"
         spread = f"{spread} but the first and the last" if self.runtime.interleaves else ""
-        if problem.constraints.layout is not None:
+        if problem.constraints.one_layout is not None:
             spread = ", as the layout says"
+        elif problem.constraints.layout is not None:
+            spread = ", spread anyhow over its virtual stages" * self.runtime.interleaves
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
             f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "

@@ -12,7 +12,7 @@ from ilp_planner.spaces.megatron.layouts import layout_bounds, layouts_of
 from ilp_planner.spaces.megatron.memory import most_layers
 from ilp_planner.spaces.megatron.partition import INFINITE
 from ilp_planner.spaces.megatron.variants import Variant
-from ilp_planner.specs.pipeline_layout import ALONE, FIRST
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     """
     if not part.fits_at_all:
         return INFINITE
-    if part.problem.constraints.layout is not None:
+    if part.problem.constraints.one_layout is not None:
         bounds = layout_bounds(part, variant, layouts_of(part, variant.virtual))
         return float(bounds[0] + part.ranks.constant)
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
@@ -56,6 +56,8 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
     fair = v == 1 or (part.alike and variant.remainder == FIRST)
     work = (_fair_bound if fair else _unfair_bound)(part, v, slowest, total)
+    if variant.remainder == ANYHOW:
+        work = max(work, _anyhow_bound(part, repeated, block))
     return float(work + sync + part.ranks.constant)
 
 
@@ -70,6 +72,33 @@ def _unfair_bound(part: MegatronPart, virtual: int, slowest: float, total: float
     before = np.full(pp, float(part.elements[:, 0, 1:-1].min()))
     before[0] = part.elements[part.rank_rows[0], 0, 0]
     return max(m * slowest, (m * total + float(before @ np.arange(pp)[::-1])) / pp)
+
+
+def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
+    """Return seconds that the passes of an iteration take at least, however layers are spread over
+    virtual stages, of which every rank has several.
+
+    A rank begins when the first micro-batch has come through the first virtual stages of the ranks
+    before, and its last gradients go back through them: the embedding at least, or a layer, and the
+    messages between. In between it makes its own passes of all M micro-batches. So within T seconds
+    it can have so many layers as these leave time for, and all ranks together must have all.
+
+    repeated, block: as in `_slowest`.
+    """
+    pp, m, rows = part.degrees.pp, part.micro_batches, part.rank_rows
+    times = part.elements[:, 0] + (0.0 if block else repeated)
+    layer = times[:, 1:-1].min(axis=1)
+    more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+    first = layer[rows]
+    first[0] = times[rows[0], 0]
+    through = first[:-1] + np.array(part.ranks.transfers[: pp - 1])
+    ready = np.concatenate(([0.0], through.cumsum()))
+    ready[0] += m * times[rows[0], 0]
+    ready[-1] += m * times[rows[-1], -1]
+    steps = np.arange(1, part.costs.model.layers + 1)
+    took = m * (steps * layer[:, None] + np.minimum(steps, block) * more[:, None])
+    ends = np.sort(ready[:, None] + took[rows], axis=None)
+    return max(float(ends[steps.size - 1]), float(ready.max()))
 
 
 def _fair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
@@ -134,10 +163,10 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     stages.
 
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
-    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R).
-    So it keeps at least what it keeps in 1F1B, however its layers are spread; what is computed
-    again of the first layers alone depends on that, and is not looked at. Layers with and without
-    experts must fit all ranks together, each kind if there were no others.
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R or
+    more). So it keeps at least what it keeps in 1F1B, however its layers are spread; what is
+    computed again of the first layers alone depends on that, and is not looked at. Layers with and
+    without experts must fit all ranks together, each kind if there were no others.
     """
     again = variant.recompute
     if again.method == "block":

@@ -41,6 +41,7 @@ class Torchtitan(CheckedRuntime):
     selective = (BY_OPERATORS,)
     tried: ClassVar = {
         "sharding": ("gradients", "parameters"),
+        "sharding_copies": ("1",),
         "tensor_overlap": ("off",),
         "compile": ("off",),
     }
@@ -64,7 +65,7 @@ class Torchtitan(CheckedRuntime):
         "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
         "sharded (`fsdp_reshard_after_forward` always), else never; none for being asked alone, "
         "with nothing but dp",
-        "copies of sharded states": "HSDP",
+        "copies of sharded states": "HSDP: any divisor of dp but dp x cp itself",
         "overlap of data parallelism": "of gradients without a pipeline",
         "parameters from the stepped copy": "where they are sharded",
         "gathered inputs kept": "DTensor keeps them",
@@ -118,12 +119,8 @@ class Torchtitan(CheckedRuntime):
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
-        every = super().choices(base, asked, ranks)
-        return tuple(
-            replace(one, optimizer=replace(one.optimizer, instances=count))
-            for count in divisors(ranks)
-            for one in every
-        )
+        copies = asked.sharding_copies or tuple(map(str, divisors(ranks)))
+        return super().choices(base, replace(asked, sharding_copies=copies), ranks)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; where no two ranks have the same parameters, there is

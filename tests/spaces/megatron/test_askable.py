@@ -30,7 +30,8 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "ep": {"1": EVERY},
     "dp": {"2": EVERY},
     "virtual_stages": {"1": EVERY, "2": EVERY - {DEEPSPEED}, "1..2": EVERY},
-    "layout": {"even": EVERY, "2,1": EVERY},
+    "micro_batch_group_size": {"2": EVERY, "3..8": EVERY},
+    "layout": {"even": EVERY, "any": EVERY, "2,1": EVERY},
     "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
     "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
     "recompute": {
@@ -41,6 +42,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
         **{"none": EVERY, "optimizer": {MEGATRON, DEEPSPEED}, "gradients": EVERY},
         "parameters": EVERY,
     },
+    "sharding_copies": {"1": EVERY, "2": {MEGATRON, *BOTH}},
     "cp_comm": {
         **{"p2p": EVERY - {TITAN}, "all_gather": {MEGATRON, *BOTH}, "a2a": {MEGATRON}},
         "a2a+p2p": {MEGATRON},
@@ -53,6 +55,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "expert_overlap": {"off": EVERY, "on": {MEGATRON}},
     "cuda_graphs": {"none": EVERY, "attn": {MEGATRON}, "layer": {MEGATRON}},
     "optimizer_offload": {"0": EVERY, "0.3": {MEGATRON}, "1": {MEGATRON}},
+    "activation_offload": {"none": EVERY, "core_attn": {MEGATRON}, "1": {MEGATRON}},
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
     "compile": {"off": EVERY, "on": BOTH},

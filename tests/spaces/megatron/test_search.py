@@ -27,10 +27,10 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.iteration import HOST
 from ilp_planner.spaces.megatron.measured import element_kinds
+from ilp_planner.spaces.megatron.near_cuts import best_spread
 from ilp_planner.spaces.megatron.partition import CutSearch, best_cut, least_peak
 from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.spaces.megatron.search import best_spread
 from ilp_planner.spaces.megatron.shares import megatron_tally
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts

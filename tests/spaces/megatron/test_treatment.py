@@ -129,7 +129,8 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     (said,) = (t for row, t in zip(ROWS, runtime.treatments(), strict=True) if row.choice == choice)
     for value in ASKABLE[choice]:
         asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
-        cluster = small_cluster(1, 4 if choice in ("cp_comm", "tensor_overlap") else 2)
+        several = ("cp_comm", "tensor_overlap", "sharding_copies")
+        cluster = small_cluster(1, 4 if choice in several else 2)
         found = set()
         for model in ("dense", "experts"):
             with suppress(PlannerError):
