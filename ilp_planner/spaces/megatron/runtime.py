@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
+from ilp_planner.schedule import USUAL
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.megatron.combined import (
     does_otherwise,
@@ -44,15 +45,17 @@ class Runtime:
     name: of the space. title: for people. tried: values of whole jobs that are tried without being
     asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
-    ranks may have several virtual stages. most_cp: context-parallel degree that is tried without
-    being asked for more. lacks: names of `rows.ROWS` that it has no setting for, and how that is.
-    says: what it says of others instead of their remark.
+    ranks may have several virtual stages. schedules: those of `PIPELINES` that it has. most_cp:
+    context-parallel degree that is tried without being asked for more. lacks: names of `rows.ROWS`
+    that it has no setting for, and how that is. says: what it says of others instead of their
+    remark.
     """
 
     name = "megatron"
     title = "Megatron-LM"
     blocks = True
     interleaves = True
+    schedules: tuple[str, ...] = (USUAL,)
     most_cp = MOST_CP
     orders: tuple[str, ...] = ORDERS
     tried: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -98,12 +101,15 @@ class Runtime:
             raise SpecError(f"{error}; `space=planner` plans it") from None
 
     def check_asked(self, asked: Constraints) -> None:
-        """Refuse what is in no plan, whatever the model and the devices: here is none.
+        """Refuse what is in no plan, whatever the model and the devices: schedules alone.
 
         Raises
         ------
         UsageError: the name, what was found and what plans have.
         """
+        from ilp_planner.spaces.megatron.askable import check_schedules
+
+        check_schedules(self, asked)
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
