@@ -17,7 +17,7 @@ from ilp_planner.formats.exported import (
     module_name,
 )
 from ilp_planner.formats.torchtitan_models import model_module
-from ilp_planner.runtimes.limits import check_order
+from ilp_planner.runtimes.limits import TORCH_SCHEDULES, check_order
 from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
 from ilp_planner.runtimes.torchtitan_models import titan_model
 from ilp_planner.specs.training import OPERATORS, TrainingJob
@@ -138,7 +138,7 @@ def _pipeline(job: TrainingJob) -> dict[str, Value]:
         return {"pipeline_parallel_degree": 1}
     return {
         "pipeline_parallel_degree": job.pp,
-        "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
+        "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
         "pipeline_parallel_microbatch_size": job.micro_batch,
         "module_fqns_per_model_part": stage_modules(job),
     }
@@ -147,7 +147,8 @@ def _pipeline(job: TrainingJob) -> dict[str, Value]:
 def stage_modules(job: TrainingJob) -> list[list[str]]:
     """Return the names of every (virtual) stage's modules, in the order that a sample passes them.
 
-    Part k is on pipeline rank k % pp in torchtitan's looped schedules, as in Megatron's.
+    Part k is on pipeline rank k % pp in torch's looped schedules, as in Megatron's, and in a V in
+    others (`generate_stage_to_rank_mapping`).
     """
     parts = []
     for start, stage in zip(job.pipeline.starts, job.stages, strict=True):

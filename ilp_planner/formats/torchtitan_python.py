@@ -20,6 +20,7 @@ from ilp_planner.formats.torchtitan_python_models import (
     family_of,
     model_text,
 )
+from ilp_planner.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
@@ -144,7 +145,7 @@ def _parallelism(job: TrainingJob) -> Literals:
     }
     if job.pp > 1:
         found |= {
-            "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
+            "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
             "pipeline_parallel_microbatch_size": job.micro_batch,
             "module_fqns_per_model_part": stage_modules(job),
         }
@@ -161,7 +162,8 @@ def _policy(job: TrainingJob) -> str:
 def stage_modules(job: TrainingJob) -> list[list[str]]:
     """Return the names of every (virtual) stage's modules, in the order that a sample passes them.
 
-    Part k is on pipeline rank k % pp in torchtitan's looped schedules, as in Megatron's.
+    Part k is on pipeline rank k % pp in torch's looped schedules, as in Megatron's, and in a V in
+    others (`generate_stage_to_rank_mapping`).
     """
     parts = []
     for start, stage in zip(job.pipeline.starts, job.stages, strict=True):
