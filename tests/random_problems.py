@@ -64,6 +64,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "sharding": ("parameters", "gradients"),
         "virtual_stages": ("1", "2..3"),
         "remainder": ("first", "last,alone"),
+        "schedule": ("1f1b", "zb-v", "dualpipe-v,interleaved-zb"),
     },
     "deepspeed": {
         "pp": ("2", "1..2"),

@@ -63,6 +63,7 @@ def problem(
     layout: str | Sequence[int] | None = None,
     remainder: str | Sequence[str] | None = None,
     rank_order: str | Sequence[str] | None = None,
+    schedule: str | Sequence[str] | None = None,
     recompute: str | Sequence[str] | None = None,
     sharding: str | Sequence[str] | None = None,
     cp_comm: str | Sequence[str] | None = None,
@@ -102,7 +103,9 @@ def problem(
         `range(2, 9)` or `"2..8"`.
     layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
         letters as `Et*10|t*11|t*11L`.
-    rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
+    rank_order, recompute, sharding, cp_comm: likewise: names, one or several. schedule: of the
+        pipeline, some of `1f1b` (interleaved where ranks have several virtual stages),
+        `interleaved-zb`, `zb-v` and `dualpipe-v`, which divide backward passes.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
@@ -168,6 +171,7 @@ def problem(
                 layout=layout,
                 remainder=remainder,
                 rank_order=rank_order,
+                schedule=schedule,
                 recompute=recompute,
                 sharding=sharding,
                 cp_comm=cp_comm,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
 from ilp_planner.inputs.kept import KeptStage, kept_stages
+from ilp_planner.schedule import PIPELINES
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
@@ -34,6 +35,7 @@ DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
 CHOICES = {
     "remainder": REMAINDERS,
     "rank_order": ORDERS,
+    "schedule": PIPELINES,
     "recompute": (*RECOMPUTATIONS, *PARTS),
     "sharding": SHARDINGS,
     "cp_comm": CP_COMMUNICATIONS,
@@ -82,9 +84,10 @@ class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
     layout: of the pipeline. remainder: some of `REMAINDERS`. rank_order: some of `ORDERS`.
-    recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`. cp_comm: some
-    of `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes
-    compute. fused_loss: whose kernel. gradients, moments: types that they may be of.
+    schedule: some of `PIPELINES`. recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding:
+    some of `SHARDINGS`. cp_comm: some of `CP_COMMUNICATIONS`. overlap: whether messages of data
+    parallelism travel while passes compute. fused_loss: whose kernel. gradients, moments: types
+    that they may be of.
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
     while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
     states that may be on the host, any from 0 to 1. dispatcher: of tokens to experts.
@@ -102,6 +105,7 @@ class Constraints:
     layout: AskedLayout | None = None
     remainder: tuple[str, ...] = ()
     rank_order: tuple[str, ...] = ()
+    schedule: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     sharding: tuple[str, ...] = ()
     cp_comm: tuple[str, ...] = ()

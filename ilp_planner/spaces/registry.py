@@ -98,6 +98,7 @@ CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement":
 OPTIONS = ("memory_rule", "placement", "max_cp", "precision")
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
+HAS_ALL = {"schedule": "torchtitan"}  # constraints of which the first space lacks values
 INSTEAD = {
     "tp": "max_tp",
     "pp": "max_stages",
@@ -315,7 +316,7 @@ def check_together(files: InputFiles, space: str) -> None:
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
     if asked.constraints.texts and not entry.constrained:
         name, text = next(iter(asked.constraints.texts.items()))
-        own = next(other for other, one in SPACES.items() if one.constrained)
+        own = HAS_ALL.get(name) or next(other for other, one in SPACES.items() if one.constrained)
         instead = INSTEAD.get(name)
         have = f", which has `{instead}`" if instead in entry.limits else ""
         raise UsageError(f"`{name}={text}`: expected `space={own}`, found {space}{have}")

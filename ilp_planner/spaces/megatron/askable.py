@@ -40,16 +40,33 @@ def check_askable(runtime: Runtime, asked: Constraints) -> None:
     UsageError: the first value, what plans have, and why.
     """
     for name, value in _said(runtime, asked):
-        have = _values(runtime, name)
-        if value in have:
-            continue
-        row = ROWS_OF[name].name
-        why = runtime.lacks.get(row) or runtime.says.get(row, "")
-        instead = "" if value == OPERATORS else " or `space=megatron`"
-        raise UsageError(
-            f"`{name}={value}`: found it for {runtime.title}, expected `{name}={','.join(have)}`"
-            f"{instead}{why and f'; {runtime.title}: {why}'}"
-        )
+        _check(runtime, name, value, "" if value == OPERATORS else "megatron")
+
+
+def check_schedules(runtime: Runtime, asked: Constraints) -> None:
+    """Refuse schedules that no plan of a runtime has; torchtitan has all.
+
+    Raises
+    ------
+    UsageError: the first one, and what plans have.
+    """
+    for value in asked.schedule:
+        _check(runtime, "schedule", value, "torchtitan")
+
+
+def _check(runtime: Runtime, name: str, value: str, elsewhere: str) -> None:
+    """Refuse a value that no plan of a runtime has. elsewhere: the space that has it; empty: none
+    that has all that this one has."""
+    have = _values(runtime, name)
+    if value in have:
+        return
+    row = ROWS_OF[name].name
+    why = runtime.lacks.get(row) or runtime.says.get(row, "")
+    instead = f" or `space={elsewhere}`" if elsewhere else ""
+    raise UsageError(
+        f"`{name}={value}`: found it for {runtime.title}, expected `{name}={','.join(have)}`"
+        f"{instead}{why and f'; {runtime.title}: {why}'}"
+    )
 
 
 def _said(runtime: Runtime, asked: Constraints) -> Iterator[tuple[str, str]]:
@@ -86,6 +103,7 @@ def _recomputations(runtime: Runtime) -> tuple[str, ...]:
 OTHERS: dict[str, Callable[[Runtime], tuple[str, ...]]] = {
     "recompute": _recomputations,
     "rank_order": lambda runtime: runtime.orders,
+    "schedule": lambda runtime: runtime.schedules,
     "virtual_stages": lambda runtime: ("1",),
     "remainder": lambda runtime: REMAINDERS if runtime.interleaves else (FIRST,),
 }

@@ -6,10 +6,12 @@ import dataclasses
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from ilp_planner.schedule import USUAL
 from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import is_in
+from ilp_planner.spaces.megatron.layouts import layouts_of
 from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
 from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variants import Variant, remainders
@@ -50,6 +52,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             "virtual_stages": plan.virtual,
             "layout": job.pipeline,
             "rank_order": settings.order,
+            "schedule": settings.schedule,
             **decided(settings, replicated=degrees.replicated),
         }
     )
@@ -64,7 +67,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
     if degrees not in possible_degrees(problem, costs):
         yield f"degrees: {degrees.describe(cluster)} is not tried, or not in this order of nodes"
         return
-    own = dataclasses.replace(settings, recompute=NOTHING, etp=degrees.etp)
+    own = dataclasses.replace(settings, recompute=NOTHING, schedule=USUAL, etp=degrees.etp)
     every = (
         MegatronPart(problem, costs, degrees._replace(choice=number))
         for number in range(len(costs.choices))
@@ -75,7 +78,10 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         return
     if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
         yield "devices: others than those that ranks have in the order of the nodes"
-    alike = [Variant(plan.virtual, settings.recompute, remainder) for remainder in REMAINDERS]
+    alike = [
+        Variant(plan.virtual, settings.recompute, remainder, settings.schedule)
+        for remainder in REMAINDERS
+    ]
     if not any(variant in part.variants() for variant in alike):
         yield f"schedule: {alike[0]} is not tried"
     elif variant_of(part, plan) is None:
@@ -90,12 +96,15 @@ def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
     virtual stages. Any are where a layout is asked for, which the constraints compare."""
     assert plan.settings is not None
     again, virtual, layers = plan.settings.recompute, plan.virtual, part.costs.model.layers
+    plain = Variant(virtual, again, schedule=plan.settings.schedule)
     if virtual == 1 or part.problem.constraints.layout is not None:
-        return Variant(virtual, again)
+        return plain
     ends = (0, *(stage.stop for stage in plan.stages))
     sizes = tuple(stop - start for start, stop in pairwise(ends))
+    if plain.divided:
+        return plain if ends in set(map(tuple, layouts_of(part, plain).tolist())) else None
     if not part.alike:
-        return Variant(virtual, again) if len(set(sizes[1:-1])) == 1 else None
+        return plain if len(set(sizes[1:-1])) == 1 else None
     rank_ends = [0, *accumulate(plan.per_rank(sizes))]
     for remainder in remainders(part, virtual):
         if sizes == virtual_sizes(rank_ends, virtual, layers, remainder):

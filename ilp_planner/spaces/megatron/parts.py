@@ -28,9 +28,8 @@ from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
 from ilp_planner.spaces.megatron.ranks import RankCosts
-from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
-from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
+from ilp_planner.spaces.megatron.variants import Variant, divided_variants, pipelines, variants
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import TrainingJob
 
@@ -175,13 +174,18 @@ class MegatronPart:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
         asked = self.problem.constraints.layout
-        return asked is None and (variant.virtual == 1 or self.alike)
+        alike = variant.virtual == 1 or self.alike
+        return asked is None and alike and not variant.divided
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
         if plan.settings is None or plan.micro_batches != self.micro_batches:
             return False
-        settings = dataclasses.replace(self.job.settings, recompute=plan.settings.recompute)
+        settings = dataclasses.replace(
+            self.job.settings,
+            recompute=plan.settings.recompute,
+            schedule=plan.settings.schedule,
+        )
         groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
         return plan.settings == settings and groups == self.rank_devices()
 
@@ -205,6 +209,11 @@ class MegatronPart:
         """Return all of them."""
         return variants(self)
 
+    @cached_property
+    def divided(self) -> tuple[Variant, ...]:
+        """Those whose schedules divide backward passes."""
+        return tuple(divided_variants(self))
+
     def bound(self, variant: Variant) -> float:
         """Return seconds that no plan of a variant undercuts, memory aside."""
         return variant_bound(self, variant)
@@ -220,11 +229,7 @@ class MegatronPart:
         """Return seconds that no plan of the part undercuts."""
         if not self.fits_at_all:
             return NEVER
-        return min(
-            self.bound(Variant(v, NOTHING, remainder))
-            for v in virtual_stages(self)
-            for remainder in remainders(self, v)
-        )
+        return min((self.bound(variant) for variant in pipelines(self)), default=NEVER)
 
     def tables(self, variant: Variant) -> CutTables:
         """Return what every range of the chain costs."""
@@ -250,7 +255,7 @@ class MegatronPart:
         )
 
     def schedule(self, virtual: int) -> Schedule:
-        """Return the schedule of so many virtual stages per rank."""
+        """Return the usual schedule of so many virtual stages per rank."""
         return schedule_of(self.micro_batches, ranks=self.degrees.pp, virtual=virtual)
 
     def memory(self, variant: Variant) -> MemoryParts:
@@ -260,7 +265,9 @@ class MegatronPart:
     def variant_job(self, variant: Variant) -> TrainingJob:
         """Return the job with the recomputation of a variant, with any layout."""
         job = self.job
-        settings = dataclasses.replace(job.settings, recompute=variant.recompute)
+        settings = dataclasses.replace(
+            job.settings, recompute=variant.recompute, schedule=variant.schedule
+        )
         layout = base_layout(job.model, job.pp * variant.virtual)
         return dataclasses.replace(job, settings=settings, layout=layout)
 
@@ -276,13 +283,15 @@ class MegatronPart:
 
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
         """Tell whether a cut leaves the stages that are to be kept."""
-        return not self.kept or keeps(self, self.stops(variant, ends))
+        stops = self.stops(variant, ends)
+        return not self.kept or keeps(self, stops, v_shaped=variant.v_shaped)
 
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
         stops = self.stops(variant, ends)
         groups = self.rank_devices()
-        settings = self.variant_job(variant).settings
+        job = self.variant_job(variant)
+        settings = job.settings
         if variant.recompute.method == "block":
             layout = layout_of(stops, self.costs.model)
             longest = max(stage.layers for stage in layout.stages)
@@ -296,7 +305,7 @@ class MegatronPart:
             global_batch=self.problem.global_batch,
             micro_batches=self.micro_batches,
             stages=tuple(
-                GroupStage(start=start, stop=stop, replicas=groups[k % self.degrees.pp])
+                GroupStage(start=start, stop=stop, replicas=groups[job.rank_of(k)])
                 for k, (start, stop) in enumerate(pairwise(stops))
             ),
             settings=settings,
@@ -359,6 +368,7 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     asked = problem.constraints
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
+    always = always and not asked.schedule
     chosen = any(getattr(asked, name) for name in CHOICES)
     for degrees in possible_degrees(problem, costs):
         tried: set[Settings] = set()

@@ -25,6 +25,7 @@ SHARDED = "sharded parameters"
 EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
+DIVIDED = "divided backward passes"
 TENSORS = "overlap of tensor parallelism"
 EXPERTS = "overlap of expert parallelism"
 GRAPHS = "CUDA graphs"
@@ -44,6 +45,7 @@ def specialities(plan: GroupPlan) -> tuple[str, ...]:
         RANK_ORDER: settings.order != ORDERS[0],
         LAYOUT: len(set(layers)) > 1,
         VIRTUAL: plan.virtual > 1,
+        DIVIDED: plan.schedule.divides,
         f"{again} recomputation": again != "none",
         **_of_job(settings),
     }
@@ -97,6 +99,7 @@ def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
     found = {
         RANK_ORDER: part.degrees.order != 0,
         VIRTUAL: variant.virtual > 1,
+        DIVIDED: variant.divided,
         f"{again} recomputation": again != "none",
         **_of_job(part.settings),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.certificate import claimed_bound
 from ilp_planner.inputs.likeness import other_memory
+from ilp_planner.schedule import DIVIDED
 from ilp_planner.search.graph_certificate import at_most
 from ilp_planner.search.group_search import PartSearch
 from ilp_planner.spaces.graph_space import LayerSpace
@@ -65,6 +66,11 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         )
         spread += " the ends alone or not, or, where layers differ, as many in each"
         spread = f"{spread} but the first and the last" if self.runtime.interleaves else ""
+        allowed = problem.constraints.allows
+        divided = [n for n in self.runtime.schedules if n in DIVIDED and allowed("schedule", n)]
+        if divided and not problem.constraints.remainder:
+            spread += f", with {_either(divided)} also as many in all of these, or on all ranks but"
+            spread += " that of the output"
         if problem.constraints.layout is not None:
             spread = ", as the layout says"
         return (

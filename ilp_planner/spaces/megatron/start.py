@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
 
-OF_VARIANTS = ("virtual_stages", "remainder")  # demands that leave out variants of a part
+OF_VARIANTS = (
+    "virtual_stages",
+    "remainder",
+    "schedule",
+)  # demands that leave out variants of a part
 NEAREST = 24  # parts in which a plan like another one is looked for
 POLISHED = 6  # of them in which other variants are tried as well
 
@@ -119,12 +123,13 @@ def distance(part: MegatronPart, plan: GroupPlan) -> float:
 def like(part: MegatronPart, plan: GroupPlan) -> Variant:
     """Return the variant of a part that is most like that of a plan."""
     assert plan.settings is not None
-    again = plan.settings.recompute
+    again, schedule = plan.settings.recompute, plan.settings.schedule
 
     def unlike(variant: Variant) -> tuple[float, ...]:
         own = variant.recompute
         return (
             abs(math.log2(variant.virtual / plan.virtual)),
+            variant.schedule != schedule,
             (own.granularity, own.method) != (again.granularity, again.method),
             own.modules != again.modules,
             abs(own.layers - again.layers),

@@ -33,6 +33,9 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "layout": {"even": EVERY, "2,1": EVERY},
     "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
     "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
+    "schedule": {
+        **{"1f1b": EVERY, "interleaved-zb": BOTH, "zb-v": BOTH, "dualpipe-v": BOTH},
+    },
     "recompute": {
         **{"none": EVERY, "full": EVERY, "block": {MEGATRON}, "core_attn": {MEGATRON}},
         "selective": EVERY - {DEEPSPEED},
@@ -93,8 +96,9 @@ def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> 
     said, _, expected = str(refused.value).partition(", expected ")
     assert said == f"`{name}={value}`: found it for {runtime_named(space).title}"
     instead, _, other = expected.partition("; ")[0].partition(" or ")
-    assert other == "`space=megatron`"
-    built(MEGATRON, name, value)
+    elsewhere = TITAN if name == "schedule" else MEGATRON
+    assert other == f"`space={elsewhere}`"
+    built(elsewhere, name, value)
     offered, _, values = instead.strip("`").partition("=")
     assert offered == name
     for each in values.split(","):
@@ -114,5 +118,6 @@ def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) ->
 def test_other_spaces_name_the_one_that_listens(space: str, name: str, value: str) -> None:
     with pytest.raises(UsageError) as refused:
         built(space, name, value)
-    assert str(refused.value).startswith(f"`{name}={value}`: expected `space=megatron`, found ")
+    own = TITAN if name == "schedule" else MEGATRON
+    assert str(refused.value).startswith(f"`{name}={value}`: expected `space={own}`, found ")
     assert space in str(refused.value)
