@@ -21,10 +21,12 @@ from ilp_planner.specs.training import (
     Recompute,
     Settings,
 )
+from tests.divided_layouts import DIVIDED, drawn_sizes, ranks_in, takes
 from tests.megatron_cases import rank_groups
 from tests.random_layouts import ANY, ASKED, shifted, sizes_of
 from tests.runtime_cases import (
     CHUNKS,
+    SCHEDULES,
     SELECTIVE,
     SETTINGS,
     Degrees,
@@ -113,8 +115,8 @@ def offload_of(text: str) -> Offload:
 
 
 DECISIONS = (
-    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "layout",
-    "shift",
+    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "schedule",
+    "layout", "shift",
 )  # fmt: skip
 
 
@@ -179,13 +181,14 @@ class Drawer:
         order = draft.settings.order
         groups = rank_groups(ranks, d.tp * d.cp, d.dp, d.pp, draft.samples, order)
         ends = (0, *itertools.accumulate(draft.sizes))
+        place = ranks_in(draft.settings.schedule, d.pp, draft.virtual)
         return Plan(
             model=problem.model,
             global_batch=problem.global_batch,
             micro_batches=problem.global_batch // (draft.samples * d.dp),
             stages=tuple(
-                GroupStage(start=a, stop=b, replicas=groups[k % d.pp])
-                for k, (a, b) in enumerate(itertools.pairwise(ends))
+                GroupStage(start=a, stop=b, replicas=groups[rank])
+                for rank, (a, b) in zip(place, itertools.pairwise(ends), strict=True)
             ),
             settings=draft.settings,
             virtual=draft.virtual,
@@ -224,12 +227,17 @@ class Drawer:
         virtual = self.virtual(d, samples)
         if old is not None and "virtual" not in changed and d.pp == old.degrees.pp:
             virtual = old.virtual
+        schedule = self.schedule(d, virtual, self.problem.global_batch // (samples * d.dp))
+        if old is not None and "schedule" not in changed and virtual == old.virtual:
+            schedule = old.settings.schedule
         same = old is not None and len(old.sizes) == d.pp * virtual and "layout" not in changed
-        sizes = (
-            old.sizes
-            if old is not None and same
-            else sizes_of(self.random, self.model, d.pp, virtual, self.anyhow or ANY)
-        )
+        same = same and old is not None and schedule == old.settings.schedule
+        if old is not None and same:
+            sizes = old.sizes
+        elif schedule in DIVIDED and d.pp > 1 and self.random.random() < 0.5:
+            sizes = drawn_sizes(self.random, schedule, d.pp, virtual, self.model.layers)
+        else:
+            sizes = sizes_of(self.random, self.model, d.pp, virtual, self.anyhow or ANY)
         if "shift" in changed:
             sizes = shifted(self.random, self.model, sizes, d.pp, self.anyhow)
         settings = self.settings(d)
@@ -246,11 +254,16 @@ class Drawer:
         again = old.settings.recompute if old is not None else Recompute()
         if "recompute" in changed:
             again = self.recompute(max(sizes))
+        if schedule in DIVIDED and self.random.random() < USUAL:
+            # what else there is does not go with it
+            again, turn, optimizer = Recompute(), 0, settings.optimizer
+            if optimizer.sharding == "parameters":
+                settings = replace(settings, optimizer=replace(optimizer, sharding="gradients"))
         return Draft(
             degrees=d,
             samples=samples,
             nodes=nodes,
-            settings=replace(settings, order=order, recompute=again, turn=turn),
+            settings=replace(settings, order=order, recompute=again, turn=turn, schedule=schedule),
             virtual=virtual,
             sizes=sizes,
         )
@@ -296,6 +309,13 @@ class Drawer:
             return self.mostly((0,), (0, d.pp, d.pp + 1))
         found = self.mostly(self.turns(d, samples) or (d.pp,), (d.pp, d.pp + 1, 2 * d.pp))
         return 0 if found == d.pp else found
+
+    def schedule(self, d: Degrees, virtual: int, batches: int) -> str:
+        """Draw a schedule."""
+        others = SCHEDULES.get(self.name, ())
+        usual = ["1f1b", *(one for one in others if takes(one, d.pp, virtual, batches))]
+        asked = [one for one in usual if self.asked.allows("schedule", one)]
+        return self.mostly(asked or usual, ["1f1b", *DIVIDED])
 
     def settings(self, d: Degrees) -> Settings:
         """Draw what a whole job decides under some degrees."""

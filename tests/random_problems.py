@@ -71,6 +71,7 @@ ASKED: dict[str, dict[str, tuple[str, ...]]] = {
         "remainder": ("first", "last,alone"),
         "tensor_overlap": ("on", "off,on"),
         "compile": ("on", "off,on"),
+        "schedule": ("1f1b", "zb-v", "dualpipe-v,interleaved-zb"),
     },
     "deepspeed": {
         "pp": ("2", "1..2"),

@@ -65,6 +65,7 @@ def problem(
     layout: str | Sequence[int] | None = None,
     remainder: str | Sequence[str] | None = None,
     rank_order: str | Sequence[str] | None = None,
+    schedule: str | Sequence[str] | None = None,
     recompute: str | Sequence[str] | None = None,
     sharding: str | Sequence[str] | None = None,
     sharding_copies: int | str | Sequence[int] | None = None,
@@ -109,7 +110,9 @@ def problem(
     layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
         letters as `Et*10|t*11|t*11L`.
     rank_order, recompute, sharding, cp_comm: likewise: names, one or several. sharding_copies: how
-        many of what is sharded, one number or several.
+        many of what is sharded, one number or several. schedule: of the pipeline, some of `1f1b`
+        (interleaved where ranks have several virtual stages), `interleaved-zb`, `zb-v` and
+        `dualpipe-v`, which divide backward passes.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
@@ -180,6 +183,7 @@ def problem(
                 layout=layout,
                 remainder=remainder,
                 rank_order=rank_order,
+                schedule=schedule,
                 recompute=recompute,
                 sharding=sharding,
                 sharding_copies=sharding_copies,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ilp_planner.cli.help import CONSTRAINTS
 from ilp_planner.cli.options import option
 from ilp_planner.inputs.constraints import Constraints, constraints_of
+from ilp_planner.schedule import PIPELINES
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
@@ -63,6 +64,15 @@ Remainder = Annotated[
 ]
 RankOrder = Annotated[
     str | None, asked("--rank-order", f"Order of ranks: {' or '.join(ORDERS)}.", "ORDER")
+]
+PipelineSchedule = Annotated[
+    str | None,
+    asked(
+        "--schedule",
+        f"Order of a pipeline's operations: some of {', '.join(PIPELINES)}; all that the runtime "
+        "has are tried without this option.",
+        "NAME",
+    ),
 ]
 Recompute = Annotated[
     str | None,

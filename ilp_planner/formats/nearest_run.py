@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import PlannerError
+from ilp_planner.schedule import USUAL
 from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout, write_layout
 from ilp_planner.specs.training import (
     ORDERS,
@@ -151,6 +152,7 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
     others: list[dict[str, Any]] = [
         *({"order": order} for order in ORDERS),
         {"sequence_parallel": not s.sequence_parallel and job.tp > 1},
+        {"schedule": USUAL},
         {"turn": 0},
         {"overlap_sends": True},
         {"overlap_tensor": False},

@@ -18,7 +18,7 @@ from ilp_planner.formats.exported import (
 )
 from ilp_planner.formats.torchtitan_models import model_module
 from ilp_planner.formats.torchtitan_stages import stage_modules
-from ilp_planner.runtimes.limits import check_order
+from ilp_planner.runtimes.limits import TORCH_SCHEDULES, check_order
 from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
 from ilp_planner.runtimes.torchtitan_models import titan_model
 from ilp_planner.runtimes.torchtitan_releases import is_compiled, shared_differences
@@ -142,7 +142,7 @@ def _pipeline(job: TrainingJob) -> dict[str, Value]:
         return {"pipeline_parallel_degree": 1}
     return {
         "pipeline_parallel_degree": job.pp,
-        "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
+        "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
         "pipeline_parallel_microbatch_size": job.micro_batch,
         "module_fqns_per_model_part": stage_modules(job, output="output"),
     }

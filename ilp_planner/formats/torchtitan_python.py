@@ -21,6 +21,7 @@ from ilp_planner.formats.torchtitan_python_models import (
     model_text,
 )
 from ilp_planner.formats.torchtitan_stages import stage_modules
+from ilp_planner.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
@@ -146,7 +147,7 @@ def _parallelism(job: TrainingJob) -> Literals:
     }
     if job.pp > 1:
         found |= {
-            "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
+            "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
             "pipeline_parallel_microbatch_size": job.micro_batch,
             "module_fqns_per_model_part": stage_modules(job, output="lm_head"),
         }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
 from ilp_planner.inputs.kept import KeptStage, kept_stages
+from ilp_planner.schedule import DIVIDED, PIPELINES
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
@@ -36,6 +37,7 @@ DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_group_si
 CHOICES = {
     "remainder": REMAINDERS,
     "rank_order": ORDERS,
+    "schedule": PIPELINES,
     "recompute": (*RECOMPUTATIONS, *PARTS),
     "sharding": SHARDINGS,
     "sharding_copies": ("1", "2"),
@@ -54,7 +56,11 @@ CHOICES = {
     "compile": SWITCH,
 }
 # Values that plans of one space alone have; all others those of `megatron` may have.
-ELSEWHERE = {("recompute", OPERATORS): "torchtitan", ("compile", "on"): "torchtitan"}
+ELSEWHERE = {
+    ("recompute", OPERATORS): "torchtitan",
+    ("compile", "on"): "torchtitan",
+    **{("schedule", name): "torchtitan" for name in DIVIDED},
+}
 ALIASES = {"uniform": "full"}
 LAYOUT = "layout"
 OF_PLANS = (*DEGREES, LAYOUT, *CHOICES)
@@ -90,10 +96,10 @@ class Constraints:
 
     micro_batch_group_size: micro-batches that pass one virtual stage before the next one's turn.
     layout: of the pipeline. remainder: some of `REMAINDERS`. rank_order: some of `ORDERS`.
-    recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`.
-    sharding_copies: of what is sharded, any numbers. cp_comm: some of `CP_COMMUNICATIONS`.
-    overlap: whether messages of data parallelism travel while passes
-    compute. fused_loss: whose kernel. gradients, moments: types that they may be of.
+    schedule: some of `PIPELINES`. recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding:
+    some of `SHARDINGS`. sharding_copies: of what is sharded, any numbers. cp_comm: some of
+    `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes compute.
+    fused_loss: whose kernel. gradients, moments: types that they may be of.
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
     while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
     states that may be on the host, any from 0 to 1. activation_offload: `none`, some of `OFFLOADED`
@@ -114,6 +120,7 @@ class Constraints:
     layout: AskedLayout | None = None
     remainder: tuple[str, ...] = ()
     rank_order: tuple[str, ...] = ()
+    schedule: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     sharding: tuple[str, ...] = ()
     sharding_copies: tuple[str, ...] = ()

@@ -105,7 +105,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
     )
     costs = evaluation.stages
     for rank, stage in enumerate(plan.stages[: plan.ranks]):
-        own = costs[rank :: plan.ranks]
+        own = [costs[k] for k in plan.schedule.stages_of(rank, plan.ranks)] if costs else []
         cells = (
             str(rank),
             _layers_of(problem, plan, rank),
@@ -123,7 +123,8 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
 
 def _layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
     """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
-    layers, own = problem.costs.chain, plan.stages[rank :: plan.ranks]
+    layers = problem.costs.chain
+    own = [plan.stages[k] for k in plan.schedule.stages_of(rank, plan.ranks)]
     if len(own) == 1:
         return describe_range(layers, own[0].start, own[0].stop)
     ranges = [number_ranges(range(stage.start, stage.stop)) for stage in own]
@@ -234,7 +235,8 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"recompute full {again.method} {again.layers}")
     if plan.virtual > 1:
         turns = f" in turns of {settings.turn} micro-batches" * bool(settings.turn)
-        found.append(f"{plan.virtual} virtual stages per rank{turns}")
+        schedule = f", schedule {settings.schedule}" * plan.schedule.divides
+        found.append(f"{plan.virtual} virtual stages per rank{turns}{schedule}")
         if not settings.overlap_sends:
             found.append("messages between stages not overlapped")
     if settings.order != ORDERS[0]:

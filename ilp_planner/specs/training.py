@@ -7,7 +7,7 @@ and sends; `formats` reads and writes it in other tools' words.
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ilp_planner.schedule import Schedule, schedule_of
+from ilp_planner.schedule import PIPELINES, USUAL, Schedule, schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.generations import HOPPER
@@ -260,6 +260,8 @@ class Settings:
     with divided columns sends travels while their gradients are made (Megatron since 2022).
     keeps_gathered: such products keep the input that sequence parallelism gathered for the gradient
     of their weight (torch's DTensor); otherwise it is gathered again.
+    schedule: of the pipeline, one of `PIPELINES`; the usual one is 1F1B, interleaved where ranks
+    have several virtual stages.
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as there
     are pipeline ranks. overlap_sends: what passes between virtual stages travels while ranks
     compute; otherwise both ends wait, as they always do without virtual stages.
@@ -284,12 +286,15 @@ class Settings:
     scatter_sends: bool = False
     async_tensor: bool = True
     keeps_gathered: bool = False
+    schedule: str = USUAL
     turn: int = 0
     overlap_sends: bool = True
     carried: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)
+        if self.schedule not in PIPELINES:
+            raise ValueError(f"schedule must be one of {PIPELINES}, got {self.schedule!r}")
         if self.turn < 0:
             raise ValueError(f"turn must be at least 0, got {self.turn}")
         if self.cp_comm not in CP_COMMUNICATIONS:
@@ -395,8 +400,13 @@ class TrainingJob:
     @property
     def schedule(self) -> Schedule:
         """In which order pipeline ranks run their stages."""
-        turn = self.settings.turn
-        return schedule_of(self.micro_batches, ranks=self.pp, virtual=self.virtual, turn=turn)
+        return schedule_of(
+            self.micro_batches,
+            ranks=self.pp,
+            virtual=self.virtual,
+            turn=self.settings.turn,
+            name=self.settings.schedule,
+        )
 
     @property
     def padded_vocab(self) -> int:
@@ -406,4 +416,8 @@ class TrainingJob:
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Return the numbers of a pipeline rank's virtual stages."""
-        return tuple(range(pp_rank, len(self.stages), self.pp))
+        return self.schedule.stages_of(pp_rank, self.pp)
+
+    def rank_of(self, stage: int) -> int:
+        """Return the pipeline rank of a (virtual) stage."""
+        return self.schedule.rank_of(stage, self.pp)

@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given
 from ilp_planner.errors import PlanError
 from ilp_planner.runtimes.torchtitan import VERSION
 from ilp_planner.runtimes.torchtitan_models import flavors
+from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.divided_layouts import DIVIDED
 from tests.examples import examples
 from tests.runtime_cases import ENDS_ALONE, ends_alone, problems, solved_job
 from tests.runtimes.titan import read, stand_in_for_unused, whole_parameters
@@ -56,6 +58,10 @@ EXAMPLES = {
     "uneven pipeline": job(),
     "even pipeline": job(layout=None),
     "virtual stages": job(pp=2, layout=split_layout([2, 1, 3, 2])),
+    **{
+        name: job(pp=2, layout=split_layout([2, 1, 2, 3]), settings=usual(schedule=name))
+        for name in DIVIDED
+    },
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
     "ends alone": job(pp=2, layout=read_layout("E|t*4|t*4|L")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
@@ -231,6 +237,13 @@ def check_stages(case: TrainingJob, config: Any) -> None:
             stages, models = pipeline_module_split(model, mesh, schedule, cpu, parts)
             built = build_pipeline_schedule(config, stages, torch.nn.functional.mse_loss)
         assert built._n_microbatches == case.micro_batches
+        if case.virtual > 1:  # what is run, operation by operation
+            orders = schedule_orders(case.schedule.name, case.pp, case.micro_batches, case.virtual)
+            assert orders.of_rank(pp_rank) == [
+                (part.computation_type.value, part.stage_index, part.microbatch_index)
+                for action in filter(None, built.pipeline_order[pp_rank])
+                for part in action.sub_actions or [action]
+            ]
         for number, part in zip(case.stages_of(pp_rank), models, strict=True):
             stage, start = case.stages[number], case.pipeline.starts[number]
             assert list(part.layers) == [str(i) for i in range(start, start + stage.layers)]

@@ -87,6 +87,7 @@ def _recomputations(runtime: Runtime) -> tuple[str, ...]:
 OTHERS: dict[str, Callable[[Runtime], tuple[str, ...]]] = {
     "recompute": _recomputations,
     "rank_order": lambda runtime: runtime.orders,
+    "schedule": lambda runtime: runtime.schedules,
     "virtual_stages": lambda runtime: ("1",),
     "remainder": lambda runtime: REMAINDERS if runtime.interleaves else (FIRST,),
 }

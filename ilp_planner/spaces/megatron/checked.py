@@ -129,6 +129,7 @@ class CheckedRuntime(Runtime):
         """
         from ilp_planner.spaces.megatron.askable import check_askable
 
+        super().check_asked(asked)
         check_askable(self, asked)
 
     def check_model(self, model: Decoder, settings: Settings) -> None:

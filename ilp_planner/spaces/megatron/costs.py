@@ -140,7 +140,7 @@ class MegatronCosts:
         """
         ranks = self.ranks(plan, cluster)
         job, stages = ranks.job, stages_of(ranks, ranks.job)
-        passes = stage_times(ranks, stages)
+        passes = stage_times(ranks, job, stages)
         terms = iteration_terms(ranks, job, passes)
         parts, spent = self.memory(job, cluster), [stage.terms for stage in stages]
         memory = [stage_of_rank(parts, rank) for rank in range(plan.ranks)]
@@ -149,11 +149,11 @@ class MegatronCosts:
             stages=tuple(
                 StageCost(
                     time=sum(own.values()),
-                    memory=(memory[number % plan.ranks].needed,) * stage.dp,
+                    memory=(memory[plan.rank_of(number)].needed,) * stage.dp,
                     time_terms=own,
                     memory_terms={
-                        **memory[number % plan.ranks].terms,
-                        **memory[number % plan.ranks].outside,
+                        **memory[plan.rank_of(number)].terms,
+                        **memory[plan.rank_of(number)].outside,
                     },
                 )
                 for number, (stage, own) in enumerate(zip(plan.stages, spent, strict=True))

@@ -117,7 +117,8 @@ class MegatronChoices:
         """Return any variant of a part: any schedule and recomputation, and then one of theirs."""
         alike: dict[object, list[Variant]] = {}
         for variant in self.variants(part):
-            alike.setdefault((variant.virtual, variant.recompute), []).append(variant)
+            key = variant.schedule, variant.virtual, variant.recompute
+            alike.setdefault(key, []).append(variant)
         every = list(alike.values())
         drawn = every[int(random.integers(len(every)))]
         return drawn[int(random.integers(len(drawn)))]
@@ -140,6 +141,7 @@ class MegatronChoices:
             if (v.virtual != wanted.virtual)
             + (v.recompute != wanted.recompute)
             + (v.remainder != wanted.remainder)
+            + (v.schedule != wanted.schedule)
             == 1
         ]
         if not near:

@@ -86,14 +86,14 @@ def _needed(part: MegatronPart) -> float:
     model, pp, variant = part.costs.model, part.degrees.pp, leanest(part)
     ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
     if not part.spread(variant):
-        layouts = layouts_of(part, variant.virtual)
+        layouts = layouts_of(part, variant)
         if not len(layouts):
             return math.inf
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
         sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers, variant.remainder))
     stops = [0, *np.cumsum(sizes).tolist()]
-    if sizes.min() < 1 or not keeps(part, stops):
+    if sizes.min() < 1 or not keeps(part, stops, v_shaped=variant.v_shaped):
         return math.inf
     parts = part.memory(variant)
     layout = layout_of(stops, model)

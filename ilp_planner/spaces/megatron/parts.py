@@ -28,9 +28,8 @@ from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
 from ilp_planner.spaces.megatron.ranks import RankCosts
-from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
-from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
+from ilp_planner.spaces.megatron.variants import Variant, divided_variants, pipelines, variants
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW
 from ilp_planner.specs.training import TrainingJob
 
@@ -182,15 +181,17 @@ class MegatronPart:
     def spread(self, variant: Variant) -> bool:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
-        even = self.alike and variant.remainder != ANYHOW
+        even = self.alike and variant.remainder != ANYHOW and not variant.divided
         return self.problem.constraints.one_layout is None and (variant.virtual == 1 or even)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
         if plan.settings is None or plan.micro_batches != self.micro_batches:
             return False
-        again, turn = plan.settings.recompute, plan.settings.turn
-        settings = dataclasses.replace(self.job.settings, recompute=again, turn=turn)
+        own = plan.settings
+        settings = dataclasses.replace(
+            self.job.settings, recompute=own.recompute, turn=own.turn, schedule=own.schedule
+        )
         groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
         return plan.settings == settings and groups == self.rank_devices()
 
@@ -214,6 +215,11 @@ class MegatronPart:
         """Return all of them."""
         return variants(self)
 
+    @cached_property
+    def divided(self) -> tuple[Variant, ...]:
+        """Those whose schedules divide backward passes."""
+        return tuple(divided_variants(self))
+
     def bound(self, variant: Variant) -> float:
         """Return seconds that no plan of a variant undercuts, memory aside."""
         return variant_bound(self, variant)
@@ -229,11 +235,7 @@ class MegatronPart:
         """Return seconds that no plan of the part undercuts."""
         if not self.fits_at_all:
             return NEVER
-        return min(
-            self.bound(Variant(v, NOTHING, remainder))
-            for v in virtual_stages(self)
-            for remainder in remainders(self, v)
-        )
+        return min((self.bound(variant) for variant in pipelines(self)), default=NEVER)
 
     def tables(self, variant: Variant) -> CutTables:
         """Return what every range of the chain costs."""
@@ -259,7 +261,7 @@ class MegatronPart:
         )
 
     def schedule(self, virtual: int) -> Schedule:
-        """Return the schedule of so many virtual stages per rank."""
+        """Return the usual schedule of so many virtual stages per rank."""
         return schedule_of(self.micro_batches, ranks=self.degrees.pp, virtual=virtual)
 
     def memory(self, variant: Variant) -> MemoryParts:
@@ -267,9 +269,15 @@ class MegatronPart:
         return self.costs.memory(self.variant_job(variant), self.problem.cluster)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
-        """Return the job with the recomputation and the turns of a variant, with any layout."""
-        job, again = self.job, variant.recompute
-        settings = dataclasses.replace(job.settings, recompute=again, turn=variant.turn)
+        """Return the job with the recomputation, the turns and the schedule of a variant, with any
+        layout."""
+        job = self.job
+        settings = dataclasses.replace(
+            job.settings,
+            recompute=variant.recompute,
+            turn=variant.turn,
+            schedule=variant.schedule,
+        )
         layout = base_layout(job.model, job.pp * variant.virtual)
         return dataclasses.replace(job, settings=settings, layout=layout)
 
@@ -295,7 +303,7 @@ class MegatronPart:
         """Tell whether a cut leaves the stages that are to be kept, and fits where tables cannot
         tell."""
         stops = self.stops(variant, ends)
-        return (not self.kept or keeps(self, stops)) and (
+        return (not self.kept or keeps(self, stops, v_shaped=variant.v_shaped)) and (
             not self.picks(variant) or self._fits(variant, stops)
         )
 
@@ -313,7 +321,8 @@ class MegatronPart:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
         stops = self.stops(variant, ends)
         groups = self.rank_devices()
-        settings = self.variant_job(variant).settings
+        job = self.variant_job(variant)
+        settings = job.settings
         if variant.recompute.method == "block":
             layout = layout_of(stops, self.costs.model)
             longest = max(stage.layers for stage in layout.stages)
@@ -327,7 +336,7 @@ class MegatronPart:
             global_batch=self.problem.global_batch,
             micro_batches=self.micro_batches,
             stages=tuple(
-                GroupStage(start=start, stop=stop, replicas=groups[k % self.degrees.pp])
+                GroupStage(start=start, stop=stop, replicas=groups[job.rank_of(k)])
                 for k, (start, stop) in enumerate(pairwise(stops))
             ),
             settings=settings,

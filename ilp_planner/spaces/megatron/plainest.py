@@ -26,6 +26,7 @@ EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
 TURNS = "turns of more micro-batches than ranks"
+DIVIDED = "divided backward passes"
 TENSORS = "overlap of tensor parallelism"
 EXPERTS = "overlap of expert parallelism"
 GRAPHS = "CUDA graphs"
@@ -48,6 +49,7 @@ def specialities(plan: GroupPlan) -> tuple[str, ...]:
         LAYOUT: len(set(layers)) > 1,
         VIRTUAL: plan.virtual > 1,
         TURNS: turn_of(plan) > 0,
+        DIVIDED: plan.schedule.divides,
         f"{again} recomputation": again != "none",
         **_of_job(settings),
     }
@@ -104,6 +106,7 @@ def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
         RANK_ORDER: part.degrees.order != 0,
         VIRTUAL: variant.virtual > 1,
         TURNS: variant.turn > 0,
+        DIVIDED: variant.divided,
         f"{again} recomputation": again != "none",
         **_of_job(part.settings),
     }

@@ -52,6 +52,8 @@ def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Ite
     asked = problem.constraints
     always = asked.virtual_stages is None and asked.layout is None
     always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
+    always = always and not asked.schedule
+    always = always and not asked.schedule
     chosen: dict[MegatronDegrees, tuple[int, ...]] = {}
     for degrees in possible_degrees(problem, costs):
         alike = costs.runtime.alike(degrees)

@@ -33,6 +33,7 @@ from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.profiles.work import rates_of
 from ilp_planner.spaces.megatron.held import Held, held_by_elements
 from ilp_planner.spaces.megatron.host import divided_step
+from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times, of_slowest
 from ilp_planner.specs.training import ORDERS, Recompute
@@ -262,17 +263,18 @@ class RankCosts:
         fixed = sum(share * one.latency for share, one in rings)
         return fixed, np.sum([self.step(kind), *terms], axis=0)
 
-    def longest_sync(self, ends: Sequence[int]) -> tuple[int, float]:
+    def longest_sync(self, job: TrainingJob) -> tuple[int, float]:
         """Return the rank whose synchronisation takes longest, and its seconds.
 
-        ends: of all virtual stages, from 0 to n.
+        job: this one, with any layout and schedule.
         """
-        spans, pp = list(pairwise(ends)), self.job.pp
+        spans = list(pairwise(ends_of(job.pipeline)))
         syncs = {kind: self.sync(kind) for kind in set(self.kinds)}
         seconds = []
         for rank, kind in enumerate(self.kinds):
             fixed, each = syncs[kind]
-            held = sum(float(each[start:stop].sum()) for start, stop in spans[rank::pp])
+            own = (spans[k] for k in job.stages_of(rank))
+            held = sum(float(each[start:stop].sum()) for start, stop in own)
             seconds.append(fixed + held)
         longest = max(seconds)
         return seconds.index(longest), longest

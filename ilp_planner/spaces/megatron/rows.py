@@ -106,6 +106,11 @@ DEGREES = (
         "where pp divides the number of micro-batches", ("virtual_stages",), values=_virtual,
     ),
     Row(
+        "schedule", _of("", "schedule"), DECIDED,
+        "1f1b is interleaved where ranks have several virtual stages", ("schedule",),
+        values=lambda runtime: runtime.schedules,
+    ),
+    Row(
         "layout", ("layout",), DECIDED,
         "a rank's layers are spread evenly over its virtual stages, the first or the last ones "
         "taking what is left over, with or without stages for the embedding and the output alone; "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
 from ilp_planner.inputs.constraints import NAMES
+from ilp_planner.schedule import USUAL
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.megatron.combined import (
     does_otherwise,
@@ -50,15 +51,17 @@ class Runtime:
     name: of the space. title: for people. tried: values of whole jobs that are tried without being
     asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
-    ranks may have several virtual stages. most_cp: context-parallel degree that is tried without
-    being asked for more. deaf: names of `CHOICES` that it has no setting for. lacks: names of
-    `rows.ROWS` likewise, and how that is. says: what it says of others instead of their remark.
+    ranks may have several virtual stages. schedules: those of `PIPELINES` that it has. most_cp:
+    context-parallel degree that is tried without being asked for more. deaf: names of `CHOICES`
+    that it has no setting for. lacks: names of `rows.ROWS` likewise, and how that is. says: what it
+    says of others instead of their remark.
     """
 
     name = "megatron"
     title = "Megatron-LM"
     blocks = True
     interleaves = True
+    schedules: tuple[str, ...] = (USUAL,)
     most_cp = MOST_CP
     orders: tuple[str, ...] = ORDERS
     tried: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -125,7 +128,7 @@ class Runtime:
         """
         from ilp_planner.spaces.megatron.askable import check_askable
 
-        check_askable(self, asked.but({*NAMES} - {*self.deaf}))
+        check_askable(self, asked.but({*NAMES} - {*self.deaf, "schedule"}))
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str

@@ -215,7 +215,8 @@ class MegatronSearch:
         if (number, variant.family) in self.weighed:
             return
         self.weighed.add((number, variant.family))
-        gone = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
+        every = {variant: 0.0, **open_}
+        gone = [v for v in every if v.recompute == variant.recompute and not v.divided]
         if not never_fits(part, variant):
             # Of a single one its tables say as much.
             several = len(alike) > 1 and len(in_turns(part, variant)) == 1

@@ -5,35 +5,50 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ilp_planner.schedule import DIVIDED, USUAL
 from ilp_planner.spaces.megatron.keeping import leaves_room
-from ilp_planner.spaces.megatron.layouts import layout_asked_of
+from ilp_planner.spaces.megatron.layouts import layout_asked_of, layouts_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
+from ilp_planner.spaces.megatron.rules import divided_rules
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST, LAST
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
-Family = tuple[int, int, str, str, str, tuple[str, ...]]
+Family = tuple[str, int, int, str, str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """virtual: stages per pipeline rank. remainder: which of them take what is left over of a
     rank's layers (`job.spread`). turn: micro-batches that pass one of them before the next one's
-    turn; 0: as many as there are ranks."""
+    turn; 0: as many as there are ranks. schedule: one of `PIPELINES`."""
 
     virtual: int
     recompute: Recompute
     remainder: str = FIRST
     turn: int = 0
+    schedule: str = USUAL
+
+    @property
+    def divided(self) -> bool:
+        """Some backward passes run in two parts."""
+        return self.schedule in DIVIDED
+
+    @property
+    def v_shaped(self) -> bool:
+        """Virtual stages go down the ranks and back up."""
+        return self.divided and DIVIDED[self.schedule].v_shaped
 
     @property
     def family(self) -> Family:
         """All but how many layers are computed again."""
         again = self.recompute
-        spread = self.virtual, self.turn, self.remainder
-        return *spread, again.granularity, again.method, again.modules
+        names = again.granularity, again.method, again.modules
+        return self.schedule, self.virtual, self.turn, self.remainder, *names
 
     @property
     def again(self) -> str:
@@ -47,13 +62,17 @@ class Variant:
         return text
 
     def __str__(self) -> str:
+        name = f"{self.schedule}, " if self.divided else ""
         turns = f" in turns of {self.turn}" * bool(self.turn)
-        return f"virtual {self.virtual}{turns}, recompute {self.again}"
+        return f"{name}virtual {self.virtual}{turns}, recompute {self.again}"
 
 
 def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
-    """Return the possible numbers of virtual stages per rank that are allowed."""
+    """Return the possible numbers of virtual stages per rank that are allowed with the usual
+    schedules: 1F1B, and interleaved, which takes micro-batches in turns."""
     asked, runtime = part.problem.constraints, part.costs.runtime
+    if not asked.allows("schedule", USUAL):
+        return ()
     every = (v for v in range(1, most_virtual(part) + 1) if asked.allows("virtual_stages", v))
     every = (v for v in every if runtime.has_stages(part.settings, part.degrees.pp, v))
     every = (v for v in every if not asked.keep or leaves_room(part, v))
@@ -62,13 +81,47 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
 
 
 def most_virtual(part: MegatronPart) -> int:
-    """Return how many virtual stages a rank may have at most, in turns that are allowed, whatever
-    else is asked for."""
-    pp = part.degrees.pp
-    if pp == 1 or not turns(part, 2) or not part.costs.runtime.interleaves:
+    """Return how many virtual stages a rank may have at most with the usual schedules, in turns
+    that are allowed, whatever else is asked for."""
+    if part.degrees.pp == 1 or not turns(part, 2):
         return 1
+    return _most_stages(part) if part.costs.runtime.interleaves else 1
+
+
+def _most_stages(part: MegatronPart) -> int:
+    """Return how many virtual stages there are elements for on every rank."""
     # the first virtual stage may have the embedding alone, and the last one the output
-    return max(1, (part.costs.model.layers + 2) // pp)
+    return max(1, (part.costs.model.layers + 2) // part.degrees.pp)
+
+
+def divided_variants(part: MegatronPart) -> Iterator[Variant]:
+    """Yield the variants that are allowed whose schedules divide backward passes: with layouts of
+    their own (`layouts_of`), so that none is where it is asked what is left over."""
+    asked, runtime, pp = part.problem.constraints, part.costs.runtime, part.degrees.pp
+    if pp == 1 or asked.remainder or NOTHING not in part.recomputations:
+        return
+    for name in runtime.schedules:
+        if name not in DIVIDED or not asked.allows("schedule", name):
+            continue
+        every = (
+            Variant(v, NOTHING, schedule=name)
+            for v in range(1, _most_stages(part) + 1)
+            if asked.allows("virtual_stages", v)
+            and not any(divided_rules(name, pp, v, part.micro_batches))
+        )
+        some = asked.layout is not None or part.kept  # others have layouts for every number
+        found = [v for v in every if not some or len(layouts_of(part, v))]
+        # what the runtime refuses of one it refuses of all
+        if found and not any(runtime.refusals(part.variant_job(found[0]))):
+            yield from found
+
+
+def pipelines(part: MegatronPart) -> Iterator[Variant]:
+    """Yield the schedules with their virtual stages that are allowed, without recomputation."""
+    for virtual in virtual_stages(part):
+        for remainder in remainders(part, virtual):
+            yield Variant(virtual, NOTHING, remainder, turns(part, virtual)[0])
+    yield from part.divided
 
 
 def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
@@ -88,8 +141,10 @@ def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
 
 
 def in_turns(part: MegatronPart, variant: Variant) -> tuple[Variant, ...]:
-    """Return a variant with all turns that are allowed, the least first. Arithmetic bounds them
-    alike (`variant_bound`)."""
+    """Return a variant with all turns that are allowed, the least first; where backward passes are
+    divided, micro-batches take none. Arithmetic bounds them alike (`variant_bound`)."""
+    if variant.divided:
+        return (variant,)
     return tuple(replace(variant, turn=turn) for turn in turns(part, variant.virtual))
 
 
@@ -129,15 +184,15 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
             )
             every = (*allowed, *filter(part.allows, blocks))
             found += [Variant(virtual, r, remainder, turns(part, virtual)[0]) for r in every]
-    return tuple(found)
+    return (*found, *part.divided)
 
 
 def leanest(part: MegatronPart) -> Variant:
     """Return the variant that keeps least between the passes, of those that are allowed."""
-    virtual = virtual_stages(part)[0]
-    if FULL in part.recomputations:
-        return Variant(virtual, FULL, remainders(part, virtual)[0], turns(part, virtual)[0])
+    first = next(pipelines(part))
+    if FULL in part.recomputations and not first.divided:
+        return replace(first, recompute=FULL)
     return max(
-        (v for v in variants(part) if v.virtual == virtual),
+        (v for v in variants(part) if v.virtual == first.virtual),
         key=lambda v: (RECOMPUTATIONS.index(v.recompute.kind), v.recompute.layers),
     )

@@ -1,7 +1,8 @@
 """torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
 
 Of activation checkpointing it has "full", and "selective" by operators (`anatomy.operators`); of
-the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order of operations.
+the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order of operations, and
+those that divide backward passes (`runtimes.limits.check_torch_schedule` says when).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ilp_planner.runtimes import torchtitan, torchtitan_python
 from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.runtimes.torchtitan import alone
 from ilp_planner.runtimes.torchtitan_python_models import check_model
+from ilp_planner.schedule import PIPELINES
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.checked import CheckedRuntime
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
@@ -50,13 +52,18 @@ class Torchtitan(CheckedRuntime):
         for name, why in CheckedRuntime.lacks.items()
         if name not in ("compiled layers", "overlap of tensor parallelism")
     }
+    schedules = PIPELINES
     says: ClassVar = {
         **CheckedRuntime.says,
         "recomputation": "operators: outputs of attention, of messages and of every other product "
         "are kept (`selective` with `op`); of every n-th layer is left out",
-        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B; those "
-        "that divide backward passes (InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) are left "
-        "out: a search has neither a bound of them nor the memory that waits",
+        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B, or "
+        "InterleavedZeroBubble; two with ZBVZeroBubble and DualPipeV",
+        "schedule": "1f1b is 1F1B or Interleaved1F1B; interleaved-zb, zb-v and dualpipe-v "
+        "(InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) divide backward passes: in a pipeline, "
+        "without recomputation, quantised products, compiled layers and parameters that are given "
+        "up; all stages but the first and the last have as many layers, or all ranks but that of "
+        "the output",
         "overlap of tensor parallelism": "async tensor parallelism, with tp above 1 and parameters "
         "of 2 bytes; compiles the layers as well",
         "products in 8 or 4 bits": "where the devices have it, by torchao's converters; times and "

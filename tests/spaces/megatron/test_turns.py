@@ -84,7 +84,7 @@ def test_other_runtimes_take_turns_of_ranks_alone() -> None:
         asked = constraints_of({"micro_batch_group_size": sizes, "pp": 2})
         problem = runtime_problem("torchtitan", constraints=asked)
         variants = [v for part in problem.space.parts(problem) for v in part.variants()]
-        assert {v.virtual for v in variants} == stages
+        assert {v.virtual for v in variants if not v.divided} == stages
         assert {v.turn for v in variants} == {0}
 
 
