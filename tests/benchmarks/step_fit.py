@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.anatomy.states import rhythm
 from ilp_planner.calibration.fit import fit
 from tests.benchmarks.step_times import Judged, judge, seconds
 
@@ -39,6 +40,8 @@ def free_constants(runs: Sequence[Run]) -> tuple[str, ...]:
         free.append("network")
     if any(s.overlap_tensor for s in settings):
         free.append("tensor_exposed")
+    if any(rhythm(job).in_passes for job in jobs):
+        free.append("sharded_exposed")
     return tuple(free)
 
 
