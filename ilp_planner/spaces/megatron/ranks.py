@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.table import Origin
     from ilp_planner.spaces.megatron.measured import MeasuredTimes, Timed
     from ilp_planner.spaces.megatron.network import Network
+    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
 
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
@@ -177,9 +178,10 @@ class RankCosts:
     def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
         """Return the chain with what every micro-batch sends of sharded gradients (ZeRO-2) and
         parameters (ZeRO-3): gathered for passes and reduced in the backward one, while the next
-        layer computes; sums over tensor-parallel ranks wait for nothing else."""
+        layer computes, which hides them but for a share; sums over tensor-parallel ranks wait for
+        nothing else."""
         often = rhythm(self.job)
-        if not (often.forward or often.backward or often.reduces):
+        if not often.in_passes:
             return chain
         sent = _seconds(self.replica_rings(kind), len(self.held))
         gather, reduce = sent["all_gather"], sent["reduce_scatter"]
@@ -187,8 +189,9 @@ class RankCosts:
             reduce = reduce + sent["all_reduce"]
         there, back = often.forward * gather, often.backward * gather + often.reduces * reduce
         summed = often.sums * _seconds(self.undivided_rings(kind), len(self.held))["all_reduce"]
+        exposed = max(machine.sharded_exposed for machine in self._machines(kind))
         return tuple(
-            element.waiting(float(a), float(b)).sending(float(c))
+            element.waiting(float(a), float(b), exposed).sending(float(c))
             for element, a, b, c in zip(chain, there, back, summed, strict=True)
         )
 
@@ -299,9 +302,12 @@ class RankCosts:
         hidden = optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
         if not hidden:
             return 1.0
+        return max(machine.data_exposed for machine in self._machines(kind))
+
+    def _machines(self, kind: int) -> list[Machine]:
+        """Return the constants of the device types of a kind of rank."""
         names = self.network.stage_types(self.job, kind)
-        types = self.network.cluster.device_types
-        return max(types[name].machine.data_exposed for name in names)
+        return [self.network.cluster.device_types[name].machine for name in names]
 
     @cached_property
     def counts(self) -> NDArray[np.float64]:

@@ -70,10 +70,14 @@ class ElementTime:
         """The attention's core once more."""
         return self.parts.get(CORE, 0.0)
 
-    def waiting(self, there: float, back: float) -> ElementTime:
-        """Return the element where each pass takes at least so long, for what is sent beside."""
+    def waiting(self, there: float, back: float, exposed: float) -> ElementTime:
+        """Return the element where each pass takes so much longer for what is sent beside it.
+
+        there, back: seconds of what is sent with each pass. exposed: share of them that a pass does
+        not hide, however long it is.
+        """
         forward, backward = self.forward, self.total - self.forward
-        late = max(0.0, there - forward), max(0.0, back - backward)
+        late = max(exposed * there, there - forward), max(exposed * back, back - backward)
         return replace(self, messages=self.messages + sum(late), forward=forward + late[0])
 
     def sending(self, back: float) -> ElementTime:

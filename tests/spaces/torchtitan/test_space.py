@@ -55,7 +55,7 @@ def test_sharding_that_was_asked_for(asked: str, pp: int) -> None:
     problem = runtime_problem(
         "torchtitan",
         cluster=small_cluster(2, 2),
-        constraints=constraints_of({"sharding": asked, "pp": pp, "dp": 2}),
+        constraints=constraints_of({"sharding": asked, "pp": pp, "dp": 4 // pp}),
     )
     plan = solve(problem).plan
     assert plan is not None
