@@ -21,7 +21,8 @@ class Deadline:
     """A time limit that begins when it is made, or began before.
 
     seconds: wall clock, inf for no limit. wanted: says no as soon as whoever asked has enough.
-    started: when it began, by `time.monotonic`; None: now.
+    started: when it began, by `time.monotonic`; None: now. steady: what is done until the end must
+    not depend on how fast the machine is, so nothing is given a moment of its own.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class Deadline:
         seconds: float,
         wanted: Callable[[], bool] = lambda: True,
         started: float | None = None,
+        *,
+        steady: bool = False,
     ) -> None:
-        self.seconds, self.wanted = seconds, wanted
+        self.seconds, self.wanted, self.steady = seconds, wanted, steady
         self.started = time.monotonic() if started is None else started
 
     @property
@@ -55,6 +58,11 @@ class Deadline:
     def within(self, seconds: float) -> Deadline:
         """Return the end of so many seconds from now on, or this one where it comes first."""
         return Deadline(min(seconds, self.left), self.wanted)
+
+    def moment(self, seconds: float) -> Deadline:
+        """Return when to turn to something better, after so many seconds; never before this end
+        where nothing may depend on the machine."""
+        return self if self.steady else self.within(seconds)
 
     def effort(self, rate: float) -> float:
         """Return the steps that there is time for, at so many in a second."""

@@ -6,6 +6,8 @@ A message names the file, the key, what was found and what was expected, on one 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ilp_planner.interrupts import interrupted
+
 
 class PlannerError(Exception):
     """Root of all errors that are reported as one line, without a traceback."""
@@ -55,7 +57,7 @@ def interruptible() -> Iterator[None]:
 
     Numba hands the result over with the exception set, which Python makes a SystemError with that
     cause; where it was about to be compiled or loaded, with other errors in between. NumPy makes a
-    TypeError of it where it compares rows of an array.
+    TypeError of it where it compares rows of an array, with or without that cause.
     """
     try:
         yield
@@ -67,4 +69,6 @@ def interruptible() -> Iterator[None]:
                 raise KeyboardInterrupt from error
             seen.append(cause)
             cause = cause.__cause__ or cause.__context__
+        if interrupted() and isinstance(error, (SystemError, TypeError)):
+            raise KeyboardInterrupt from error
         raise

@@ -173,8 +173,8 @@ def check_devices_used_once(problem: Problem[Any], plan: Plan[Any]) -> Iterator[
     seen: set[int] = set()
     for s, stage in enumerate(plan.stages):
         if s >= plan.ranks:
-            if stage.devices != plan.stages[s % plan.ranks].devices:
-                limit = f"those of stage {s % plan.ranks}"
+            if stage.devices != plan.stages[plan.rank_of(s)].devices:
+                limit = f"those of stage {plan.rank_of(s)}"
                 yield Violation("devices used once", f"stage {s}", "other devices", limit)
             continue
         for device in stage.devices:

@@ -1,4 +1,4 @@
-"""Parts of the work that no signal may end in the middle."""
+"""Parts of the work that no signal may end in the middle, and whether one has come."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+_heard: list[int] = []
+
+
+def hear(number: int) -> None:
+    """Remember a signal that interrupts what is going on."""
+    _heard.append(number)
+
+
+def interrupted() -> bool:
+    """Tell whether a signal has interrupted this process."""
+    return bool(_heard)
 
 
 @contextmanager

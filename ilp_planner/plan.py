@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from ilp_planner.batches import Batches
-from ilp_planner.schedule import schedule_of
+from ilp_planner.schedule import USUAL, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ class GroupStage(Stage):
 
     @property
     def tp(self) -> int:
-        """Tensor-parallel degree."""
+        """Devices of a replica: the tensor-parallel degree, times the plan's `cp`."""
         return len(self.replicas[0].devices)
 
     @property
@@ -131,7 +131,8 @@ class Plan(Generic[AnyStage]):
     divisor, the last one has fewer (`Batches`).
     settings: how every rank trains, where the plan is for a runtime that has such settings; the
     devices of a replica are then tp x cp.
-    virtual: stages on the same devices (interleaved 1F1B): stage k is on those of stage k % ranks.
+    virtual: stages on the same devices: stage k is on those of stage k % ranks, or where the
+    schedule has it (`rank_of`).
     """
 
     model: str
@@ -164,17 +165,29 @@ class Plan(Generic[AnyStage]):
 
     def per_rank(self, values: Sequence[Number]) -> list[Number]:
         """Return the sum over each rank's stages of what every stage has."""
-        return [sum(values[rank :: self.ranks]) for rank in range(self.ranks)]
+        schedule, ranks = self.schedule, self.ranks
+        return [sum(values[k] for k in schedule.stages_of(r, ranks)) for r in range(ranks)]
+
+    def rank_of(self, stage: int) -> int:
+        """Return the pipeline rank of a stage."""
+        return self.schedule.rank_of(stage, self.ranks)
+
+    @property
+    def cp(self) -> int:
+        """Context-parallel degree of all stages."""
+        return 1 if self.settings is None else self.settings.cp
 
     @property
     def schedule(self) -> Schedule:
         """In which order the ranks run their stages."""
-        turn = 0 if self.settings is None else self.settings.turn
+        ranks, virtual, settings = self.ranks, self.virtual, self.settings
+        turn, name = (0, USUAL) if settings is None else (settings.turn, settings.schedule)
         return schedule_of(
             self.micro_batches,
-            ranks=self.ranks,
-            virtual=self.virtual,
+            ranks=ranks,
+            virtual=virtual,
             turn=turn,
+            name=name,
             part=self.batches.part,
         )
 

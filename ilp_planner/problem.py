@@ -62,6 +62,12 @@ class Problem(Generic[AnyCosts]):
         return tuple(sorted(Batches(self.global_batch, b).size for b in self.micro_batches))
 
     @property
+    def limits_of_types(self) -> dict[str, float]:
+        """Bytes per device of each type as people call it (`Device.type`)."""
+        types = self.cluster.device_types
+        return {types[name].type: limit for name, limit in self.memory_limits.items()}
+
+    @property
     def memory_limit(self) -> float:
         """Bytes that every device may use, where all are of one type; else the least."""
         return min(self.memory_limits.values())

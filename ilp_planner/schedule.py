@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+KEPT = 256  # orders whose memory is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Schedule(ABC):
     """
 
     name: ClassVar[str]  # in `simulation.schedules`
+    divides: ClassVar[bool] = False  # some backward passes run in two parts
+    v_shaped: ClassVar[bool] = False  # stages go down the ranks and back up, not down again
 
     micro_batches: int
     virtual: int = 1
@@ -90,9 +95,17 @@ class Schedule(ABC):
         back: after every virtual stage but the pipeline's last."""
         return self.virtual - (behind == 0)
 
-    def receives(self, before: int) -> int:
-        """Return how often activations come in for a rank with so many before it."""
-        return self.virtual - (before == 0)
+    def rank_of(self, stage: int, ranks: int) -> int:
+        """Return the rank of so many that a (virtual) stage is on."""
+        return rank_of_stage(stage, ranks, v_shaped=self.v_shaped)
+
+    def stages_of(self, rank: int, ranks: int) -> tuple[int, ...]:
+        """Return the numbers of a rank's (virtual) stages, ascending."""
+        laps = (range(lap * ranks, (lap + 1) * ranks) for lap in range(self.virtual))
+        return tuple(
+            lap[-1 - rank if self.v_shaped and number % 2 else rank]
+            for number, lap in enumerate(laps)
+        )
 
     @property
     @abstractmethod
@@ -109,7 +122,8 @@ class Schedule(ABC):
         """Return every distinct (micro-batches held per virtual stage) just before a backward pass.
 
         Which virtual stages the held micro-batches belong to changes during an iteration; a rank's
-        peak is over all of it.
+        peak is over all of it. Where backward passes are divided, as many numbers follow: of these
+        micro-batches, those whose gradients wait for the gradients of weights.
         """
 
 
@@ -174,17 +188,94 @@ class Interleaved(Schedule):
         return (step - first * self.virtual) // size
 
 
+@dataclass(frozen=True, slots=True)
+class Divided(Schedule):
+    """A schedule that runs some backward passes in two parts: gradients of inputs, for which the
+    stage before waits, and those of weights, which fill its bubbles. What ranks hold is read off
+    the order of operations.
+
+    ranks: of the pipeline. A rank keeps the gradient that it sent last, and the input and the
+    gradient that arrive in advance.
+    """
+
+    divides = True
+    ranks: int = 1
+    buffers = 3
+
+    def in_flight(self, behind: int) -> int:
+        """Return the most of all moments, those whose gradients of weights wait among them."""
+        return max(sum(mix[: self.virtual]) for mix in self.held(behind))
+
+    def held(self, behind: int) -> tuple[tuple[int, ...], ...]:
+        """Return every mix that no other one exceeds."""
+        shape = (self.ranks, self.micro_batches, self.virtual)
+        return _held_by_order(self.name, *shape)[self.ranks - 1 - behind]
+
+
+class InterleavedZeroBubble(Divided):
+    """ZB-H1 on several virtual stages (`simulation.loops.interleaved_zero_bubble`)."""
+
+    __slots__ = ()
+    name = "interleaved-zb"
+
+
+class ZeroBubbleV(Divided):
+    """ZB-V (`simulation.vees.zero_bubble_v`)."""
+
+    __slots__ = ()
+    name = "zb-v"
+    v_shaped = True
+
+
+class DualPipeV(Divided):
+    """DualPipeV (`simulation.vees.dual_pipe_v`)."""
+
+    __slots__ = ()
+    name = "dualpipe-v"
+    v_shaped = True
+
+
+USUAL = OneForwardOneBackward.name  # interleaved, where ranks have several virtual stages
+DIVIDED: dict[str, type[Divided]] = {
+    one.name: one for one in (InterleavedZeroBubble, ZeroBubbleV, DualPipeV)
+}
+PIPELINES = (USUAL, *DIVIDED)  # what jobs may have
+
+
+@lru_cache(KEPT)
+def _held_by_order(name: str, *shape: int) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    from ilp_planner.simulation.held import held_mixes
+    from ilp_planner.simulation.schedules import schedule_orders
+
+    return held_mixes(schedule_orders(name, *shape))
+
+
+def rank_of_stage(stage: int, ranks: int, *, v_shaped: bool = False) -> int:
+    """Return the rank of so many that a (virtual) stage is on: they go down the ranks again and
+    again, or down and back up."""
+    lap, place = divmod(stage, ranks)
+    return ranks - 1 - place if v_shaped and lap % 2 else place
+
+
 def schedule_of(
-    micro_batches: int, *, ranks: int, virtual: int = 1, turn: int = 0, part: float = 1.0
+    micro_batches: int,
+    *,
+    ranks: int,
+    virtual: int = 1,
+    turn: int = 0,
+    name: str = USUAL,
+    part: float = 1.0,
 ) -> Schedule:
-    """Return the schedule of so many ranks with `virtual` stages each: interleaved, where that is
-    more than one.
+    """Return the schedule of so many ranks with `virtual` stages each.
 
     Parameters
     ----------
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as ranks.
+    name: one of `PIPELINES`; the usual one is interleaved where there are several virtual stages.
     part: of a full micro-batch that the last one is.
     """
+    if name in DIVIDED:
+        return DIVIDED[name](micro_batches, virtual, part, ranks)
     if virtual == 1:
         return OneForwardOneBackward(micro_batches, part=part)
     return Interleaved(micro_batches, virtual=virtual, group=turn or ranks, part=part)

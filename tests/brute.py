@@ -15,7 +15,8 @@ from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.spaces.groups.space import GroupSpace
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

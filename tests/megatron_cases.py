@@ -10,9 +10,10 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.profiles.elements import Shard
 from ilp_planner.spaces.megatron.job import layout_of
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import ORDERS, Recompute
 from tests.problems import build_megatron_problem
@@ -138,16 +139,19 @@ def every_plan(
             own = every_layout(model, pp, virtual, alike=alike)
             for stops in own if layouts is None else layouts(model, pp, virtual):
                 longest = max(stage.layers for stage in layout_of(stops, model).stages)
-                for again in (*whole, *blocks(longest)):
+                batches = problem.global_batch // (size * dp)
+                for again, turn in itertools.product(
+                    (*whole, *blocks(longest)), turns(problem, pp, batches) if virtual > 1 else [0]
+                ):
                     yield Plan(
                         model=problem.model,
                         global_batch=problem.global_batch,
-                        micro_batches=problem.global_batch // (size * dp),
+                        micro_batches=batches,
                         stages=tuple(
                             GroupStage(start=a, stop=b, replicas=groups[k % pp])
                             for k, (a, b) in enumerate(itertools.pairwise(stops))
                         ),
-                        settings=replace(settings, recompute=again),
+                        settings=replace(settings, recompute=again, turn=turn),
                         virtual=virtual,
                     )
 
@@ -194,6 +198,14 @@ def every_layout(
             if min(stages) >= 1:
                 found[0, *itertools.accumulate(stages)] = True
     yield from found
+
+
+def turns(problem: Problem, pp: int, batches: int) -> list[int]:
+    """Return the turns of micro-batches that are asked for, in words of a job; the usual ones where
+    none are."""
+    asked = problem.constraints.micro_batch_group_size
+    every = [pp] if asked is None else [n for n in range(1, batches + 1) if n in asked]
+    return [n if n != pp else 0 for n in every]
 
 
 def blocks(longest: int) -> Iterator[Recompute]:

@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 REMAINDERS = ("first", "last", "alone")
 ANY = 0.05  # of the layouts with virtual stages, the share that is spread in any way
+ASKED = 0.6  # likewise, where any layout is asked for
 
 
-def sizes_of(draw: random.Random, model: Decoder, pp: int, virtual: int) -> tuple[int, ...]:
+def sizes_of(
+    draw: random.Random, model: Decoder, pp: int, virtual: int, share: float = ANY
+) -> tuple[int, ...]:
     """Draw the elements of every virtual stage: as even as can be on each rank, or, where layers
-    differ, as many in all but the first and the last; seldom any, and perhaps none."""
+    differ, as many in all but the first and the last; of a share any, and perhaps none."""
     layers, stages = model.layers, pp * virtual
     if virtual == 1:
         return dealt(composition(draw, layers, pp), 1)
-    if draw.random() < ANY:
+    if draw.random() < share:
         return with_ends(composition(draw, layers, stages))
     if alike(model):
         return dealt(composition(draw, layers, pp), virtual, draw.choice(REMAINDERS))
@@ -32,18 +35,20 @@ def sizes_of(draw: random.Random, model: Decoder, pp: int, virtual: int) -> tupl
 
 
 def shifted(
-    draw: random.Random, model: Decoder, sizes: tuple[int, ...], pp: int
+    draw: random.Random, model: Decoder, sizes: tuple[int, ...], pp: int, share: float = 0.0
 ) -> tuple[int, ...]:
-    """Move a layer from a rank to another, or, where layers differ, between virtual stages."""
+    """Move a layer from a rank to another, or, where layers differ, and of a share, between virtual
+    stages."""
     if pp == 1:
         return sizes
     stages = [sizes[0] - 1, *sizes[1:-1], sizes[-1] - 1]
-    if alike(model):
+    even = alike(model) and draw.random() >= share
+    if even:
         stages = [sum(stages[rank::pp]) for rank in range(pp)]
     source, target = draw.sample(range(len(stages)), 2)
     stages[source] -= 1
     stages[target] += 1
-    if alike(model):
+    if even:
         return dealt(stages, len(sizes) // pp, draw.choice(REMAINDERS))
     return with_ends(stages)
 

@@ -17,13 +17,16 @@ from ilp_planner.specs.training import (
     RECOMPUTED,
     SHARDINGS,
     Kernels,
+    Offload,
     Recompute,
     Settings,
 )
+from tests.divided_layouts import DIVIDED, drawn_sizes, ranks_in, takes
 from tests.megatron_cases import rank_groups
-from tests.random_layouts import shifted, sizes_of
+from tests.random_layouts import ANY, ASKED, shifted, sizes_of
 from tests.runtime_cases import (
     CHUNKS,
+    SCHEDULES,
     SELECTIVE,
     SETTINGS,
     Degrees,
@@ -43,6 +46,7 @@ USUAL = 0.98  # of the values of a decision, the share that is tried without bei
 # What Megatron-LM's plans have of each decision where nothing is asked for, and all that there is.
 TRIED: dict[str, tuple[str, ...]] = {
     "sharding": ("optimizer", "parameters"),
+    "sharding_copies": ("1",),
     "cp_comm": ("p2p", "a2a"),
     "overlap": ("data",),
     "fused_loss": ("native",),
@@ -52,11 +56,13 @@ TRIED: dict[str, tuple[str, ...]] = {
     "expert_overlap": ("off",),
     "cuda_graphs": ("none",),
     "optimizer_offload": ("0",),
+    "activation_offload": ("none",),
     "dispatcher": ("alltoall",),
     "fused_permute": ("off",),
 }
 EVERY: dict[str, tuple[str, ...]] = {
     "sharding": SHARDINGS,
+    "sharding_copies": ("1", "2", "4"),
     "cp_comm": CP_COMMUNICATIONS,
     "overlap": ("data", "none"),
     "fused_loss": ("native", "te", "none"),
@@ -66,6 +72,7 @@ EVERY: dict[str, tuple[str, ...]] = {
     "expert_overlap": ("off", "on"),
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
     "optimizer_offload": ("0", "0.25", "0.5", "1"),
+    "activation_offload": ("none", "1", "mlp_norm", "attn_norm+core_attn"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": ("off", "on"),
 }
@@ -98,8 +105,18 @@ USUAL_MODULES = (
     ("mla_up_proj", "mlp", "moe"),
     ("layernorm", "mla_up_proj", "moe"),
 )
+
+
+def offload_of(text: str) -> Offload:
+    """Return what waits on the host: nothing, a number of layers, or modules joined by +."""
+    if text.isdigit():
+        return Offload(layers=int(text))
+    return Offload() if text == "none" else Offload(modules=tuple(text.split("+")))
+
+
 DECISIONS = (
-    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "layout", "shift",
+    "degrees", "samples", "nodes", "order", "settings", "recompute", "virtual", "turn", "schedule",
+    "layout", "shift",
 )  # fmt: skip
 
 
@@ -126,6 +143,7 @@ class Drawer:
         self.settings_of: dict[Degrees, list[Settings]] = {}  # of the runtimes in SETTINGS
         self.each = problem.cluster.nodes[0].devices
         self.asked = problem.constraints
+        self.anyhow = ASKED if self.asked.layout and self.asked.layout.free else 0.0
         experts = self.model.experts.count if self.model.experts else 0
         self.every = [
             d
@@ -163,13 +181,14 @@ class Drawer:
         order = draft.settings.order
         groups = rank_groups(ranks, d.tp * d.cp, d.dp, d.pp, draft.samples, order)
         ends = (0, *itertools.accumulate(draft.sizes))
+        place = ranks_in(draft.settings.schedule, d.pp, draft.virtual)
         return Plan(
             model=problem.model,
             global_batch=problem.global_batch,
             micro_batches=problem.global_batch // (draft.samples * d.dp),
             stages=tuple(
-                GroupStage(start=a, stop=b, replicas=groups[k % d.pp])
-                for k, (a, b) in enumerate(itertools.pairwise(ends))
+                GroupStage(start=a, stop=b, replicas=groups[rank])
+                for rank, (a, b) in zip(place, itertools.pairwise(ends), strict=True)
             ),
             settings=draft.settings,
             virtual=draft.virtual,
@@ -208,26 +227,43 @@ class Drawer:
         virtual = self.virtual(d, samples)
         if old is not None and "virtual" not in changed and d.pp == old.degrees.pp:
             virtual = old.virtual
+        schedule = self.schedule(d, virtual, self.problem.global_batch // (samples * d.dp))
+        if old is not None and "schedule" not in changed and virtual == old.virtual:
+            schedule = old.settings.schedule
         same = old is not None and len(old.sizes) == d.pp * virtual and "layout" not in changed
-        sizes = (
-            old.sizes
-            if old is not None and same
-            else sizes_of(self.random, self.model, d.pp, virtual)
-        )
+        same = same and old is not None and schedule == old.settings.schedule
+        if old is not None and same:
+            sizes = old.sizes
+        elif schedule in DIVIDED and d.pp > 1 and self.random.random() < 0.5:
+            sizes = drawn_sizes(self.random, schedule, d.pp, virtual, self.model.layers)
+        else:
+            sizes = sizes_of(self.random, self.model, d.pp, virtual, self.anyhow or ANY)
         if "shift" in changed:
-            sizes = shifted(self.random, self.model, sizes, d.pp)
+            sizes = shifted(self.random, self.model, sizes, d.pp, self.anyhow)
         settings = self.settings(d)
         if old is not None and d == old.degrees and "settings" not in changed:
             settings = old.settings
         order = self.order(d) if old is None or "order" in changed else old.settings.order
+        turn = self.turn(d, samples, virtual)
+        if (
+            old is not None
+            and "turn" not in changed
+            and (d.pp, virtual) == (old.degrees.pp, old.virtual)
+        ):
+            turn = old.settings.turn
         again = old.settings.recompute if old is not None else Recompute()
         if "recompute" in changed:
             again = self.recompute(max(sizes))
+        if schedule in DIVIDED and self.random.random() < USUAL:
+            # what else there is does not go with it
+            again, turn, optimizer = Recompute(), 0, settings.optimizer
+            if optimizer.sharding == "parameters":
+                settings = replace(settings, optimizer=replace(optimizer, sharding="gradients"))
         return Draft(
             degrees=d,
             samples=samples,
             nodes=nodes,
-            settings=replace(settings, order=order, recompute=again),
+            settings=replace(settings, order=order, recompute=again, turn=turn, schedule=schedule),
             virtual=virtual,
             sizes=sizes,
         )
@@ -252,11 +288,34 @@ class Drawer:
 
     def virtual(self, d: Degrees, samples: int) -> int:
         """Draw the number of virtual stages per rank."""
-        groups = d.pp > 1 and self.problem.global_batch // (samples * d.dp) % d.pp == 0
+        groups = d.pp > 1 and bool(self.turns(d, samples))
         every = range(1, max(1, (self.model.layers + 2) // d.pp) + 1)
         usual = every if groups and self.name != "deepspeed" else (1,)
         asked = [v for v in usual if self.asked.allows("virtual_stages", v)]
         return self.mostly(asked or usual, every)
+
+    def turns(self, d: Degrees, samples: int) -> list[int]:
+        """Return how many micro-batches may take turns: as many as ranks, or more where they are
+        asked for and none are left over, or as many as ranks."""
+        batches = self.problem.global_batch // (samples * d.dp)
+        more = self.asked.micro_batch_group_size and self.name not in SETTINGS
+        every = range(d.pp, (batches if more else d.pp) + 1)
+        every = [n for n in every if n <= batches and not 0 < batches % n < d.pp]
+        return [n for n in every if self.asked.allows("micro_batch_group_size", n)]
+
+    def turn(self, d: Degrees, samples: int, virtual: int) -> int:
+        """Draw how many micro-batches take turns; 0: as many as ranks."""
+        if virtual == 1:
+            return self.mostly((0,), (0, d.pp, d.pp + 1))
+        found = self.mostly(self.turns(d, samples) or (d.pp,), (d.pp, d.pp + 1, 2 * d.pp))
+        return 0 if found == d.pp else found
+
+    def schedule(self, d: Degrees, virtual: int, batches: int) -> str:
+        """Draw a schedule."""
+        others = SCHEDULES.get(self.name, ())
+        usual = ["1f1b", *(one for one in others if takes(one, d.pp, virtual, batches))]
+        asked = [one for one in usual if self.asked.allows("schedule", one)]
+        return self.mostly(asked or usual, ["1f1b", *DIVIDED])
 
     def settings(self, d: Degrees) -> Settings:
         """Draw what a whole job decides under some degrees."""
@@ -267,8 +326,13 @@ class Drawer:
             every = self.settings_of[d]
             kinds = KINDS_OF_SHARDING[self.name.partition("@")[0], d.pp > 1]
             kinds = [one for one in kinds if asked.allows("sharding", one)]
-            usual = [s for s in every if s.optimizer.sharding in kinds]
-            return self.mostly(usual or every, every)
+            usual = [
+                s
+                for s in every
+                if s.optimizer.sharding in kinds
+                and asked.allows("sharding_copies", str(s.optimizer.instances))
+            ]
+            return self.compiled(self.mostly(usual or every, every), d)
         tried = dict(TRIED)
         if d.pp > 1:
             tried["sharding"] = ("optimizer",)
@@ -281,10 +345,12 @@ class Drawer:
         sharding, how = has["sharding"], has["cp_comm"] if d.cp > 1 else "p2p"
         if not replicated(d):
             sharding = (asked.sharding or TRIED["sharding"])[0]
+        copies = has["sharding_copies"] if replicated(d) and sharding != "none" else "1"
         on = has["overlap"] == "data"
         optimizer = replace(
             base.optimizer,
             sharding=sharding,
+            instances=int(copies),
             gradient=BYTES[has["gradients"]],
             moments=2 * BYTES[has["moments"]],
             master=base.optimizer.master if has["moments"] == "fp32" else 2,
@@ -304,8 +370,17 @@ class Drawer:
             overlap_tensor=has["tensor_overlap"] == "on" and d.tp > 1,
             overlap_experts=has["expert_overlap"] == "on" and d.ep > 1,
             optimizer=optimizer,
+            offload=offload_of(has["activation_offload"]),
             kernels=self.kernels(d, has),
         )
+
+    def compiled(self, settings: Settings, d: Degrees) -> Settings:
+        """Return settings with compiled layers and with overlap of tensor parallelism, or not."""
+        asked, switch = self.asked, ("off", "on")
+        overlaps = d.tp > 1 and self.mostly(asked.tensor_overlap or switch[:1], switch) == "on"
+        compiled = overlaps or self.mostly(asked.compile or switch[:1], switch) == "on"
+        kernels = replace(settings.kernels, compiled=compiled)
+        return replace(settings, overlap_tensor=overlaps, kernels=kernels)
 
     def kernels(self, d: Degrees, has: Mapping[str, str]) -> Kernels:
         """Return the kernels of some decisions: without experts, none about these."""

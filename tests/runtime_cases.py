@@ -22,7 +22,15 @@ from ilp_planner.specs.decoder import Experts, LatentAttention
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.training import Recompute
-from tests.megatron_cases import GIB, every_layout, rank_groups, small_cluster, small_model
+from tests.divided_layouts import DIVIDED, is_tried, ranks_in, takes
+from tests.megatron_cases import (
+    GIB,
+    every_cut,
+    every_layout,
+    rank_groups,
+    small_cluster,
+    small_model,
+)
 from tests.training_jobs import LLAMA_LIKE
 
 if TYPE_CHECKING:
@@ -171,6 +179,7 @@ SELECTIVE = {
     "torchtitan@0.2.2": [BY_OPERATORS],
     "deepspeed": [],
 }
+SCHEDULES = {"torchtitan": DIVIDED, "torchtitan@0.2.2": DIVIDED, "deepspeed": ()}
 CHUNKS: dict[str, Callable[[int], tuple[int, ...]]] = {
     "torchtitan": lambda layers: (1,),
     "torchtitan@0.2.2": lambda layers: (1,),
@@ -213,6 +222,35 @@ def every_plan(problem: Problem) -> Iterator[GroupPlan]:
                         settings=replace(settings, recompute=recompute),
                         virtual=virtual,
                     )
+            batches = problem.global_batch // (size * d.dp)
+            for schedule, stops in every_divided(problem, d, virtual, batches):
+                yield Plan(
+                    model=problem.model,
+                    global_batch=problem.global_batch,
+                    micro_batches=batches,
+                    stages=tuple(
+                        GroupStage(start=a, stop=b, replicas=groups[rank])
+                        for rank, (a, b) in zip(
+                            ranks_in(schedule, d.pp, virtual),
+                            itertools.pairwise(stops),
+                            strict=True,
+                        )
+                    ),
+                    settings=replace(settings, schedule=schedule),
+                    virtual=virtual,
+                )
+
+
+def every_divided(
+    problem: Problem, d: Degrees, virtual: int, micro_batches: int
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the schedules that divide backward passes, and where their virtual stages end."""
+    length = problem.costs.model.layers + 2  # type: ignore[attr-defined]
+    for schedule in SCHEDULES[problem.space.name]:
+        if takes(schedule, d.pp, virtual, micro_batches):
+            for stops in every_cut(length, d.pp * virtual):
+                if is_tried(schedule, d.pp, stops):
+                    yield schedule, stops
 
 
 def every_degrees(count: int, experts: int) -> Iterator[Degrees]:

@@ -57,3 +57,8 @@ def test_whoever_has_enough_ends_it_early(clock):
 def test_time_may_have_begun_before(clock):
     deadline = Deadline(10.0, started=96.0)
     assert (deadline.elapsed, deadline.left) == (4.0, 6.0)
+
+
+def test_nothing_has_a_moment_of_its_own_where_it_may_not_depend_on_the_machine(clock):
+    assert Deadline(10.0).moment(3.0).left == 3.0
+    assert Deadline(10.0, steady=True).moment(3.0).left == 10.0

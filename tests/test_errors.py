@@ -30,6 +30,14 @@ def test_other_errors_stay_what_they_are(cause: BaseException | None) -> None:
         compiled(cause)
 
 
+def test_an_interrupt_that_was_replaced_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError), interruptible():
+        raise TypeError("Cannot compare structured arrays")
+    monkeypatch.setattr("ilp_planner.interrupts._heard", [2])
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        raise TypeError("Cannot compare structured arrays")
+
+
 def test_an_interrupt_while_rows_are_compared_is_an_interrupt() -> None:
     """NumPy makes a TypeError of whatever is raised there."""
     with pytest.raises(KeyboardInterrupt), interruptible():

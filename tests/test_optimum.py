@@ -134,7 +134,10 @@ def test_faster_links_never_make_the_optimum_worse(
         intra_node=tuple(b * inside for b in costs.profile.intra_node),
         inter_node=tuple(b * between for b in costs.profile.inter_node),
     )
-    faster = replace(problem, costs=type(costs)(costs.chain, costs.family, profile))
+    priced = type(costs)(
+        costs.chain, costs.family, profile, devices_per_node=costs.devices_per_node
+    )
+    faster = replace(problem, costs=priced)
     assert solved(faster).objective <= solved(problem).objective * (1 + SAME)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.profiles.table import Profile, RowKey
 from ilp_planner.spaces.operators.build import build_problem
-from ilp_planner.spaces.operators.space import OperatorSpace
+from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 from tests.examples import examples
 from tests.tiny import make_cluster, make_model, make_profile, make_row
 
@@ -88,7 +88,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no profiled micro-batch": (
         {"micro_batch_sizes": (3, 5)},
         ProfileError,
-        "tiny: no rows for micro-batch 3, 5, expected one of 1, 2, 4",
+        "tiny: no rows for micro-batch 3, 5, expected one of 1, 2, 4, 8, 16",
     ),
     "batch that is not divisible": (
         {"global_batch": 7, "micro_batch_sizes": (2, 4)},
@@ -135,9 +135,11 @@ def test_the_batch_that_is_offered_is_divisible(batch: int, sizes: set[int]) -> 
 
 
 def test_micro_batches_that_are_not_profiled_are_left_out_with_a_note() -> None:
-    problem = build(micro_batch_sizes=(2, 16, 3))
+    problem = build(micro_batch_sizes=(2, 7, 3))
     assert (problem.micro_batch_sizes, problem.micro_batches) == ((2,), (4,))
-    assert problem.notes == ("micro-batch 16, 3: not in the profile (it has 1, 2, 4), left out",)
+    assert problem.notes == (
+        "micro-batch 7, 3: not of profiled samples (1, 2, 4, 8, 16 are), left out",
+    )
 
 
 def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:
@@ -148,10 +150,10 @@ def test_micro_batches_that_do_not_divide_are_left_out_with_a_note() -> None:
 
 def test_notes_of_the_profile_come_first() -> None:
     profile = replace(profile_of(), notes=("something is odd",))
-    problem = build(profile=profile, global_batch=6, micro_batch_sizes=(1, 4, 16))
+    problem = build(profile=profile, global_batch=6, micro_batch_sizes=(1, 4, 7))
     assert problem.notes == (
         "something is odd",
-        "micro-batch 16: not in the profile (it has 1, 2, 4), left out",
+        "micro-batch 7: not of profiled samples (1, 2, 4, 8, 16 are), left out",
         "micro-batch 4: does not divide 6, left out",
     )
 
@@ -166,10 +168,35 @@ def test_defaults_come_from_the_inputs() -> None:
     assert problem.memory_limits == {"gpu": 2.0**30}
     assert problem.memory_limit == 2.0**30
     assert problem.max_stages == 3  # operators; there are four devices
-    assert problem.space == OperatorSpace(group_sizes=(1, 2))
+    assert problem.space == OperatorSpace(group_sizes=(1, 2, 4))
     assert problem.max_tp == 2
-    assert problem.micro_batch_sizes == (1, 2, 4)
-    assert problem.micro_batches == (2, 4, 8)
+    assert problem.micro_batch_sizes == (
+        1,
+        2,
+        4,
+        8,
+    )  # of replicas of up to 4, no more than the batch
+    assert problem.micro_batches == (1, 2, 4, 8)
+
+
+def test_stages_span_nodes_under_costs_that_say_what_that_takes() -> None:
+    assert build(cost_model="aceso").space == OperatorSpace(group_sizes=(1, 2))
+    assert build(cost_model="aceso").micro_batch_sizes == (1, 2, 4)
+    assert build(max_stage_nodes=1).space == OperatorSpace(group_sizes=(1, 2))
+    assert build(max_stage_nodes=2).space == build().space
+
+
+@pytest.mark.parametrize(
+    ("nodes", "devices", "inside", "whole"),
+    [(1, 8, (1, 2, 4, 8), ()), (4, 8, (1, 2, 4, 8), (16, 32)), (3, 6, (1, 2, 4), (12,))],
+)
+def test_a_stage_has_a_part_of_a_node_or_2_4_8_whole_ones(
+    nodes: int, devices: int, inside: tuple[int, ...], whole: tuple[int, ...]
+) -> None:
+    cluster = make_cluster(nodes, devices)
+    assert stage_devices(cluster, nodes) == (*inside, *whole)
+    assert stage_devices(cluster, 1) == inside
+    assert stage_devices(cluster, 2) == (*inside, *whole[:1])
 
 
 def test_no_more_stages_than_devices_or_operators() -> None:

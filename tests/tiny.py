@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,8 +18,9 @@ from ilp_planner.plan import OperatorStage, Plan, Strategy
 from ilp_planner.problem import Problem
 from ilp_planner.profiles.table import MIB, OperatorRow, Profile, RowKey
 from ilp_planner.schedule import OneForwardOneBackward
-from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 
 if TYPE_CHECKING:
@@ -171,17 +173,18 @@ def make_problem(
 ) -> Problem:
     """Return a problem on equal nodes."""
     total, cluster = nodes * devices, make_cluster(nodes, devices)
-    sizes = group_sizes or tuple(g for g in GROUP_SIZES if g <= devices)
+    costs = COST_MODELS[cost_model](tuple(operators), family, profile, devices_per_node=devices)
+    sizes = group_sizes or stage_devices(cluster, nodes if costs.spans_nodes else 1)
     return Problem(
         model=make_model(operators, family).name,
         cluster=cluster,
         space=OperatorSpace(group_sizes=sizes),
-        costs=COST_MODELS[cost_model](tuple(operators), family, profile),
+        costs=costs,
         global_batch=global_batch,
         micro_batches=tuple(sorted(global_batch // size for size in micro_batches)),
         memory_limits={cluster.type_names[0]: limit},
         max_stages=min(max_stages or total, total, len(operators)),
-        max_tp=max(sizes),
+        max_tp=devices,
         profile_source=profile.source,
     )
 
@@ -254,6 +257,12 @@ def every_way(options: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.b
     return labels // 2, labels % 2 == 1
 
 
+def stands(begin: int, devices: int, per_node: int) -> bool:
+    """Tell whether devices from one on are a part of one node, or whole nodes."""
+    nodes = {device // per_node for device in range(begin, begin + devices)}
+    return len(nodes) == 1 or (begin % per_node == 0 and devices % per_node == 0)
+
+
 class StageCatalogue:
     """The best way to run every stage, found by enumeration."""
 
@@ -309,9 +318,7 @@ class StageCatalogue:
             for groups in itertools.product(self.tables, repeat=count):
                 ends = list(itertools.accumulate(groups))
                 begins = [0, *ends[:-1]]
-                if ends[-1] != total or any(
-                    a // per_node != (b - 1) // per_node for a, b in zip(begins, ends, strict=True)
-                ):
+                if ends[-1] != total or not all(map(stands, begins, groups, repeat(per_node))):
                     continue
                 for cuts in itertools.combinations(range(1, n), count - 1):
                     edges = [0, *cuts, n]
@@ -502,7 +509,9 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
     degrees = draw(st.sampled_from(some))
     micro_batches = draw(st.sampled_from([(1,), (2,), (1, 2), (2, 4)]))
     splits = draw(st.sampled_from([(0,), (0, 1)]))
-    groups = tuple(g for g in (1, 2, 4) if g <= devices)
+    cost_model = draw(st.sampled_from(sorted(COST_MODELS)))
+    costs = COST_MODELS[cost_model]
+    groups = stage_devices(make_cluster(nodes, devices), nodes if costs.spans_nodes else 1)
     options = max(sum(g % t == 0 for t in degrees) for g in groups) * len(splits)
     while (2 * options) ** len(operators) > most_ways:
         operators = operators[:-1]
@@ -515,14 +524,17 @@ def problems(draw: st.DrawFn, most_ways: int = 70_000, most_operators: int = 6) 
         holes=draw(st.sampled_from([0.0, 0.0, 0.1])),
         ties=draw(st.sampled_from([0.0, 0.2, 0.8])),
     )
+    global_batch = micro_batches[-1] * draw(st.integers(1, 5))
+    known = costs(operators, family, profile).micro_batch_sizes(groups)
+    every = tuple(size for size in known if global_batch % size == 0)
     problem = make_problem(
         operators,
         family,
         profile,
-        cost_model=draw(st.sampled_from(sorted(COST_MODELS))),
+        cost_model=cost_model,
         limit=math.inf,
-        micro_batches=draw(st.sampled_from([micro_batches, micro_batches[-1:]])),
-        global_batch=micro_batches[-1] * draw(st.integers(1, 5)),
+        micro_batches=draw(st.sampled_from([every, micro_batches, micro_batches[-1:]])),
+        global_batch=global_batch,
         nodes=nodes,
         devices=devices,
         max_stages=draw(st.sampled_from([None, 1, nodes, nodes + 1])),

@@ -16,6 +16,7 @@ from ilp_planner.anatomy.groups import group_count, group_size, kind_link, stage
 from ilp_planner.anatomy.memory import RankMemory, memory_parts, stage_of_rank
 from ilp_planner.anatomy.traffic import EMBEDDING
 from ilp_planner.errors import PlanError
+from ilp_planner.schedule import USUAL
 from ilp_planner.specs.degrees import expert_grid_misfits
 from ilp_planner.specs.pipeline_layout import even_layout
 
@@ -199,7 +200,9 @@ def _placed(jobs: Sequence[TrainingJob], links: Mapping[tuple[str, int], str]) -
 
 def single_gpu(job: TrainingJob) -> TrainingJob:
     """Return the model on one GPU with the job's micro-batch, one of them at a time."""
-    settings = replace(job.settings, cp=1, cp_inner=0, ep=1, etp=0, sequence_parallel=False)
+    settings = replace(
+        job.settings, cp=1, cp_inner=0, ep=1, etp=0, sequence_parallel=False, schedule=USUAL
+    )
     return replace(
         job,
         tp=1,

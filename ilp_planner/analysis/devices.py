@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.data_sheets import capability_notes, generation
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.recipes import recipes_of
 
@@ -39,7 +39,7 @@ def devices_of(spec: ClusterSpec | None, limit: float | None = None) -> Devices:
         return Devices(memory=limit)
     least = min((spec.device_types[name] for name in spec.type_names), key=lambda d: d.memory)
     sizes = sorted({group.devices for group in spec.nodes})
-    notes = list(spec.notes)
+    notes = [*spec.notes, *capability_notes(spec)]
     if len(spec.type_names) > 1:
         notes.append(f"of the cluster's device types, {least.name} has the least memory")
     if len(sizes) > 1:

@@ -18,6 +18,7 @@ from ilp_planner.errors import PlanError
 from ilp_planner.formats.megatron.plan import job_of_plan
 from ilp_planner.plan import is_of_groups
 from ilp_planner.spaces.megatron.job import node_order
+from ilp_planner.specs.data_sheets import capability_notes
 from ilp_planner.specs.decoder import as_decoder
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def analyze_plan(
     limits: tuple[float, ...] = ()
     own = devices.notes
     if limit is None and len(cluster.type_names) > 1 and is_of_groups(plan):
-        limits, own = tuple(_limits(plan, cluster)), cluster.notes
+        limits = tuple(_limits(plan, cluster))
+        own = (*cluster.notes, *capability_notes(cluster))
     return analyze_stages(
         (job,) * job.pp,
         name=name,

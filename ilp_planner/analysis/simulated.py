@@ -68,8 +68,8 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
 
     Parameters
     ----------
-    schedule: of `SCHEDULES`; the plan's own, 1F1B or interleaved 1F1B, where None. Others run the
-        same stages in another order, and on other ranks where they place stages in a V.
+    schedule: of `SCHEDULES`; the plan's own, where None. Others run the same stages in another
+        order, and on other ranks where one of both places stages in a V.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
     if cost is None or not math.isfinite(sum(stage.time for stage in cost.stages)):
         why = f": {evaluation.violations[0]}" if evaluation.violations else ""
         raise PlanError(f"plan: its stages have no times to simulate{why}")
-    name = schedule or ("1f1b" if plan.virtual == 1 else "interleaved")
+    name = schedule or plan.schedule.name
     try:
         orders = schedule_orders(name, plan.ranks, plan.schedule.whole.micro_batches, plan.virtual)
     except ValueError as error:

@@ -7,11 +7,11 @@ loss that is logged, checks for overflow.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ilp_planner.anatomy.groups import boundary_link, stage_link
+from ilp_planner.anatomy.groups import stage_link
 from ilp_planner.anatomy.messages import (
     Messages,
     embedding_messages,
@@ -122,17 +122,19 @@ def _pipeline(job: TrainingJob, pp_rank: int) -> Iterator[Traffic]:
     """Yield activations sent on and gradients sent back, for every virtual stage."""
     if job.pp == 1:
         return
-    inward = job.schedule.receives(pp_rank)
-    outward = job.schedule.sends(job.pp - 1 - pp_rank)
-    before, after = (pp_rank - 1) % job.pp, pp_rank
-    for what, times, boundary, received in (
-        ("activations to the next stage", outward, after, False),
-        ("gradients to the previous stage", inward, before, False),
-        ("activations from the previous stage", inward, before, True),
-        ("gradients from the next stage", outward, after, True),
+    own, last = job.stages_of(pp_rank), len(job.stages) - 1
+    inward = Counter(job.rank_of(k - 1) for k in own if k > 0)
+    outward = Counter(job.rank_of(k + 1) for k in own if k < last)
+    for what, ranks, received in (
+        ("activations to the next stage", outward, False),
+        ("gradients to the previous stage", inward, False),
+        ("activations from the previous stage", inward, True),
+        ("gradients from the next stage", outward, True),
     ):
-        if times:
-            each, link = (times, times * job.micro_batches), boundary_link(job, boundary)
+        for other, times in ranks.items():
+            if other == pp_rank:
+                continue  # the turn of a V sends nothing
+            each, link = (times, times * job.micro_batches), stage_link(job, pp_rank, other)
             sent = ("send_recv", "pp", boundary_size(job))
             yield row_of(job, pp_rank, what, *sent, each, link=link, received=received)
 

@@ -118,27 +118,43 @@ def _drop(module: Module, name: str) -> Module:
     return replace(module, kept=tuple(kept for kept in module.kept if kept.name != name))
 
 
+def final_norm_module(job: TrainingJob) -> Module:
+    """Return the norm behind the last layer."""
+    why = "the last layer's output, residual added"
+    return norm_module("decoder.final_layernorm", job, shard_of(job).narrow, why=why)
+
+
+def has_final_norm(job: TrainingJob, number: int) -> bool:
+    """Tell whether a (virtual) stage has the norm behind the last layer.
+
+    It is where the output is, but in models that predict further tokens, whose prediction layers
+    read it: there it is where the last layer is (`transformer_block.py:
+    has_final_layernorm_in_this_stage`).
+    """
+    stage = job.stages[number]
+    if not job.model.prediction_layers:
+        return stage.loss
+    return stage.layers > 0 and job.pipeline.starts[number] + stage.layers == job.model.layers
+
+
 def output_module(job: TrainingJob) -> Module:
-    """Return the last norm, the product with the vocabulary and the loss.
+    """Return the last norm, where no prediction layers read it first, the product with the
+    vocabulary and the loss.
 
     Tied to the embedding, the product has no weight of its own on a single pipeline stage, and a
     copy of the embedding's on the last of several.
     """
     model, sizes = job.model, shard_of(job)
-    why = "the last layer's output, residual added"
     columns, read = part(job.padded_vocab, job.tp), sizes.column_input(sizes.hidden)
     rows = product("output_layer", rows=columns, columns=sizes.hidden, bias=model.output_bias)
     if model.tied and job.pp == 1:
         rows = replace(rows, weights=rows.weights[1:])
     rows = with_kept(rows, product_input(job, read, "the last norm's output", exact=True))
+    norm = () if model.prediction_layers else (final_norm_module(job),)
     return Module(
         name="output",
         kept=_arguments(job) if job.pp > 1 else (),
-        children=(
-            norm_module("decoder.final_layernorm", job, sizes.narrow, why=why),
-            rows,
-            Module(name="loss", kept=loss_kept(job)),
-        ),
+        children=(*norm, rows, Module(name="loss", kept=loss_kept(job))),
     )
 
 
@@ -219,6 +235,8 @@ def stage_modules(job: TrainingJob, number: int) -> tuple[Module, ...]:
     for (experts, recomputed), run in groupby(marks):
         count = sum(1 for _ in run)
         found.append(layer_module(job, experts, recomputed=recomputed).times(count))
+    if job.model.prediction_layers and has_final_norm(job, number):
+        found.append(final_norm_module(job))
     if stage.prediction_layers:
         if not stage.embedding and job.pp > 1:
             # The embedding of the tokens to come is looked up here, in a copy of the first stage's.

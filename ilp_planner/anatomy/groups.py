@@ -179,12 +179,6 @@ def kind_link(job: TrainingJob, kind: str, pp_rank: int | None = None, part: str
     return _link(job, RankGroup(start, members), others)
 
 
-def boundary_link(job: TrainingJob, pp_rank: int) -> str:
-    """Return where the messages from a pipeline rank to the next travel, the first after the
-    last."""
-    return stage_link(job, pp_rank, (pp_rank + 1) % job.pp)
-
-
 def stage_link(job: TrainingJob, one: int, other: int) -> str:
     """Return where the messages between ranks of two pipeline stages travel."""
     first, stride = stage_ranks(job, min(one, other)), grid(job)["pp"].stride

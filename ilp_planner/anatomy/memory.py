@@ -7,9 +7,11 @@ asks about all stages at once); a rank is a stage with its place in the pipeline
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
+from ilp_planner.anatomy.decoder import has_final_norm
+from ilp_planner.anatomy.moments import flow
 from ilp_planner.anatomy.overheads import outside
 from ilp_planner.anatomy.parts import KINDS
 from ilp_planner.anatomy.parts import MemoryParts as MemoryParts
@@ -17,6 +19,7 @@ from ilp_planner.anatomy.parts import memory_parts as memory_parts
 from ilp_planner.anatomy.states import copies_parameters, stay_gathered
 from ilp_planner.anatomy.units import gathered, left_gathered, whole_gradients
 from ilp_planner.schedule import Schedule
+from ilp_planner.specs.pipeline_layout import LayoutStage
 from ilp_planner.specs.training import TrainingJob
 
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
@@ -103,18 +106,23 @@ def stage_memory(
     expert_layers: Count = 0,
     embedding: Count = False,
     output: Count = False,
+    final_norm: Count | None = None,
     prediction_layers: Count = 0,
     in_flight: Count = 1,
     kept: Count | None = None,
+    own: Count | None = None,
     chunks: Sequence[tuple[Count, Count]] = (),
 ) -> StageMemory:
     """Return the memory of one stage, or of many: arrays of counts are broadcast.
 
     Parameters
     ----------
-    layers: those without experts. in_flight: micro-batches held. kept: bytes of all micro-batches
-        held, where virtual stages hold different numbers of them. chunks: layers without and with
-        experts of every virtual stage, where there are several.
+    layers: those without experts. final_norm: whether the norm behind the last layer is there; with
+        the output where nothing is said. in_flight: micro-batches held. kept: bytes of all
+        micro-batches held, where virtual stages hold different numbers of them. own: bytes that are
+        given up when a backward pass comes to the rank's first element; all of a micro-batch, where
+        None. chunks: layers without and with experts of every virtual stage, where there are
+        several.
     """
     chunks = chunks or ((layers, expert_layers),)
     counts = {
@@ -122,18 +130,21 @@ def stage_memory(
         "expert layer": expert_layers,
         "embedding": embedding * 1,
         "output": output * 1,
+        "final norm": (output if final_norm is None else final_norm) * 1,
         "prediction layer": prediction_layers,
     }
     # Multi-token prediction looks words up where it is; only the first stage has them already.
     elsewhere = prediction_layers * (1 - counts["embedding"]) > 0
     counts["copied words"] = elsewhere * (parts.job.pp > 1)
-    own = (
+    each = (
         sum(kept_bytes(parts, layers=a, expert_layers=b) for a, b in chunks)
         + prediction_layers * parts.parts["prediction layer"].left
         + counts["embedding"] * parts.parts["embedding"].kept
         + counts["copied words"] * parts.parts["copied words"].kept
+        + counts["final norm"] * (1 - counts["output"]) * parts.parts["final norm"].kept
     )
-    before = in_flight * own if kept is None else kept
+    before = in_flight * each if kept is None else kept
+    own = each if own is None else own
     sums = {
         name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in KINDS)
         for name in ("parameters", "weights", "gradients", "optimizer")
@@ -207,6 +218,7 @@ def _moments(
         size = kinds[kind].again + extra * kinds[kind].chunk
         once = larger(once, where(count > 0, size))
     has_output = counts["output"]
+    at_loss = kinds["output"].kept + counts["final norm"] * kinds["final norm"].kept
     backward, last = whole_gradients(parts, counts)
     staying, coming = _present(parts, plain, expert_plain, counts["prediction layer"])
     stepped = sum(counts[kind] * kinds[kind].stepped for kind in KINDS)
@@ -217,7 +229,7 @@ def _moments(
     return [
         (before + staying + coming, 0.0, layer + backward),
         (before - where(once > 0, forgotten), 0.0, once + backward),
-        (before + staying, has_output * (kinds["output"].kept + kinds["output"].moment), 0.0),
+        (before + staying, has_output * (at_loss + kinds["output"].moment), 0.0),
         (before - own, 0.0, end),
         (0.0, 0.0, stepped),
     ]
@@ -285,22 +297,34 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
     has_experts = job.model.expert_layers
     experts = [sum(has_experts[a : a + s.layers]) for a, s in zip(starts, stages, strict=True)]
     dense = [s.layers - n for s, n in zip(stages, experts, strict=True)]
+    norms = [has_final_norm(job, number) for number in numbers]
     kept = [
         kept_bytes(parts, layers=a, expert_layers=b, prediction_layers=s.prediction_layers)
         + s.embedding * parts.parts["embedding"].kept
-        for a, b, s in zip(dense, experts, stages, strict=True)
+        + (norm and not s.loss) * parts.parts["final norm"].kept
+        for a, b, s, norm in zip(dense, experts, stages, norms, strict=True)
     ]
     behind = job.pp - 1 - pp_rank
     in_flight = job.schedule.in_flight(behind)
+    own = None
+    if job.schedule.divides:
+        # Logits of several micro-batches may be there, and are held like all else of their stage.
+        output = parts.parts["output"]
+        kept = [size + s.loss * output.kept for size, s in zip(kept, stages, strict=True)]
+        parts = replace(parts, parts={**parts.parts, "output": replace(output, kept=0.0)})
+        own = kept[0]
+        kept += [_waiting(parts, a, b, s) for a, b, s in zip(dense, experts, stages, strict=True)]
     stage = stage_memory(
         parts,
         layers=sum(dense),
         expert_layers=sum(experts),
         embedding=any(s.embedding for s in stages),
         output=any(s.loss for s in stages),
+        final_norm=any(norms),
         prediction_layers=sum(s.prediction_layers for s in stages),
         in_flight=in_flight,
         kept=None if job.virtual == 1 else _interleaved(job.schedule, behind, kept),
+        own=own,
         chunks=tuple(zip(dense, experts, strict=True)),
     )
     terms = {name: float(size) for name, size in stage.terms.items()}
@@ -316,6 +340,15 @@ def stage_of_rank(parts: MemoryParts, pp_rank: int) -> RankMemory:
         terms=terms,
         outside=outside(job, sum(terms.values())),
     )
+
+
+def _waiting(parts: MemoryParts, layers: int, expert_layers: int, stage: LayoutStage) -> float:
+    """Return the bytes of a micro-batch's gradients that wait in a virtual stage."""
+    if stage.embedding:
+        return flow(parts.job).narrow
+    found = layers * parts.parts["layer"].waiting
+    found += expert_layers * parts.parts["expert layer"].waiting
+    return found + stage.loss * parts.parts["output"].waiting
 
 
 def _interleaved(schedule: Schedule, behind: int, kept: list[Count]) -> float:

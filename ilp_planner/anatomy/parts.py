@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ilp_planner.anatomy.decoder import (
     embedding_module,
+    final_norm_module,
     layer_module,
     output_module,
     prediction_module,
@@ -31,10 +32,19 @@ from ilp_planner.anatomy.overheads import (
 from ilp_planner.anatomy.quantised import quantised_counts
 from ilp_planner.anatomy.recompute import checkpoint, recomputes, remembering
 from ilp_planner.anatomy.states import quantised_width, state_widths, stepped_width
+from ilp_planner.anatomy.waiting import gradients_waiting
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
-KINDS = ("layer", "expert layer", "embedding", "output", "prediction layer", "copied words")
+KINDS = (
+    "layer",
+    "expert layer",
+    "embedding",
+    "output",
+    "final norm",  # where it is no part of the output
+    "prediction layer",
+    "copied words",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +52,10 @@ class Part:
     """One module of a kind on one rank.
 
     parameters, expert_parameters: numbers; the latter are among the former. weights, gradients,
-    optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. moved: of
-    these, that go to the host; ahead: of them, that come back while the layer behind is at work.
+    optimizer: bytes of their states. kept: bytes per micro-batch, as the job recomputes. waiting:
+    bytes per micro-batch of gradients, between both parts of a divided backward pass. moved: of
+    what is kept, that go to the host; ahead: of them, that come back while the layer behind is at
+    work.
     moment: bytes above what is kept, for a moment. again: bytes above its checkpoint when it is
     computed again as a whole; chunk: and of every further layer of the same chunk. stepped: bytes
     that the optimizer's step needs for a moment.
@@ -55,6 +67,7 @@ class Part:
     gradients: float = 0.0
     optimizer: float = 0.0
     kept: float = 0.0
+    waiting: float = 0.0
     moved: float = 0.0
     ahead: float = 0.0
     moment: float = 0.0
@@ -157,6 +170,7 @@ def _modules(job: TrainingJob) -> dict[str, Module]:
     if True in kinds:
         found["expert layer"] = layer_module(job, experts=True)
     if model.prediction_layers:
+        found["final norm"] = final_norm_module(job)
         found["prediction layer"] = prediction_module(job)
         found["copied words"] = found["embedding"].children[0]
     return found
@@ -183,6 +197,7 @@ def _part(job: TrainingJob, kind: str, module: Module) -> Part:
         gradients=others * dense_width.gradient + routed * expert_width.gradient,
         optimizer=others * dense_width.optimizer + routed * expert_width.optimizer,
         kept=module.activations,
+        waiting=gradients_waiting(job, kind, module),
         moved=sum(groups),
         ahead=groups[-1] if groups else 0.0,
         moment=moment,
@@ -211,7 +226,7 @@ def _moments(job: TrainingJob, kind: str, module: Module) -> tuple[float, float,
         return embedding_moment(job), 0.0, 0.0
     if kind == "output":
         return loss_moment(job), 0.0, 0.0
-    if kind == "copied words":
+    if kind in ("copied words", "final norm"):
         return 0.0, 0.0, 0.0
     experts = kind == "expert layer"
     if kind == "prediction layer":

@@ -24,6 +24,11 @@ class Rhythm:
     reduces: bool = False
     sums: bool = False
 
+    @property
+    def in_passes(self) -> bool:
+        """Every micro-batch sends some of it, beside its passes."""
+        return self.forward or self.backward or self.reduces
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateWidths:

@@ -55,7 +55,7 @@ def whole_gradients(parts: MemoryParts, counts: Mapping[str, Count]) -> tuple[Co
     if parts.job.settings.optimizer.from_master:
         units = width * _neighbours(parts, counts)
         return units, units
-    layers = _units(parts, counts) + _rest(parts, counts, ("output",))
+    layers = _units(parts, counts) + _rest(parts, counts, ("output", "final norm"))
     return width * layers, width * _rest(parts, counts, KINDS)
 
 

@@ -59,12 +59,14 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleWork:
-    """What one module computes for a micro-batch. core: it is the attention's scores and their
-    product with the values, which Megatron's selective recomputation repeats."""
+    """What one module computes for a micro-batch. of_weights: those kernels of the backward pass
+    that make gradients of weights alone, which nothing else waits for. core: it is the attention's
+    scores and their product with the values, which Megatron's selective recomputation repeats."""
 
     name: str
     forward: tuple[Kernel, ...]
     backward: tuple[Kernel, ...]
+    of_weights: tuple[Kernel, ...] = ()
     core: bool = False
 
     @property
@@ -218,15 +220,12 @@ class _Share:
             if quantised
             else ((), ())
         )
+        product = Kernel(flops, gradient, summed._replace(summed=width if fused else 0.0))
         return ModuleWork(
             name=name,
             forward=(*casts, Kernel(flops, moved, forward)),
-            backward=(
-                *casts_back,
-                Kernel(flops, moved, back),
-                Kernel(flops, gradient, summed._replace(summed=width if fused else 0.0)),
-                *added,
-            ),
+            backward=(*casts_back, Kernel(flops, moved, back), product, *added),
+            of_weights=(product, *added),
         )
 
     def casts(self, numbers: float, weights: float = 0.0) -> tuple[Kernel, ...]:
@@ -386,7 +385,10 @@ def _one_by_one(module: ModuleWork, count: int) -> ModuleWork:
         return tuple(_part(kernel, count) for kernel in kernels) * count
 
     return ModuleWork(
-        name=module.name, forward=parts(module.forward), backward=parts(module.backward)
+        name=module.name,
+        forward=parts(module.forward),
+        backward=parts(module.backward),
+        of_weights=parts(module.of_weights),
     )
 
 

@@ -43,6 +43,7 @@ def problem(
     max_stages: int | None = None,
     max_tp: int | None = None,
     max_cp: int | None = None,
+    max_stage_nodes: int | None = None,
     precision: str | None = None,
     memory_rule: str | None = None,
     placement: str | None = None,
@@ -60,11 +61,14 @@ def problem(
     ep: int | str | Sequence[int] | None = None,
     dp: int | str | Sequence[int] | None = None,
     virtual_stages: int | str | Sequence[int] | None = None,
+    micro_batch_group_size: int | str | Sequence[int] | None = None,
     layout: str | Sequence[int] | None = None,
     remainder: str | Sequence[str] | None = None,
     rank_order: str | Sequence[str] | None = None,
+    schedule: str | Sequence[str] | None = None,
     recompute: str | Sequence[str] | None = None,
     sharding: str | Sequence[str] | None = None,
+    sharding_copies: int | str | Sequence[int] | None = None,
     cp_comm: str | Sequence[str] | None = None,
     overlap: str | Sequence[str] | None = None,
     fused_loss: str | Sequence[str] | None = None,
@@ -75,8 +79,10 @@ def problem(
     expert_overlap: str | Sequence[str] | None = None,
     cuda_graphs: str | Sequence[str] | None = None,
     optimizer_offload: float | str | Sequence[float] | None = None,
+    activation_offload: int | str | Sequence[int | str] | None = None,
     dispatcher: str | Sequence[str] | None = None,
     fused_permute: str | Sequence[str] | None = None,
+    compile: str | Sequence[str] | None = None,
     max_devices: int | None = None,
     without: int | str | Sequence[int | str] | None = None,
     headroom: str | int | None = None,
@@ -99,17 +105,24 @@ def problem(
         `space="megatron"`; None: the model's.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
     tp, pp, cp, ep, dp, virtual_stages: what plans of `space="megatron"` may have: 4, `[2, 4]`,
-        `range(2, 9)` or `"2..8"`.
+        `range(2, 9)` or `"2..8"`. micro_batch_group_size: likewise, how many micro-batches pass one
+        virtual stage before the next one's turn; as many as pipeline ranks where nothing is said.
     layout: which layers every virtual stage has: `even`, how many as `[10, 11, 11]`, or Megatron's
         letters as `Et*10|t*11|t*11L`.
-    rank_order, recompute, sharding, cp_comm: likewise: names, one or several.
+    rank_order, recompute, sharding, cp_comm: likewise: names, one or several. sharding_copies: how
+        many of what is sharded, one number or several. schedule: of the pipeline, some of `1f1b`
+        (interleaved where ranks have several virtual stages), `interleaved-zb`, `zb-v` and
+        `dualpipe-v`, which divide backward passes.
     overlap: `data`, where nothing is said, or `none`. fused_loss: `native`, likewise, or `none`.
     gradients, moments: types, `fp32` alone where nothing is said.
     keep: stages of saved plans that plans have as they are, as `plan.json:stage0`.
     tensor_overlap, expert_overlap: `on`, `off` or both, `off` where nothing is said. cuda_graphs:
         some of `none`, `attn`, `router`, `layer` and `full_iteration`, `none` likewise.
-    optimizer_offload: shares of the states, from 0 to 1, that may be on the host. dispatcher: some
-        of `alltoall`, `allgather` and `flex`. fused_permute: `on`, `off` or both.
+    optimizer_offload: shares of the states, from 0 to 1, that may be on the host.
+    activation_offload: `none`, modules as `core_attn+attn_proj` or a number of layers whose
+        activations may wait there, one or several; `none` where nothing is said. dispatcher: some
+        of `alltoall`, `allgather` and `flex`. fused_permute, compile: `on`, `off` or both; the
+        last `on` with `space="torchtitan"` alone.
     max_devices: of equal nodes, so many devices at most, in whole nodes.
     without: nodes that stay idle, by number from 0 or by the name of their group.
     headroom: bytes of every device that stay free, or a size with its unit.
@@ -152,6 +165,7 @@ def problem(
             max_stages=_positive("max_stages", max_stages),
             max_tp=_positive("max_tp", max_tp),
             max_cp=_positive("max_cp", max_cp),
+            max_stage_nodes=_positive("max_stage_nodes", max_stage_nodes),
             precision=precision or "",
             hidden=_positive("hidden_size", hidden_size),
             sequence=_positive("sequence_length", sequence_length),
@@ -165,11 +179,14 @@ def problem(
                 ep=ep,
                 dp=dp,
                 virtual_stages=virtual_stages,
+                micro_batch_group_size=micro_batch_group_size,
                 layout=layout,
                 remainder=remainder,
                 rank_order=rank_order,
+                schedule=schedule,
                 recompute=recompute,
                 sharding=sharding,
+                sharding_copies=sharding_copies,
                 cp_comm=cp_comm,
                 overlap=overlap,
                 fused_loss=fused_loss,
@@ -180,8 +197,10 @@ def problem(
                 expert_overlap=expert_overlap,
                 cuda_graphs=cuda_graphs,
                 optimizer_offload=optimizer_offload,
+                activation_offload=activation_offload,
                 dispatcher=dispatcher,
                 fused_permute=fused_permute,
+                compile=compile,
                 max_devices=max_devices,
                 without=without,
                 headroom=headroom,

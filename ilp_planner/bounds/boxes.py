@@ -98,6 +98,7 @@ class BoxSearch:
     ----------
     cutoff: seconds; ways that take as long are of no interest.
     levels: stages after a stage, told apart in potentials (labels count them exactly).
+    low: seconds that the slowest stage of every way takes at least.
     small: candidates up to which labels try to settle a box before it is split.
     goon: tells whether there is time left; prices stop getting better where there is none.
     each: calls a function with each of some arguments, perhaps in several threads; returns the
@@ -110,6 +111,7 @@ class BoxSearch:
         cutoff: float,
         levels: int,
         *,
+        low: float = 0.0,
         small: int = SMALL,
         goon: Callable[[], bool] = always,
         each: Each = map,
@@ -124,10 +126,10 @@ class BoxSearch:
         self.number = count()
         self.closed = np.inf  # seconds: the least bound of boxes that are not looked at again
         stages, sending = chain.stages, chain.sending
-        if chain.arcs:
+        if chain.arcs and low < INFINITE:
             most = sending.time.max(axis=1, initial=0.0)  # that sending adds to a row's time
             whole = Box(
-                low=0.0,
+                low=low,
                 high=float((stages.time + most[stages.row]).max()),
                 peak_low=np.zeros(stages.peaks.shape[1]),
                 peak_high=stages.peaks.max(axis=0),

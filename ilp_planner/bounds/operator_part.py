@@ -40,7 +40,7 @@ WIDE = 1 << 40  # more than there are bounds of one place
 CONFIRM_ROUNDING = 1e-10  # relative
 NEARLY = 1e-8  # relative: so near to the ceiling, which is rounded up by more, a bound is there
 # Sources of a bound that rests on no exactly solved stage.
-BOUNDS, SOLVED = "stage bounds", "solved stages"
+BOUNDS, SOLVED, SUMS = "stage bounds", "solved stages", "sums of stages"
 WITHOUT_STAGES = ("device groups", "work", BOUNDS)
 
 
@@ -153,10 +153,9 @@ class OperatorPart:
             ]
             work += min(g * seconds for g, seconds in options)
             sum_of_least += min(seconds for _, seconds in options)
-        slowest = work / self.problem.cluster.device_count
-        self._work = max(sum_of_least, slowest)
-        self._low = slowest
-        self.raise_bound(self.weight * slowest + self._work, "work")
+        self._low = work / self.problem.cluster.device_count
+        self._work = max(sum_of_least, self._low)
+        self.raise_bound(self.weight * self._low + self._work, "work")
 
     def bound_by_stages(self, cutoff: float, *, coarse: bool = False) -> None:
         """Bound the part by its stages' bounds; looks only at plans below `cutoff` seconds."""
@@ -171,6 +170,9 @@ class OperatorPart:
         self._low = max(self._low, low)
         bound = self.weight * self._low + max(self._work, self._low)
         self.raise_bound(min(cutoff, bound), source)
+        if bound < cutoff and not coarse and not self.counted:  # else the graph is small
+            bound = self.pipelines().least_total(self.weight, cutoff, self._low, self._work)
+            self.raise_bound(min(cutoff, bound), SUMS)
 
     def _begin(self, longest: float, digits: int) -> None:
         """Forget what is known of stages, and look at those up to `longest` seconds."""
@@ -334,8 +336,7 @@ class OperatorPart:
             device += place.devices
         return Plan(
             model=self.problem.model, global_batch=self.problem.global_batch,
-            micro_batches=self.micro_batches,
-            stages=tuple(stages),
+            micro_batches=self.micro_batches, stages=tuple(stages),
         )  # fmt: skip
 
     def record(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Best path of a stage graph, exactly: labels (slowest stage, sum of stages) at every node.
 
-A label survives when no other one at its node is at least as good in both, and when even the best
-way to reach the node cannot be completed by it below the cutoff.
+A label survives when no other one at its node is at least as good in both, and when the best way
+to reach the node can be completed by it below the cutoff. A search that keeps a few labels at each
+node comes first: what it finds is a cutoff for the one that keeps all.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE, ascending, longer
 from ilp_planner.kernels import kernel
+from ilp_planner.numerics import ROUNDING
 
 if TYPE_CHECKING:
     from ilp_planner.graph import StageGraph
+
+FEW = 8  # labels at each node of a first search
 
 
 def best_path(graph: StageGraph, cutoff: float = np.inf) -> tuple[tuple[int, ...], float]:
@@ -34,10 +38,14 @@ def search_paths(
     if graph.arcs == 0:
         return (), np.inf, cutoff
     order, first = graph.by_tail()
-    path, value, bound = _labels(
+    known = (
         graph.tail[order], graph.head[order], graph.time[order], first, graph.topological(),
-        graph.begins, graph.sink, graph.weight, min(cutoff, INFINITE), most_labels,
+        graph.begins, graph.sink, graph.weight,
     )  # fmt: skip
+    most = min(cutoff, INFINITE)
+    _, near, _ = _labels(*known, most, FEW, most_labels)
+    most = min(most, near * (1 + ROUNDING))  # a path that is just as fast is found again
+    path, value, bound = _labels(*known, most, most_labels, most_labels)
     if value >= INFINITE:
         return (), np.inf, cutoff if bound >= INFINITE else min(float(bound), cutoff)
     arcs = tuple(int(order[a]) for a in path)
@@ -46,7 +54,7 @@ def search_paths(
 
 
 @kernel
-def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff, width, most):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     nodes = first.size - 1
     # least sum and least bottleneck of a way from a source to each node
     reach_sum = np.full(nodes, INFINITE)
@@ -132,6 +140,21 @@ def _labels(tail, head, time, first, topological, sources, sink, weight, cutoff,
                         best = value
                         chosen = count
                 count += 1
+        if count - begin[v] > width:
+            kept = np.empty(count - begin[v])
+            for z in range(kept.size):
+                label = begin[v] + z
+                kept[z] = weight * max(top[label], reach_max[v]) + total[label]
+            chances = np.sort(ascending(kept)[:width]) + begin[v]
+            for z in range(width):
+                label = chances[z]
+                if chosen == label:
+                    chosen = begin[v] + z
+                top[begin[v] + z] = top[label]
+                total[begin[v] + z] = total[label]
+                arc[begin[v] + z] = arc[label]
+                follow[begin[v] + z] = follow[label]
+            count = begin[v] + width
         end[v] = count
     path = np.empty(nodes, np.int64)
     length = 0

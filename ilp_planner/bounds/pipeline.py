@@ -43,12 +43,13 @@ def steps(
 ) -> tuple[Step, ...]:
     """List every way a stage can stand in a pipeline on `devices` devices, suffixes first.
 
-    Only those are listed from which both ends of the pipeline can be reached with groups that never
-    straddle a node. check: called now and then, may raise.
+    Only those are listed from which both ends of the pipeline can be reached with groups that are a
+    part of one node, or whole nodes. check: called now and then, may raise.
     """
 
     def legal(start: int, group: int) -> bool:
-        return start >= 0 and start // per_node == (start + group - 1) // per_node
+        whole = start % per_node == 0 and group % per_node == 0
+        return start >= 0 and (whole or start // per_node == (start + group - 1) // per_node)
 
     # before[p]: numbers of stages that can fill devices 0 .. p - 1; after likewise from the end
     before: list[set[int]] = [{0}] + [set() for _ in range(devices)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.graph import StageGraph
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
 # Seconds (or bytes) below which nothing is told apart from nothing.
 SHORTEST = 1e-12
+LENGTHS = 8  # of the slowest stage, between which sums of stages are bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,26 @@ class Pipelines(ABC):
             return slowest
         return min(slowest, max(0.0, (cutoff - self.least_sum(slowest)) / weight))
 
+    def least_total(self, weight: float, cutoff: float, low: float, least: float) -> float:
+        """Return seconds that no pipeline faster than `cutoff` seconds undercuts.
+
+        The less the slowest stage may take, the more the sum of stages is: of pipelines whose
+        slowest stage takes between two of some lengths, the lower one and the least sum at the
+        upper one are bounds.
+
+        Parameters
+        ----------
+        weight: how often the slowest stage counts beyond the first time. low, least: seconds that
+            no pipeline's slowest stage, and no sum of stages, undercuts.
+        """
+        most = max(low, self.slowest_below(weight, cutoff))
+        lengths = np.geomspace(low, most, LENGTHS + 1) if low > 0 else np.array([low, most])
+        totals = [
+            weight * shorter + max(least, self.least_sum(longer))
+            for shorter, longer in pairwise(map(float, lengths))
+        ]
+        return min(totals)
+
     def graph(
         self, arcs: Arcs, places: Sequence[Place], *, weight: float, sources: Any, sink: int
     ) -> OpenStages:
@@ -120,10 +142,19 @@ class Pipelines(ABC):
 
 def fewest_before(devices: int, per_node: int, groups: Sequence[int]) -> NDArray[np.int64]:
     """Return the fewest stages on the first so many devices ([devices + 1]); more than there are
-    devices where no groups inside nodes fill them."""
+    devices where no groups fill them that are a part of one node, or whole nodes."""
     never = devices + 1
-    inside = [0] + [never] * per_node
-    for d in range(1, per_node + 1):
-        inside[d] = min((1 + inside[d - g] for g in groups if g <= d), default=never)
-    fewest = [inside[per_node] * (d // per_node) + inside[d % per_node] for d in range(devices + 1)]
+    inside = _fewest(per_node, {g: 1 for g in groups if g <= per_node}, never)
+    nodes = {g // per_node: 1 for g in groups if g % per_node == 0}
+    whole = _fewest(devices // per_node, {**nodes, 1: inside[per_node]}, never)
+    fewest = [whole[d // per_node] + inside[d % per_node] for d in range(devices + 1)]
     return np.minimum(fewest, never)
+
+
+def _fewest(length: int, pieces: Mapping[int, int], never: int) -> list[int]:
+    """Return the least weight of pieces (length -> weight) that fill each length up to this one."""
+    found = [0]
+    for end in range(1, length + 1):
+        ways = [found[end - size] + weight for size, weight in pieces.items() if size <= end]
+        found.append(min([*ways, never]))
+    return found

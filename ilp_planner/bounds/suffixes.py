@@ -83,7 +83,8 @@ def windows(length, shape):  # type: ignore[no-untyped-def]  # pragma: no cover 
 
 @inner
 def _straddles(start, group, per_node):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    return start < 0 or start // per_node != (start + group - 1) // per_node
+    whole = start % per_node == 0 and group % per_node == 0
+    return start < 0 or (start // per_node != (start + group - 1) // per_node and not whole)
 
 
 @kernel

@@ -43,6 +43,7 @@ FREE = {
     "tensor_exposed": Free(0.0, 1.0, 0.2),
     "expert_exposed": Free(0.0, 1.0, 0.3),
     "data_exposed": Free(0.0, 1.0, 0.15),
+    "sharded_exposed": Free(0.0, 1.0, 0.2),
     "host_forward": Free(0.0, 0.02, 0.001),
     "host_backward": Free(0.0, 0.03, 0.0015),
     "host_experts": Free(0.0, 0.03, 0.004),

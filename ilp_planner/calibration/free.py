@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.anatomy.states import rhythm
 from ilp_planner.calibration.fit import FREE, HOST
 from ilp_planner.errors import UsageError
 from ilp_planner.specs.toml_reader import nearest
@@ -25,6 +26,7 @@ NEEDS = {
     "grouped": 10,
     "links": 10,
     "network": 10,
+    "sharded_exposed": 10,
     "host_forward": 10,
     "host_backward": 10,
 }
@@ -49,6 +51,10 @@ def reasons(jobs: Sequence[TrainingJob], felt: Mapping[str, int], per_node: int)
     lacking = {
         "grouped": ("no run has experts", any(job.model.experts for job in jobs)),
         "network": ("no run crosses nodes", any(job.world > per_node for job in jobs)),
+        "sharded_exposed": (
+            "no run shards gradients or parameters",
+            any(rhythm(job).in_passes for job in jobs),
+        ),
         "attention": (f"all samples have {min(lengths)} tokens", len(lengths) > 1),
     }
     lacking["attention_backward"] = lacking["attention"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError, UsageError
 from ilp_planner.inputs.files import find_model
+from ilp_planner.specs.data_sheets import FLASH
 from ilp_planner.specs.decoder import Decoder, as_decoder
 from ilp_planner.specs.degrees import Misfit, job_misfits, nearest_multiple, pipeline_misfits
 from ilp_planner.specs.pipeline_layout import PipelineLayout, even_layout, read_layout
@@ -103,6 +104,11 @@ def _job(asked: dict[str, Any], devices: Devices) -> tuple[TrainingJob, str, tup
     if batch is None:
         batch = micro_batch * dp * (FILL * pp if pp > 1 else 1)
         notes += (f"--global-batch-size is not given: {batch} is assumed",)
+    if asked["attention"] == "flash" and devices.generation < FLASH:
+        notes += (
+            f"--attention: flash is assumed, which runs from compute capability {FLASH} on, "
+            f"{devices.name} has {devices.generation}; --attention unfused counts the scores",
+        )
     precision, recipe = precision_of(asked["precision"] or "", spec.precision)
     if recipe and devices.recipes is not None and recipe not in devices.recipes:
         raise UsageError(

@@ -146,8 +146,8 @@ def other_problem(problem: "Problem[Any]", theirs: "Problem[Any]") -> str:
         value, has = getattr(ours, key), getattr(other, key)
         if value != has:
             return f"{key.replace('_', ' ')} is {has or 'another'}, not {value or 'that'}"
-    for name, limit in problem.memory_limits.items():
-        allowed = theirs.memory_limits[name]
+    for name, limit in problem.limits_of_types.items():
+        allowed = theirs.limits_of_types[name]
         if allowed != limit:
             return f"memory limit of {name} is {format_bytes(allowed)}, not {format_bytes(limit)}"
     return ""

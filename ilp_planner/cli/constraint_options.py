@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ilp_planner.cli.help import CONSTRAINTS
 from ilp_planner.cli.options import option
 from ilp_planner.inputs.constraints import Constraints, constraints_of
+from ilp_planner.schedule import PIPELINES
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
     ORDERS,
@@ -33,12 +34,21 @@ Dp = Annotated[str | None, degrees("--dp", "Data-parallel degree; likewise.")]
 VirtualStages = Annotated[
     str | None, degrees("--virtual-stages", "Virtual stages of a pipeline rank; likewise.")
 ]
+MicroBatchGroupSize = Annotated[
+    str | None,
+    degrees(
+        "--micro-batch-group-size",
+        "Micro-batches that pass one virtual stage of a rank before the next one's turn "
+        "(--microbatch-group-size-per-virtual-pipeline-stage); likewise; as many as pipeline ranks "
+        "without this option.",
+    ),
+]
 Layout = Annotated[
     str | None,
     asked(
         "--layout",
-        "Which layers every virtual stage has: even, how many as 10,11,11, or Megatron's letters "
-        "as 'Et*10|t*11|t*11L'.",
+        "Which layers every virtual stage has: even, any, how many as 10,11,11, or Megatron's "
+        "letters as 'Et*10|t*11|t*11L'.",
         "LAYERS",
     ),
 ]
@@ -55,6 +65,15 @@ Remainder = Annotated[
 RankOrder = Annotated[
     str | None, asked("--rank-order", f"Order of ranks: {' or '.join(ORDERS)}.", "ORDER")
 ]
+PipelineSchedule = Annotated[
+    str | None,
+    asked(
+        "--schedule",
+        f"Order of a pipeline's operations: some of {', '.join(PIPELINES)}; all that the runtime "
+        "has are tried without this option.",
+        "NAME",
+    ),
+]
 Recompute = Annotated[
     str | None,
     asked(
@@ -70,6 +89,16 @@ Sharding = Annotated[
         "--sharding",
         f"What data-parallel ranks share: some of {', '.join(SHARDINGS)} (ZeRO 0 to 3).",
         "KIND",
+    ),
+]
+ShardingCopies = Annotated[
+    str | None,
+    asked(
+        "--sharding-copies",
+        "How many copies there are of what is sharded, divisors of dp: 2, or a list as 1,2,4 "
+        "(--num-distributed-optimizer-instances, HSDP); without this option 1 for Megatron-LM, all "
+        "for torchtitan.",
+        "N",
     ),
 ]
 CpComm = Annotated[
@@ -118,8 +147,9 @@ TensorOverlap = Annotated[
     str | None,
     asked(
         "--tensor-overlap",
-        "Whether messages of tensor parallelism travel while products run (--tp-comm-overlap): on, "
-        "off or both; off without this option.",
+        "Whether messages of tensor parallelism travel while products run (Megatron-LM's "
+        "--tp-comm-overlap, torchtitan's async tensor parallelism): on, off or both; off without "
+        "this option.",
         "SWITCH",
     ),
 ]
@@ -150,6 +180,16 @@ OptimizerOffload = Annotated[
         "SHARE",
     ),
 ]
+ActivationOffload = Annotated[
+    str | None,
+    asked(
+        "--activation-offload",
+        "Which activations may wait in the host's memory: none, those of modules as "
+        "core_attn+attn_proj (--offload-modules), or of a number of layers "
+        "(--cpu-offloading-num-layers), one or a list; none without this option.",
+        "WHAT",
+    ),
+]
 Dispatcher = Annotated[
     str | None,
     asked(
@@ -165,6 +205,15 @@ FusedPermute = Annotated[
         "--fused-permute",
         "Whether one kernel puts tokens in the order of experts (--moe-permute-fusion): on, off or "
         "both; off without this option.",
+        "SWITCH",
+    ),
+]
+Compile = Annotated[
+    str | None,
+    asked(
+        "--compile",
+        "Whether torch.compile compiles layers and the loss, as torchtitan can: on, off or both; "
+        "off without this option, but for async tensor parallelism (--tensor-overlap on).",
         "SWITCH",
     ),
 ]

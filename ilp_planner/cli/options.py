@@ -224,6 +224,14 @@ Top = Annotated[
 MaxTp = Annotated[
     int | None, number(LIMITS, "--max-tp", "Tensor-parallel degree at most; all that are profiled.")
 ]
+MaxStageNodes = Annotated[
+    int | None,
+    number(
+        LIMITS,
+        "--max-stage-nodes",
+        "Nodes that one stage of operators is on, at most; any that its costs know.",
+    ),
+]
 HiddenSize = Annotated[
     int | None,
     number(PEERS, "--hidden-size", "Width of the layers of a metis:FOLDER; the model's."),

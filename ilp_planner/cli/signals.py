@@ -5,11 +5,31 @@ import signal
 import time
 from types import FrameType
 
-from ilp_planner.interrupts import SIGNALS
+from ilp_planner.interrupts import SIGNALS, hear
 
 # Seconds in which another signal is the same request: `timeout` sends its signal to the process and
 # then to its group, and schedulers to every process that they see.
 SAME = 1.0
+
+
+class Interruption:
+    """What a signal does: the first one interrupts the command, and a later one ends the process at
+    once."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.finishing = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Be called as the handler of a signal."""
+        if self.first is None:
+            self.first = time.monotonic()
+            if not self.finishing:
+                hear(number)
+                raise KeyboardInterrupt
+        elif time.monotonic() - self.first > SAME:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 def end_like_ctrl_c() -> None:
@@ -17,19 +37,18 @@ def end_like_ctrl_c() -> None:
 
     Signals that whoever started the process wants ignored (`nohup`) stay ignored.
     """
-    first: list[float] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if not first:
-            first.append(time.monotonic())
-            raise KeyboardInterrupt
-        if time.monotonic() - first[0] > SAME:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
+    interruption = Interruption()
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupt)
+            signal.signal(number, interruption)
+
+
+def finish() -> None:
+    """Save and print what is there in any case: a first signal asks for what is happening."""
+    for number in SIGNALS:
+        handler = signal.getsignal(number)
+        if isinstance(handler, Interruption):
+            handler.finishing = True
 
 
 def ignore() -> None:

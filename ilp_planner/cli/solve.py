@@ -9,6 +9,7 @@ import typer
 from ilp_planner.cli import constraint_options as c
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
+from ilp_planner.cli.signals import finish
 from ilp_planner.cli.values import (
     Solver,
     idle_workers,
@@ -66,6 +67,7 @@ def solve(
     max_stages: o.MaxStages = None,
     max_tp: o.MaxTp = None,
     max_cp: o.MaxCp = None,
+    max_stage_nodes: o.MaxStageNodes = None,
     constraints: c.ConstraintsFile = None,
     tp: c.Tp = None,
     pp: c.Pp = None,
@@ -73,11 +75,14 @@ def solve(
     ep: c.Ep = None,
     dp: c.Dp = None,
     virtual_stages: c.VirtualStages = None,
+    micro_batch_group_size: c.MicroBatchGroupSize = None,
     layout: c.Layout = None,
     remainder: c.Remainder = None,
     rank_order: c.RankOrder = None,
+    schedule: c.PipelineSchedule = None,
     recompute: c.Recompute = None,
     sharding: c.Sharding = None,
+    sharding_copies: c.ShardingCopies = None,
     cp_comm: c.CpComm = None,
     overlap: c.Overlap = None,
     fused_loss: c.FusedLoss = None,
@@ -88,8 +93,10 @@ def solve(
     expert_overlap: c.ExpertOverlap = None,
     cuda_graphs: c.CudaGraphs = None,
     optimizer_offload: c.OptimizerOffload = None,
+    activation_offload: c.ActivationOffload = None,
     dispatcher: c.Dispatcher = None,
     fused_permute: c.FusedPermute = None,
+    compile: c.Compile = None,
     max_devices: c.MaxDevices = None,
     without: c.Without = None,
     headroom: c.Headroom = None,
@@ -169,6 +176,7 @@ def solve(
         max_stages=max_stages,
         max_tp=max_tp,
         max_cp=max_cp,
+        max_stage_nodes=max_stage_nodes,
         precision=precision or "",
         hidden=hidden_size,
         sequence=sequence_length,
@@ -183,11 +191,14 @@ def solve(
                 "ep": ep,
                 "dp": dp,
                 "virtual_stages": virtual_stages,
+                "micro_batch_group_size": micro_batch_group_size,
                 "layout": layout,
                 "remainder": remainder,
                 "rank_order": rank_order,
+                "schedule": schedule,
                 "recompute": recompute,
                 "sharding": sharding,
+                "sharding_copies": sharding_copies,
                 "cp_comm": cp_comm,
                 "overlap": overlap,
                 "fused_loss": fused_loss,
@@ -198,8 +209,10 @@ def solve(
                 "expert_overlap": expert_overlap,
                 "cuda_graphs": cuda_graphs,
                 "optimizer_offload": optimizer_offload,
+                "activation_offload": activation_offload,
                 "dispatcher": dispatcher,
                 "fused_permute": fused_permute,
+                "compile": compile,
                 "max_devices": max_devices,
                 "without": without,
                 "headroom": headroom,
@@ -217,8 +230,10 @@ def solve(
     with Progress() as progress:
         result = run(
             problem, limits=limits, solver=solver, progress=progress, top=top or 1,
-            deadline=Deadline(limits.seconds, started=ctx.obj), start=begin,
+            start=begin,
+            deadline=Deadline(limits.seconds, started=ctx.obj, steady=reproducible),
         )  # fmt: skip
+    finish()
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json)
     raise typer.Exit(verdict(result, require_gap))

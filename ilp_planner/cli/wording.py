@@ -26,10 +26,11 @@ NAMED = (
     "max_stages", "max_tp", "max_cp", "precision", "hidden", "sequence", "vocabulary", "top",
     "schedule", "seconds", "gap", "tie", "solver", "starts", "workers", "seed", "num_layers", "tp",
     "text_only", "device", "backend", "resume", "output", "accept_changed", "fit", "pp", "cp", "ep",
-    "dp", "virtual_stages", "rank_order", "recompute", "max_devices", "without", "headroom",
-    "sharding", "cp_comm", "overlap", "fused_loss", "gradients", "moments",
-    "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
-    "fused_permute", "nearest", "layout", "remainder", "keep", "start",
+    "dp", "virtual_stages", "micro_batch_group_size", "rank_order", "recompute", "max_devices",
+    "without", "headroom", "sharding", "sharding_copies", "cp_comm", "overlap", "fused_loss",
+    "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
+    "activation_offload", "dispatcher", "fused_permute", "compile", "nearest", "layout",
+    "remainder", "keep", "start", "max_stage_nodes",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

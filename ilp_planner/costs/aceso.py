@@ -16,6 +16,8 @@ from ilp_planner.costs.chain import ChainCosts, missing_row
 from ilp_planner.profiles.table import MIB, OperatorRow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.costs.operators import Option
 
 UNPROFILED_COLLECTIVE = 100.0  # seconds
@@ -28,6 +30,11 @@ class AcesoCosts(ChainCosts):
     exact_sizes = True
     weight_floor = True
     missing = missing_row(1e6 * MIB)  # Aceso's sentinel for a file that is not there
+
+    def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
+        """Only those that are profiled: Aceso tries no other micro-batch, however many replicas
+        share it."""
+        return self.profile.micro_batch_sizes
 
     def activation(self, operator: str, row: OperatorRow) -> float:
         """Bytes kept: dropout also keeps its mask, in-place operators nothing."""

@@ -19,7 +19,7 @@ from ilp_planner.profiles.shares import Share, Tally
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ilp_planner.plan import OperatorPlan, OperatorStage
     from ilp_planner.specs.cluster import ClusterSpec
@@ -52,17 +52,29 @@ class ChainCosts(ABC):
 
     missing: what an unprofiled operator is charged when a plan that uses it is judged.
     exact_sizes: rows are used as they were measured, none is predicted.
+    spans_nodes: a stage may have replicas on several nodes, which it then takes whole.
     """
 
     name: str
     weight_floor: bool
     missing: OperatorRow
     exact_sizes: bool = False
+    spans_nodes: bool = False
 
-    def __init__(self, operators: tuple[str, ...], family: str, profile: Profile) -> None:
+    def __init__(
+        self,
+        operators: tuple[str, ...],
+        family: str,
+        profile: Profile,
+        *,
+        devices_per_node: int | None = None,
+    ) -> None:
+        """Keep what stages are priced with. devices_per_node: None where no stage is larger than a
+        node."""
         self.chain = operators
         self.family = family
         self.profile = profile
+        self.devices_per_node = devices_per_node
         # bytes of parameters, gradients and optimiser states per byte of weights: 16 per parameter
         # in mixed precision (2 + 2 + 4 + 4 + 4), 16 with 4-byte weights (4 + 4 + 4 + 4)
         self.state_factor = 4.0 if family == "resnet" else 8.0
@@ -86,6 +98,11 @@ class ChainCosts(ABC):
     def iteration_work(self, row: OperatorRow, option: Option) -> float:
         """Seconds of work per iteration, not per micro-batch (gradient reduction, optimiser
         step)."""
+
+    def stage_work(self, devices: int) -> float:
+        """Seconds of work per iteration that a stage on so many devices has once, whatever its
+        operators are."""
+        return 0.0
 
     @abstractmethod
     def in_flight(self, behind: int, micro_batches: int) -> int:
@@ -131,6 +148,8 @@ class ChainCosts(ABC):
             if i:
                 pair = (names[i - 1], options[i - 1], names[i], options[i])
                 yield from self._reshard_origins(*pair, row.input)
+        once = self.stage_work(stage.device_count) / around.micro_batches
+        yield Origin(Provenance.ANALYTIC), once
         for size, between in (
             (rows[0].input, around.enters_node),
             (last.output, around.leaves_node),
@@ -150,17 +169,25 @@ class ChainCosts(ABC):
 
     # ---- the space ------------------------------------------------------------------------------
 
-    def micro_batch_sizes(self) -> tuple[int, ...]:
-        """Sizes that the profile allows for the pipeline, ascending."""
-        return self.profile.micro_batch_sizes
+    def nodes_of(self, devices: int) -> int:
+        """Return the nodes that a stage on so many devices is on."""
+        return 1 if self.devices_per_node is None else -(-devices // self.devices_per_node)
+
+    def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
+        """Samples of a micro-batch over all replicas, ascending: what each of them is profiled
+        with, times the replicas that a stage on one of these numbers of devices may have."""
+        degrees = self.profile.tensor_degrees
+        replicas = {1, *(g // tp for g in groups for tp in degrees if g % tp == 0)}
+        each = self.profile.micro_batch_sizes
+        return tuple(sorted({samples * dp for samples in each for dp in replicas}))
 
     def options(self, micro_batch: int, devices: int) -> tuple[Option, ...]:
         """Return the ways to use all `devices` on an operator that the profile could know."""
         found = []
         for tp in self.profile.tensor_degrees:
             dp = devices // tp
-            if tp * dp != devices or micro_batch % dp:
-                continue
+            if tp * dp != devices or micro_batch % dp or tp * self.nodes_of(devices) > devices:
+                continue  # tensor parallelism stays inside a node
             if micro_batch // dp in self.profile.micro_batch_sizes:
                 found += [Option(tp, dp, split) for split in self.profile.splits]
         return tuple(found)
@@ -187,8 +214,13 @@ class ChainCosts(ABC):
         return change(layout(have, a, of_input=False), layout(want, b, of_input=True))
 
     def _reshard(self, have: str, a: Option, want: str, b: Option, size: float) -> float:
-        """Seconds, forward and backward; inf where there is no way."""
+        """Seconds, forward and backward; inf where there is no way, or one between replicas on
+        several nodes: such a change is there without tensor parallelism, too."""
         try:
+            if self.nodes_of(a.tp * a.dp) > 1:
+                alone = a._replace(tp=1), b._replace(tp=1, dp=a.dp)
+                if self._change(have, alone[0], want, alone[1]) is not None:
+                    return float("inf")
             move = self._change(have, a, want, b)
         except ValueError:
             return float("inf")
@@ -231,6 +263,7 @@ class ChainCosts(ABC):
         rows = [row or self.missing for row in known]
         flags = [s.recompute for s in stage.strategies]
         work = sum(self.iteration_work(r, o) for r, o in zip(rows, options, strict=True))
+        work += self.stage_work(stage.device_count)
         time = {
             "compute": sum(r.forward + r.backward for r in rows),
             "recompute": sum(r.forward for r, flag in zip(rows, flags, strict=True) if flag),
@@ -345,10 +378,11 @@ class ChainCosts(ABC):
                         table[u, o] = value(names[u], options[o], row)  # type: ignore[operator]
             return table
 
+        once = self.stage_work(devices) / micro_batches
         enter = np.zeros((2, *shape))
         leave = np.zeros((2, *shape, len(degrees)))
         for cross in (0, 1):
-            enter[cross] = column(lambda n, o, r, c=cross: self.transfer(r.input, bool(c)))
+            enter[cross] = column(lambda n, o, r, c=cross: self.transfer(r.input, bool(c)) + once)
             for t, tp in enumerate(degrees):
                 for u, name in enumerate(names):
                     for o, option in enumerate(options):

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ilp_planner.plan import GroupStage
-    from ilp_planner.specs.cluster import ClusterSpec, Link
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.link import Link
 
 
 class Transfer(NamedTuple):

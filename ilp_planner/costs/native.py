@@ -5,10 +5,21 @@ iteration. A device that is busy B * t + s seconds per iteration is counted as t
 micro-batch, so that the slowest stage is the device with most work. Mended: bandwidths are
 interpolated at the message's own size, collectives between their profiled sizes, and never more
 micro-batches are in flight than there are.
+
+A stage may have replicas on several nodes, h of them, which it takes whole; its tensor-parallel
+groups stay inside a node. Its gradients are then reduced as `spaces/megatron/network` has it, by
+rings that pass the network of each node once and share it: with tp x dp devices, tp of them, so
+
+    seconds = 2 (dp - 1) / dp * max(tp * bytes / network, bytes inside the node) + 2 (h - 1) latency
+
+with the bandwidth of the largest messages between nodes, as a stage's gradients are one buffer, and
+a latency per step between nodes, once per stage. Steps inside nodes take none. Nothing is changed
+between replicas on several nodes, as T5's activations would be before `enc-final-layernorm`.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +43,7 @@ class NativeCosts(ChainCosts):
 
     name = "native"
     weight_floor = False
+    spans_nodes = True
     missing = missing_row(2.0**60)  # fits nowhere
 
     def activation(self, operator: str, row: OperatorRow) -> float:
@@ -103,7 +115,23 @@ class NativeCosts(ChainCosts):
         optimizer = 2 * self.state_factor * row.weights / OPTIMIZER_BANDWIDTH
         if option.dp == 1 or row.weights == 0:
             return optimizer
-        return optimizer + self._ring("all_reduce", option.dp, row.weights)
+        nodes = self.nodes_of(option.tp * option.dp)
+        if nodes == 1:
+            return optimizer + self._ring("all_reduce", option.dp, row.weights)
+        network = option.tp * row.weights / self.profile.inter_node[-1]
+        inside = self.transfer(row.weights, between_nodes=False) if option.dp > nodes else 0.0
+        return optimizer + 2 * (option.dp - 1) / option.dp * max(network, inside)
+
+    def stage_work(self, devices: int) -> float:
+        """The latencies of the gradient all-reduce between nodes, one way around and again."""
+        return 2 * (self.nodes_of(devices) - 1) * self._network_latency
+
+    @cached_property
+    def _network_latency(self) -> float:
+        """Seconds until a message between nodes starts: where the line through those of 1 and 2 MiB
+        begins. 0 where only one size is known, or the line begins below."""
+        one, two = (self.transfer(size, between_nodes=True) for size in (MIB, 2 * MIB))
+        return max(0.0, 2 * one - two)
 
     def in_flight(self, behind: int, micro_batch_count: int) -> int:
         """As many as 1F1B holds."""

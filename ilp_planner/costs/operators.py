@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ilp_planner.costs.base import Costs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -82,8 +84,9 @@ class StageTables:
 class OperatorTables(Costs, Protocol):
     """Prices stages of operators of one model on one cluster with one profile."""
 
-    def micro_batch_sizes(self) -> tuple[int, ...]:
-        """Sizes that the profile allows for the pipeline, ascending."""
+    def micro_batch_sizes(self, groups: Sequence[int]) -> tuple[int, ...]:
+        """Samples of a micro-batch over all replicas, ascending, that stages on these numbers of
+        devices may have."""
 
     def tables(self, micro_batch: int, devices: int, micro_batches: int) -> StageTables | None:
         """Return what the optimiser reads, or None when no option is profiled."""

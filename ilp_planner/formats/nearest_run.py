@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import PlannerError
+from ilp_planner.schedule import USUAL
 from ilp_planner.specs.pipeline_layout import PipelineLayout, split_layout, write_layout
-from ilp_planner.specs.training import ORDERS, SHARDINGS, Offload, Recompute, TrainingJob
+from ilp_planner.specs.training import (
+    ORDERS,
+    SHARDINGS,
+    Offload,
+    Recompute,
+    TrainingJob,
+)
 from ilp_planner.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -145,6 +152,7 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
     others: list[dict[str, Any]] = [
         *({"order": order} for order in ORDERS),
         {"sequence_parallel": not s.sequence_parallel and job.tp > 1},
+        {"schedule": USUAL},
         {"turn": 0},
         {"overlap_sends": True},
         {"overlap_tensor": False},
@@ -153,7 +161,9 @@ def neighbours(job: TrainingJob) -> Iterator[TrainingJob]:
         *({"etp": etp} for etp in (0, 1)),
         *({"recompute": again} for again in RECOMPUTED),
         {"kernels": replace(s.kernels, graphs="", graphed=())},
-        *({"optimizer": replace(s.optimizer, sharding=kind)} for kind in SHARDINGS),
+        {"kernels": replace(s.kernels, compiled=False)},
+        {"optimizer": replace(s.optimizer, from_master=False)},
+        *({"optimizer": s.optimizer.sharing(kind)} for kind in SHARDINGS),
         *({"optimizer": replace(s.optimizer, offload=share)} for share in (0.0, 1.0)),
         {"optimizer": replace(s.optimizer, instances=1)},
     ]

@@ -79,6 +79,10 @@ def export_nemo(job: TrainingJob, name: str, _: Expected | None = None) -> Expor
             f"{TOOL} takes this order only without context and expert parallelism",
             f"order = {ORDERS[0]}",
         )
+    if s.kernels.compiled:
+        raise Unfit("settings.kernels.compiled", "true").but(
+            f"{TOOL} has no setting for layers that torch.compile compiles", "compiled = false"
+        )
     if s.precision == "fp32" and job.pp > 1:
         raise Unfit("settings.precision", "fp32").but(
             f"{TOOL} has no mixed_precision of this name, which also says how stages send",

@@ -4,6 +4,7 @@ Times are seconds, sizes bytes; null stands for a number that does not exist (no
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,21 @@ from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
+from ilp_planner.plan import is_of_operators
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Status, Stop
 from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"
-VERSION = 5
+VERSION = 6
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
 # kind `groups` and one of operators has other inputs; neither holds its model and cluster; up to
 # version 3, training jobs are the best of those with `BEFORE`, and up to version 4 of those whose
-# first virtual stages take what is left over of a rank's layers.
-READABLE = (1, 2, 3, 4, VERSION)
-LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER = 2, 3, 4
+# first virtual stages take what is left over of a rank's layers; up to version 5, plans of
+# operators are the best of those with the micro-batches of their certificate, where none were asked
+# for, and with stages inside nodes.
+READABLE = (1, 2, 3, 4, 5, VERSION)
+LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER, LAST_OF_ONE_NODE = 2, 3, 4, 5
 BEFORE = {
     "recompute": ("none", "core_attn", "full", "block"),
     "sharding": "optimizer",
@@ -101,6 +105,10 @@ def decode_saved(root: Fields) -> SavedPlan:
     if root.values["version"] <= LAST_OF_ONE_REMAINDER and plan.settings is not None:
         few = root.values["version"] <= LAST_OF_FEW_SETTINGS
         inputs = replace(inputs, constraints=_before(inputs.constraints, few_settings=few))
+    certificate = root.record("certificate") if root.optional("certificate") else {}
+    if root.values["version"] <= LAST_OF_ONE_NODE and is_of_operators(plan):
+        tried = inputs.micro_batch_sizes or _micro_batches(certificate)
+        inputs = replace(inputs, micro_batch_sizes=tried, max_stage_nodes=1)
     return SavedPlan(
         plan=plan,
         inputs=inputs,
@@ -108,8 +116,16 @@ def decode_saved(root: Fields) -> SavedPlan:
         verdict=(
             _decode_verdict(root.inside("evaluation")) if root.optional("evaluation") else None
         ),
-        certificate=root.record("certificate") if root.optional("certificate") else {},
+        certificate=certificate,
     )
+
+
+def _micro_batches(certificate: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the micro-batches of the parts of a certificate of plans of operators."""
+    parts = certificate.get("parts")
+    listed = parts if isinstance(parts, list) else []
+    found: list[Any] = [part.get("micro_batch") for part in listed if isinstance(part, dict)]
+    return tuple(size for size in found if is_whole(size, 1))
 
 
 def _before(constraints: Constraints, *, few_settings: bool) -> Constraints:

@@ -17,9 +17,11 @@ from ilp_planner.formats.exported import (
     module_name,
 )
 from ilp_planner.formats.torchtitan_models import model_module
-from ilp_planner.runtimes.limits import check_order
+from ilp_planner.formats.torchtitan_stages import stage_modules
+from ilp_planner.runtimes.limits import TORCH_SCHEDULES, check_order
 from ilp_planner.runtimes.torchtitan import CONVERTERS, ROTATIONS, TOOL, alone, check_torchtitan
 from ilp_planner.runtimes.torchtitan_models import titan_model
+from ilp_planner.runtimes.torchtitan_releases import is_compiled, shared_differences
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 Value = bool | int | str | list[str] | list[list[str]]
@@ -58,6 +60,7 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
         "optimizer": {"name": "AdamW"},
         "parallelism": {**sharding, **_degrees(job), **_pipeline(job)},
         "activation_checkpoint": checkpoint,
+        "compile": {"enable": is_compiled(job)},
     }
     files = {}
     if model.arguments:
@@ -73,7 +76,7 @@ def export_torchtitan(job: TrainingJob, name: str, _: Expected | None = None) ->
         converter, table = _quantised(job, notes)
         tables["model"]["converters"] = [converter]
         tables[converter] = table
-    _note_differences(job, notes)
+    notes += shared_differences(job)
     text = _toml(tables, [f"{TOOL}: {name}", *describe(job), *(f"note: {n}" for n in notes)])
     return Exported({".toml": text, **files}, tuple(notes))
 
@@ -84,6 +87,7 @@ def _degrees(job: TrainingJob) -> dict[str, Value]:
         "tensor_parallel_degree": job.tp,
         "context_parallel_degree": s.cp,
         "expert_parallel_degree": s.ep,
+        "enable_async_tensor_parallel": s.overlap_tensor,
     }
     if s.cp > 1:
         degrees["context_parallel_rotate_method"] = ROTATIONS[s.cp_comm]
@@ -138,23 +142,10 @@ def _pipeline(job: TrainingJob) -> dict[str, Value]:
         return {"pipeline_parallel_degree": 1}
     return {
         "pipeline_parallel_degree": job.pp,
-        "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
+        "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
         "pipeline_parallel_microbatch_size": job.micro_batch,
-        "module_fqns_per_model_part": stage_modules(job),
+        "module_fqns_per_model_part": stage_modules(job, output="output"),
     }
-
-
-def stage_modules(job: TrainingJob) -> list[list[str]]:
-    """Return the names of every (virtual) stage's modules, in the order that a sample passes them.
-
-    Part k is on pipeline rank k % pp in torchtitan's looped schedules, as in Megatron's.
-    """
-    parts = []
-    for start, stage in zip(job.pipeline.starts, job.stages, strict=True):
-        layers = [f"layers.{i}" for i in range(start, start + stage.layers)]
-        first = ["tok_embeddings"] if stage.embedding else []
-        parts.append([*first, *layers, *(["norm", "output"] if stage.loss else [])])
-    return parts
 
 
 def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
@@ -168,33 +159,6 @@ def _recompute(job: TrainingJob, notes: list[str]) -> dict[str, Value]:
             "that nothing is left to recompute"
         )
     return {"mode": "full" if recompute.granularity == "full" else "none"}
-
-
-def _note_differences(job: TrainingJob, notes: list[str]) -> None:
-    """Say what torchtitan does otherwise, so that nobody takes the plan's bytes for its own."""
-    s = job.settings
-    if job.padded_vocab != job.model.vocab:
-        notes.append(
-            f"settings.vocab_multiple: {s.vocab_multiple}; torchtitan does not pad the vocabulary "
-            f"({job.model.vocab}, not {job.padded_vocab})"
-        )
-    if s.optimizer.gradient != 4:
-        notes.append(
-            f"settings.optimizer.gradient: {s.optimizer.gradient} bytes; torchtitan adds gradients "
-            "up in 4"
-        )
-    if s.optimizer.offload:
-        notes.append(
-            "settings.optimizer.offload: torchtitan moves parameters and gradients to the host too"
-        )
-    if s.optimizer.overlap_offload:
-        notes.append(
-            "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
-            "steps itself"
-        )
-    notes.append(
-        "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
-    )
 
 
 def _toml(tables: Tables, head: list[str]) -> str:

@@ -20,6 +20,8 @@ from ilp_planner.formats.torchtitan_python_models import (
     family_of,
     model_text,
 )
+from ilp_planner.formats.torchtitan_stages import stage_modules
+from ilp_planner.runtimes.limits import TORCH_SCHEDULES
 from ilp_planner.runtimes.torchtitan_python import (
     CONVERTERS,
     TOOL,
@@ -30,6 +32,7 @@ from ilp_planner.runtimes.torchtitan_python import (
     takes_graphs,
 )
 from ilp_planner.runtimes.torchtitan_python_models import check_model
+from ilp_planner.runtimes.torchtitan_releases import is_compiled
 from ilp_planner.specs.training import OPERATORS, TrainingJob
 
 FUNCTION = "planned"  # what `--config` names
@@ -109,7 +112,7 @@ def _planned(job: TrainingJob) -> str:
         f"        training={call('TrainingConfig', _training(job), 8)},\n"
         f"        parallelism={call('ParallelismConfig', _parallelism(job), 8)},\n"
         f"        activation_checkpoint={checkpoint},\n"
-        f"        compile=CompileConfig(enable={s.overlap_tensor!r}, "
+        f"        compile=CompileConfig(enable={is_compiled(job)!r}, "
         f"enable_async_tensor_parallel={s.overlap_tensor!r}),\n"
         "    )\n"
     )
@@ -144,9 +147,9 @@ def _parallelism(job: TrainingJob) -> Literals:
     }
     if job.pp > 1:
         found |= {
-            "pipeline_parallel_schedule": "1F1B" if job.virtual == 1 else "Interleaved1F1B",
+            "pipeline_parallel_schedule": TORCH_SCHEDULES[job.schedule.name],
             "pipeline_parallel_microbatch_size": job.micro_batch,
-            "module_fqns_per_model_part": stage_modules(job),
+            "module_fqns_per_model_part": stage_modules(job, output="lm_head"),
         }
     return found
 
@@ -158,19 +161,6 @@ def _policy(job: TrainingJob) -> str:
     return "FullAC" if recomputes_all(job) else ""
 
 
-def stage_modules(job: TrainingJob) -> list[list[str]]:
-    """Return the names of every (virtual) stage's modules, in the order that a sample passes them.
-
-    Part k is on pipeline rank k % pp in torchtitan's looped schedules, as in Megatron's.
-    """
-    parts = []
-    for start, stage in zip(job.pipeline.starts, job.stages, strict=True):
-        layers = [f"layers.{i}" for i in range(start, start + stage.layers)]
-        first = ["tok_embeddings"] if stage.embedding else []
-        parts.append([*first, *layers, *(["norm", "lm_head"] if stage.loss else [])])
-    return parts
-
-
 def _quantised(job: TrainingJob) -> str:
     """Return the lines that swap the products of layers for quantised ones."""
     kernels = job.settings.kernels
@@ -178,5 +168,6 @@ def _quantised(job: TrainingJob) -> str:
         return ""
     last = job.model.layers - kernels.exact_last
     names = [f"layers.{layer}." for layer in range(kernels.exact_first, last)]
-    made = f"{CONVERTERS[kernels.quantised]}.Config(fqns={names!r}).build()"
+    words = f"fqns={names!r}, model_compile_enabled={is_compiled(job)!r}"
+    made = f"{CONVERTERS[kernels.quantised]}.Config({words}).build()"
     return f"    config = {made}.convert(config)\n"

@@ -1,4 +1,4 @@
-"""Which layout plans may have: `even`, the layers of every stage, or Megatron's letters."""
+"""Which layout plans may have: `even`, `any`, the layers of every stage, or Megatron's letters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from ilp_planner.specs.pipeline_layout import (
     write_layout,
 )
 
-EVEN = "even"
-EXPECTED = "even, the layers of every stage as 10,11,11 or Megatron's letters as Et*10|t*11|t*11L"
+EVEN, FREE = "even", "any"
+EXPECTED = (
+    "even, any, the layers of every stage as 10,11,11 or Megatron's letters as Et*10|t*11|t*11L"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,16 @@ class AskedLayout:
     """What was asked for; nothing: equally many layers in every (virtual) stage.
 
     layers: of every (virtual) stage; the embedding comes before the first, the loss after the last,
-    and with it what predicts several tokens. letters: the layout itself.
+    and with it what predicts several tokens. letters: the layout itself. free: any layout.
     """
 
     layers: tuple[int, ...] = ()
     letters: PipelineLayout | None = None
+    free: bool = False
 
     def __str__(self) -> str:
+        if self.free:
+            return FREE
         if self.letters is not None:
             return write_layout(self.letters)
         return ",".join(map(str, self.layers)) or EVEN
@@ -41,7 +46,7 @@ class AskedLayout:
         if not isinstance(layout, PipelineLayout):
             return False
         prediction = layout.stages[-1].prediction_layers
-        return layout == self.of(layout.layers, prediction, len(layout.stages))
+        return self.free or layout == self.of(layout.layers, prediction, len(layout.stages))
 
     def of(self, layers: int, prediction_layers: int, stages: int) -> PipelineLayout | None:
         """Return the layout of so many layers in so many stages; None where there is none.
@@ -62,7 +67,7 @@ class AskedLayout:
         ------
         UsageError: what was found, what was expected, and a layout that would do.
         """
-        if not self.layers and self.letters is None:
+        if self.free or (not self.layers and self.letters is None):
             return
         own = self._own(prediction_layers)
         if own.layers != layers:
@@ -127,6 +132,8 @@ def asked_layout(value: object) -> AskedLayout:
     text = str(value) if isinstance(value, str | int) and value is not True else ""
     if text.strip() == EVEN:
         return AskedLayout()
+    if text.strip() == FREE:
+        return AskedLayout(free=True)
     if re.fullmatch(r"\s*[0-9]{1,6}\s*(,\s*[0-9]{1,6}\s*)*", text):
         return AskedLayout(tuple(int(each) for each in text.split(",")))
     if not text.strip():

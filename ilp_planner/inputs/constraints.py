@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.asked_layout import AskedLayout, asked_layout
 from ilp_planner.inputs.kept import KeptStage, kept_stages
+from ilp_planner.schedule import DIVIDED, PIPELINES
 from ilp_planner.specs.pipeline_layout import REMAINDERS
 from ilp_planner.specs.training import (
     CP_COMMUNICATIONS,
+    OFFLOADED,
+    OPERATORS,
     ORDERS,
     PARTS,
     RECOMPUTATIONS,
@@ -30,12 +33,14 @@ if TYPE_CHECKING:
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 SWITCH = ("off", "on")
-DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages")
+DEGREES = ("tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch_group_size")
 CHOICES = {
     "remainder": REMAINDERS,
     "rank_order": ORDERS,
+    "schedule": PIPELINES,
     "recompute": (*RECOMPUTATIONS, *PARTS),
     "sharding": SHARDINGS,
+    "sharding_copies": ("1", "2"),
     "cp_comm": CP_COMMUNICATIONS,
     "overlap": ("data", "none"),
     "fused_loss": ("native", "none"),
@@ -45,8 +50,16 @@ CHOICES = {
     "expert_overlap": SWITCH,
     "cuda_graphs": ("none", "attn", "router", "layer", "full_iteration"),
     "optimizer_offload": ("0", "0.25", "0.5", "0.75", "1"),
+    "activation_offload": ("none", "core_attn", "qkv_linear+mlp_norm", "1"),
     "dispatcher": ("alltoall", "allgather", "flex"),
     "fused_permute": SWITCH,
+    "compile": SWITCH,
+}
+# Values that plans of one space alone have; all others those of `megatron` may have.
+ELSEWHERE = {
+    ("recompute", OPERATORS): "torchtitan",
+    ("compile", "on"): "torchtitan",
+    **{("schedule", name): "torchtitan" for name in DIVIDED},
 }
 ALIASES = {"uniform": "full"}
 LAYOUT = "layout"
@@ -81,16 +94,20 @@ class Numbers:
 class Constraints:
     """What a user demands of plans (`OF_PLANS`) and of the devices that they use (`OF_DEVICES`).
 
+    micro_batch_group_size: micro-batches that pass one virtual stage before the next one's turn.
     layout: of the pipeline. remainder: some of `REMAINDERS`. rank_order: some of `ORDERS`.
-    recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding: some of `SHARDINGS`. cp_comm: some
-    of `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes
-    compute. fused_loss: whose kernel. gradients, moments: types that they may be of.
+    schedule: some of `PIPELINES`. recompute: some of `RECOMPUTATIONS` and of `PARTS`. sharding:
+    some of `SHARDINGS`. sharding_copies: of what is sharded, any numbers. cp_comm: some of
+    `CP_COMMUNICATIONS`. overlap: whether messages of data parallelism travel while passes compute.
+    fused_loss: whose kernel. gradients, moments: types that they may be of.
     tensor_overlap, expert_overlap: whether messages of tensor and of expert parallelism travel
     while products run. cuda_graphs: what of a job they start. optimizer_offload: shares of the
-    states that may be on the host, any from 0 to 1. dispatcher: of tokens to experts.
-    fused_permute: tokens are put in the order of experts by one kernel. keep: stages that plans
-    have. max_devices: at most, whole nodes of a cluster of equal ones. without: nodes that stay
-    idle, by number or by the name of their group. headroom: bytes of every device that stay free.
+    states that may be on the host, any from 0 to 1. activation_offload: `none`, some of `OFFLOADED`
+    joined by +, or a number of layers. dispatcher: of tokens to experts. fused_permute: tokens are
+    put in the order of experts by one kernel. compile: layers are compiled by torch.compile. keep:
+    stages that plans have. max_devices: at most, whole nodes of a cluster of equal ones. without:
+    nodes that stay idle, by number or by the name of their group. headroom: bytes of every device
+    that stay free.
     """
 
     tp: Numbers | None = None
@@ -99,11 +116,14 @@ class Constraints:
     ep: Numbers | None = None
     dp: Numbers | None = None
     virtual_stages: Numbers | None = None
+    micro_batch_group_size: Numbers | None = None
     layout: AskedLayout | None = None
     remainder: tuple[str, ...] = ()
     rank_order: tuple[str, ...] = ()
+    schedule: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     sharding: tuple[str, ...] = ()
+    sharding_copies: tuple[str, ...] = ()
     cp_comm: tuple[str, ...] = ()
     overlap: tuple[str, ...] = ()
     fused_loss: tuple[str, ...] = ()
@@ -114,8 +134,10 @@ class Constraints:
     expert_overlap: tuple[str, ...] = ()
     cuda_graphs: tuple[str, ...] = ()
     optimizer_offload: tuple[str, ...] = ()
+    activation_offload: tuple[str, ...] = ()
     dispatcher: tuple[str, ...] = ()
     fused_permute: tuple[str, ...] = ()
+    compile: tuple[str, ...] = ()
     max_devices: int | None = None
     without: tuple[str, ...] = ()
     headroom: int | None = None
@@ -130,6 +152,11 @@ class Constraints:
         """Tell whether a plan may have a value of one of `OF_PLANS`."""
         allowed = getattr(self, name)
         return not allowed or value in allowed
+
+    @property
+    def one_layout(self) -> AskedLayout | None:
+        """The layout that all plans have; None: several may be."""
+        return None if self.layout is None or self.layout.free else self.layout
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -178,6 +205,11 @@ def constraints_of(said: Mapping[str, object]) -> Constraints:
         if value is not None and value not in ((), []):
             found[name] = _READ[name](name, value)
     return Constraints(**found)
+
+
+def space_with(name: str, text: str) -> str:
+    """Return the space whose plans may have what is asked for by a name."""
+    return next((ELSEWHERE[name, v] for v in text.split(",") if (name, v) in ELSEWHERE), "megatron")
 
 
 def names_of(recompute: Recompute) -> tuple[str, ...]:
@@ -242,6 +274,28 @@ def _shares(name: str, value: object) -> tuple[str, ...]:
     return tuple(f"{share:g}" for share in sorted(found))
 
 
+def _counts(name: str, value: object) -> tuple[str, ...]:
+    expected = "whole numbers of at least 1, as 1,2,4"
+    found = {*_items(name, value, expected)}
+    for text in found:
+        if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
+            raise _error(name, text, expected)
+    return tuple(sorted(found, key=int))
+
+
+def _offloads(name: str, value: object) -> tuple[str, ...]:
+    expected = f"none, a number of layers, or some of {', '.join(OFFLOADED)} joined by +"
+    found = {}
+    for text in _items(name, value, expected):
+        parts = text.split("+")
+        if text != "none" and not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            if not {*parts} <= {*OFFLOADED}:
+                raise _error(name, text, expected)
+            text = "+".join(part for part in OFFLOADED if part in parts)
+        found[text] = text
+    return tuple(sorted(found, key=lambda text: (text != "none", text)))
+
+
 def _number(name: str, value: object) -> int:
     expected = "a whole number of at least 1"
     texts = _items(name, value, expected)
@@ -279,6 +333,8 @@ _READ = {
     **dict.fromkeys(CHOICES, _choices),
     KEEP: lambda name, value: kept_stages(value),
     "optimizer_offload": _shares,
+    "sharding_copies": _counts,
+    "activation_offload": _offloads,
     "max_devices": _number,
     "without": _nodes,
     "headroom": _size,

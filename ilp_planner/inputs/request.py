@@ -32,7 +32,8 @@ class Request:
     training, or a recipe of quantised products; empty: the model's.
     global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
     over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
-    max_cp: at most. All None: not limited further. memory_limits: device type -> bytes, as they
+    max_cp: at most. max_stage_nodes: nodes that one stage of operators is on, at most. All None:
+    not limited further. memory_limits: device type -> bytes, as they
     came out; empty before a problem is built.
     hidden, sequence, vocabulary: sizes of the model that its profile does not say. text_only: of a
     model of text and something else, its text alone; what a saved plan holds is that.
@@ -53,6 +54,7 @@ class Request:
     max_stages: int | None = None
     max_tp: int | None = None
     max_cp: int | None = None
+    max_stage_nodes: int | None = None
     hidden: int | None = None
     sequence: int | None = None
     vocabulary: int | None = None

@@ -13,6 +13,7 @@ from ilp_planner.profiles.analytic_resnet import resnet_work
 from ilp_planner.profiles.analytic_transformer import gpt_work, t5_work
 from ilp_planner.profiles.table import MIB, OperatorRow, Origin, Profile, Provenance, RowKey
 from ilp_planner.profiles.work import Exchange, Work, exchange_time, kernel_time
+from ilp_planner.specs.cluster import SLOWEST_TAKEN
 from ilp_planner.specs.gpt import Gpt
 from ilp_planner.specs.resnet import WideResNet
 from ilp_planner.specs.t5 import T5
@@ -20,7 +21,8 @@ from ilp_planner.specs.t5 import T5
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+    from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.link import Link
     from ilp_planner.specs.model import ModelSpec
 
 TENSOR_DEGREES = (1, 2, 4, 8)
@@ -44,8 +46,7 @@ def analytic_profile(
         model.micro_batch_sizes if micro_batch_sizes is None else micro_batch_sizes
     )
     device = cluster.device
-    (name,) = cluster.type_names
-    link, between = cluster.link(0, 0), cluster.type_link(name, name)
+    link, between = cluster.link(0, 0), cluster.slowest_between
     possible = [t for t in TENSOR_DEGREES if t <= cluster.devices_per_node]
     degrees = tuple(t for t in possible if model.architecture.tensor_parts % t == 0)
     rows: dict[RowKey, OperatorRow] = {}
@@ -71,7 +72,7 @@ def analytic_profile(
     if left_out:
         notes.append(f"tp {', '.join(left_out)}: does not divide {model.name}, left out")
     if not cluster.symmetric:
-        notes.append("links.matrix: every two nodes taken as linked like the best two")
+        notes.append(SLOWEST_TAKEN)
     estimated = Origin(Provenance.ANALYTIC)
     collectives = link_collectives(rows.values(), possible[1:], link)
     return Profile(

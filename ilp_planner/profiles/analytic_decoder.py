@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
     from ilp_planner.anatomy.modules import Message
     from ilp_planner.numerics import Floats
-    from ilp_planner.specs.cluster import Device, Link
+    from ilp_planner.specs.cluster import Device
     from ilp_planner.specs.decoder import Decoder
+    from ilp_planner.specs.link import Link
 
 
 STATES = ("parameters", "gradients", "optimizer")  # terms of the memory that are held throughout

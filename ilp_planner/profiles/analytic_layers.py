@@ -22,7 +22,7 @@ from ilp_planner.profiles.analytic import (
 from ilp_planner.profiles.analytic_decoder import DecoderRows, chain_names, decoder_rows
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.chain_layers import segments
-from ilp_planner.specs.data_sheets import flash_attention
+from ilp_planner.specs.data_sheets import capability_notes, flash_attention
 from ilp_planner.specs.decoder import Decoder, as_decoder
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.work import Work
-    from ilp_planner.specs.cluster import ClusterSpec, Device, Link
+    from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.link import Link
     from ilp_planner.specs.model import ModelSpec
 
 # Bytes per parameter of parameters, gradients and Adam's states: 2 + 2 + 4 + 4 + 4 in mixed
@@ -87,6 +88,9 @@ def analytic_layers(
             for size, work in works.items():
                 time[LayerKey(name, degree, size)] = work.seconds(device, link)
     left_out = [str(t) for t in possible if t not in degrees]
+    notes = () if decoder is None else capability_notes(cluster)
+    if left_out:
+        notes += (f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
     return LayerProfile(
         source="analytic",
         layers=chain.names,
@@ -98,9 +102,7 @@ def analytic_layers(
         gradients=chain.gradients(),
         boundary=boundary,
         optimizer=optimizer,
-        notes=(f"tp {', '.join(left_out)}: does not divide {model.name}, left out",)
-        if left_out
-        else (),
+        notes=notes,
     )
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.numerics import Floats
     from ilp_planner.profiles.predict.collectives import CollectivePredictor
-    from ilp_planner.specs.cluster import ClusterSpec, Link
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.link import Link
 
 ALL_REDUCE = "all_reduce"
 

@@ -278,7 +278,7 @@ def _links(
     notes = []
     if cluster is not None:
         (name,) = cluster.type_names
-        ours = (cluster.within.get(name, cluster.intra_node), cluster.type_link(name, name))
+        ours = (cluster.within.get(name, cluster.intra_node), cluster.slowest_between)
         for place, where in enumerate(("inside a node", "between nodes")):
             if found[place] is None and (place == 0 or cluster.node_count > 1):
                 notes.append(

@@ -32,7 +32,8 @@ from ilp_planner.profiles.sailor import (
     object_of,
     sailor_file,
 )
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,8 @@ from ilp_planner.profiles.kernel_times import KernelRates
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ilp_planner.specs.cluster import Device, Link
+    from ilp_planner.specs.cluster import Device
+    from ilp_planner.specs.link import Link
     from ilp_planner.specs.machine import Machine
 
 

@@ -318,6 +318,8 @@ def settings_text(analysis: Analysis) -> str:
         parts.append(text)
     if s.kernels.graphs:
         parts.append(f"CUDA graphs {' '.join((s.kernels.graphs, *s.kernels.graphed))}")
+    if s.kernels.compiled:
+        parts.append("layers compiled")
     return ", ".join(parts)
 
 

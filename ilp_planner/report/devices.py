@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,7 +46,7 @@ def _runs(cluster: ClusterSpec, devices: Sequence[int]) -> list[_Run]:
         first = cluster.node_of.index(node)
         slots = tuple(device - first for device in here)
         whole = len(here) == cluster.devices_of_nodes[node]
-        run = _Run((node,), cluster.node_types[node], here, slots, whole)
+        run = _Run((node,), cluster.called[node], here, slots, whole)
         for place, before in enumerate(runs):
             if _joined(cluster, before, run):
                 runs[place] = before._replace(
@@ -69,21 +70,21 @@ def _joined(cluster: ClusterSpec, before: _Run, after: _Run) -> bool:
 
 def describe_types(cluster: ClusterSpec, devices: Sequence[int]) -> str:
     """Return `3 x A100 + 1 x T4`, in the order of the cluster's types."""
-    counts = [
-        (name, sum(cluster.type_of[d] == name for d in devices)) for name in cluster.type_names
-    ]
-    return " + ".join(f"{count} x {name}" for name, count in counts if count)
+    counts = Counter(cluster.called[cluster.node_of[d]] for d in devices)
+    names = dict.fromkeys(name for name in cluster.called if name in counts)
+    return " + ".join(f"{counts[name]} x {name}" for name in names)
 
 
-def describe_stage(cluster: ClusterSpec, stage: GroupStage) -> str:
-    """Return `4 x A100 tp1 dp4`."""
-    return f"{describe_types(cluster, stage.devices)} tp{stage.tp} dp{stage.dp}"
+def describe_stage(cluster: ClusterSpec, stage: GroupStage, cp: int) -> str:
+    """Return `4 x A100 tp1 dp4`, with cp where it is above 1."""
+    degrees = f"tp{stage.tp // cp} {f'cp{cp} ' * (cp > 1)}dp{stage.dp}"
+    return f"{describe_types(cluster, stage.devices)} {degrees}"
 
 
 def describe_cluster(cluster: ClusterSpec) -> str:
     """Return `3 nodes of 4 x a100, 1 node of 4 x t4`."""
     sizes = cluster.devices_of_nodes
-    kinds = zip(cluster.node_types, sizes, strict=True)
+    kinds = zip(cluster.called, sizes, strict=True)
     parts = []
     for (kind, size), run in groupby(kinds):
         count = len(list(run))

@@ -71,7 +71,7 @@ def problem_object(problem: Problem[Any]) -> dict[str, Any]:
         "space": problem.space.name,
         **problem.space.options(),
         "global_batch": problem.global_batch,
-        "memory_limit_bytes": dict(problem.memory_limits),
+        "memory_limit_bytes": problem.limits_of_types,
     }
 
 
@@ -87,7 +87,7 @@ def plan_object(
     stages = []
     for s, (stage, known) in enumerate(zip(plan.stages, encode_plan(plan)["stages"], strict=True)):
         cost = costs[s] if s < len(costs) else None
-        shape = _shape(problem.cluster, stage, known, cost)
+        shape = _shape(problem.cluster, stage, known, cost, cp=plan.cp)
         stages.append(shape | (_judged(problem, stage, cost) if cost is not None else {}))
     runtime = {}
     if plan.settings is not None:
@@ -127,9 +127,9 @@ def _throughput(
 
 
 def _shape(
-    cluster: ClusterSpec, stage: Stage, known: dict[str, Any], cost: StageCost | None
+    cluster: ClusterSpec, stage: Stage, known: dict[str, Any], cost: StageCost | None, *, cp: int
 ) -> dict[str, Any]:
-    """Return what a stage decides. known: the stage as it is saved."""
+    """Return what a stage decides. known: the stage as it is saved. cp: of the plan."""
     if isinstance(stage, OperatorStage):
         return {
             **known,
@@ -149,7 +149,8 @@ def _shape(
     return {
         "start": stage.start,
         "stop": stage.stop,
-        "tp": stage.tp,
+        "tp": stage.tp // cp,
+        "cp": cp,
         "dp": stage.dp,
         "replicas": replicas,
     }
@@ -170,7 +171,7 @@ def _place(cluster: ClusterSpec, devices: Sequence[int]) -> dict[str, Any]:
     """Return nodes and types of devices that exist."""
     return {
         "nodes": sorted({cluster.node_of[d] for d in devices}),
-        "types": list(dict.fromkeys(cluster.type_of[d] for d in devices)),
+        "types": list(dict.fromkeys(cluster.called[cluster.node_of[d]] for d in devices)),
     }
 
 

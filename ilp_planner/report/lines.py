@@ -30,7 +30,7 @@ VISIBLE = 1e-4  # relative: a difference that is worth a line
 
 def problem_lines(problem: Problem[Any]) -> list[tuple[str, str]]:
     """Say what was planned."""
-    limits, space = problem.memory_limits, problem.space
+    limits, space = problem.limits_of_types, problem.space
     memory = ", ".join(f"{name} {format_bytes(limits[name])}" for name in limits)
     if len(limits) == 1:
         memory = f"{format_bytes(problem.memory_limit)} each"

@@ -80,12 +80,13 @@ def _operator_table(problem: Problem[Any], plan: OperatorPlan, evaluation: Evalu
 
 
 def _devices_in_a_row(problem: Problem[Any], stage: OperatorStage) -> str:
-    """Return `0-3`, with the node where there are several."""
+    """Return `0-3`, with the node or the nodes where the cluster has several."""
     last = stage.first_device + stage.device_count - 1
     text = f"{stage.first_device}-{last}" if stage.device_count > 1 else str(last)
     if problem.cluster.node_count == 1:
         return text
-    return f"{text} (node {stage.first_device // problem.cluster.devices_per_node})"
+    first, end = (d // problem.cluster.devices_per_node for d in (stage.first_device, last))
+    return f"{text} (node {first})" if first == end else f"{text} (nodes {first}-{end})"
 
 
 def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation) -> Table:
@@ -95,6 +96,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
         "layers",
         "devices",
         "tp",
+        *["cp"] * (plan.cp > 1),
         "dp",
         "samples per\nreplica",
         "time per\nmicro-batch (ms)",
@@ -103,12 +105,13 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
     )
     costs = evaluation.stages
     for rank, stage in enumerate(plan.stages[: plan.ranks]):
-        own = costs[rank :: plan.ranks]
+        own = [costs[k] for k in plan.schedule.stages_of(rank, plan.ranks)] if costs else []
         cells = (
             str(rank),
             _layers_of(problem, plan, rank),
             describe_devices(problem.cluster, stage.devices),
-            str(stage.tp),
+            str(stage.tp // plan.cp),
+            *[str(plan.cp)] * (plan.cp > 1),
             str(stage.dp),
             describe_samples([replica.samples for replica in stage.replicas]),
             f"{1e3 * sum(cost.time for cost in own):.3f}" if own else "-",
@@ -120,7 +123,8 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
 
 def _layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
     """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
-    layers, own = problem.costs.chain, plan.stages[rank :: plan.ranks]
+    layers = problem.costs.chain
+    own = [plan.stages[k] for k in plan.schedule.stages_of(rank, plan.ranks)]
     if len(own) == 1:
         return describe_range(layers, own[0].start, own[0].stop)
     ranges = [number_ranges(range(stage.start, stage.stop)) for stage in own]
@@ -231,7 +235,8 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(f"recompute full {again.method} {again.layers}")
     if plan.virtual > 1:
         turns = f" in turns of {settings.turn} micro-batches" * bool(settings.turn)
-        found.append(f"{plan.virtual} virtual stages per rank{turns}")
+        schedule = f", schedule {settings.schedule}" * plan.schedule.divides
+        found.append(f"{plan.virtual} virtual stages per rank{turns}{schedule}")
         if not settings.overlap_sends:
             found.append("messages between stages not overlapped")
     if settings.order != ORDERS[0]:
@@ -258,11 +263,14 @@ def describe_training(plan: AnyPlan) -> str:
         found.append(text)
     if kernels.graphs:
         found.append(f"CUDA graphs {' '.join((kernels.graphs, *kernels.graphed))}")
+    if kernels.compiled:
+        found.append("layers compiled")
     return ", ".join(found)
 
 
 def describe_stages(problem: Problem[Any], plan: GroupPlan) -> str:
     """Return `4 x T4 tp1 dp4 | 2 of (8 x A100 tp4 dp2)`: equal stages in a row are told once."""
-    each = [describe_stage(problem.cluster, stage) for stage in plan.stages[: plan.ranks]]
+    own = plan.stages[: plan.ranks]
+    each = [describe_stage(problem.cluster, stage, cp=plan.cp) for stage in own]
     runs = [(text, len(list(run))) for text, run in groupby(each)]
     return " | ".join(text if count == 1 else f"{count} of ({text})" for text, count in runs)

@@ -12,6 +12,7 @@ from ilp_planner.runtimes.limits import (
     check_plain_kernels,
     check_stages_hold_something,
 )
+from ilp_planner.schedule import USUAL
 from ilp_planner.specs.pipeline_layout import split_layout, write_layout
 from ilp_planner.specs.training import SHARDINGS, TrainingJob
 
@@ -51,6 +52,10 @@ def _check_degrees(job: TrainingJob) -> None:
         raise Unfit("settings.cp", s.cp).but(
             f"{TOOL} has no context parallelism around a ring, only Ulysses, which divides heads",
             "cp = 1",
+        )
+    if job.schedule.divides:
+        raise Unfit("settings.schedule", s.schedule).but(
+            f"{TOOL} never divides backward passes", f"schedule = {USUAL}"
         )
     if job.virtual > 1:
         each = [sum(job.stages[k].layers for k in job.stages_of(r)) for r in range(job.pp)]

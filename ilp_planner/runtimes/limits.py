@@ -3,9 +3,19 @@
 from typing import NamedTuple
 
 from ilp_planner.errors import PlanError
+from ilp_planner.schedule import USUAL
 from ilp_planner.specs.pipeline_layout import LayoutStage
 from ilp_planner.specs.training import OPERATORS, ORDERS, Offload, Recompute, TrainingJob
 from ilp_planner.specs.usual import unusual
+
+# Schedules -> their names in `torch.distributed.pipelining`.
+TORCH_SCHEDULES = {
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "interleaved-zb": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
 
 
 class Unfit(NamedTuple):
@@ -92,17 +102,24 @@ def check_parts(recompute: Recompute, tool: str) -> None:
         )
 
 
-def check_plain_kernels(job: TrainingJob, tool: str) -> None:
-    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, how virtual
-    stages take turns, and activations in the host's memory.
+def check_plain_kernels(job: TrainingJob, tool: str, *, compiles: bool = False) -> None:
+    """Refuse what a tool has no setting for: messages beside products, CUDA graphs, torch.compile,
+    how virtual stages take turns, and activations in the host's memory.
+
+    Parameters
+    ----------
+    compiles: the tool has torch.compile, and with it tensor-parallel messages beside products.
 
     Raises
     ------
     PlanError: names the setting.
     """
     s = job.settings
+    overlaps = s.overlap_tensor and not (compiles and job.tp > 1)
+    compiled = s.kernels.compiled and not compiles
     for name, on, what, plain in (
-        ("overlap_tensor", s.overlap_tensor, "tensor-parallel messages beside products", "false"),
+        ("overlap_tensor", overlaps, "tensor-parallel messages beside products", "false"),
+        ("kernels.compiled", compiled, "layers that torch.compile compiles", "false"),
         ("overlap_experts", s.overlap_experts, "exchanges of tokens beside products", "false"),
         ("kernels.graphs", s.kernels.graphs, "CUDA graphs of training steps", '""'),
         ("turn", str(s.turn or ""), "turns of virtual stages", "0"),
@@ -155,6 +172,9 @@ def check_torch_schedule(job: TrainingJob, tool: str) -> None:
     PlanError: with the batch that would do.
     """
     check_stages_hold_something(job, tool)
+    if job.settings.schedule != USUAL:
+        _check_divided(job, tool)
+        return
     batches = job.micro_batches
     if job.virtual == 1 and batches < job.pp:
         raise Unfit("global_batch", job.global_batch).but(
@@ -167,3 +187,31 @@ def check_torch_schedule(job: TrainingJob, tool: str) -> None:
             f"torch's interleaved 1F1B needs micro-batches ({batches}) in {rounds} equal rounds",
             f"global_batch = {rounds * job.pp * job.micro_batch * job.dp}",
         )
+
+
+def _check_divided(job: TrainingJob, tool: str) -> None:
+    """Refuse what torch does not run, or runs otherwise than it is counted, where backward passes
+    are divided.
+
+    Checkpoints compute a layer again for the gradients of inputs, and once more for every group of
+    its weights (`stage_backward_weight` calls autograd for each). torchao's products make both
+    gradients in one function, whichever is asked for. `fully_shard` gives gathered parameters up
+    between both parts. Compiled stages are refused (`_check_torch_compile_compatibility`), and
+    async tensor parallelism compiles them.
+    """
+    s, usual = job.settings, f"schedule = {USUAL}"
+    limit = f"{tool} divides backward passes ({s.schedule}) only"
+    again, recipe = s.recompute, s.kernels.quantised
+    for field, found, bad, only in (
+        ("recompute", again.kind, again.granularity != "none", "without recomputation"),
+        ("kernels.quantised", recipe, recipe, "of products that are not quantised"),
+        ("overlap_tensor", "true", s.overlap_tensor, "of stages that are not compiled"),
+        (
+            "optimizer.sharding",
+            s.optimizer.sharding,
+            s.optimizer.sharding == "parameters",
+            "of parameters that stay gathered",
+        ),
+    ):
+        if bad:
+            raise Unfit(f"settings.{field}", found).but(f"{limit} {only}", usual)

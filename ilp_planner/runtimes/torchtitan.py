@@ -15,6 +15,7 @@ from ilp_planner.runtimes.limits import (
     check_torch_schedule,
 )
 from ilp_planner.runtimes.torchtitan_models import titan_model
+from ilp_planner.runtimes.torchtitan_releases import is_compiled
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.2.2"
@@ -34,7 +35,7 @@ def check_torchtitan(job: TrainingJob) -> None:
     """
     check_batch(job)
     check_order(job, TOOL)
-    check_plain_kernels(job, TOOL)
+    check_plain_kernels(job, TOOL, compiles=True)
     titan_model(job)
     _check_ranks(job)
     _check_recompute(job)
@@ -178,6 +179,11 @@ def _check_quantised(job: TrainingJob) -> None:
     if recipe not in CONVERTERS:
         raise Unfit("settings.kernels.quantised", recipe).but(
             f"{TOOL} has {' and '.join(CONVERTERS)}", "quantised = fp8-current"
+        )
+    if recipe == "mxfp8" and job.tp > 1 and is_compiled(job):
+        raise Unfit("settings.kernels.compiled", "true").but(
+            f"{TOOL} compiles mxfp8 only without tensor parallelism (tp is {job.tp})",
+            "compiled = false, overlap_tensor = false",
         )
     if job.model.experts:
         raise Unfit("settings.kernels.quantised", recipe).but(

@@ -18,6 +18,7 @@ from ilp_planner.runtimes.limits import (
     check_plain_kernels,
     check_torch_schedule,
 )
+from ilp_planner.runtimes.torchtitan_releases import shared_differences
 from ilp_planner.specs.training import USUAL_FORMATS, TrainingJob
 
 VERSION = "0.3.0"
@@ -80,39 +81,15 @@ def differences(job: TrainingJob) -> Iterator[str]:
         yield (
             f"settings.cp_comm: {s.cp_comm}; torchtitan gathers keys and values for flex attention"
         )
-    if job.padded_vocab != job.model.vocab:
-        yield (
-            f"settings.vocab_multiple: {s.vocab_multiple}; torchtitan does not pad the vocabulary "
-            f"({job.model.vocab}, not {job.padded_vocab})"
-        )
-    if s.optimizer.gradient != 4:
-        yield (
-            f"settings.optimizer.gradient: {s.optimizer.gradient} bytes; torchtitan adds gradients "
-            "up in 4"
-        )
-    if s.optimizer.offload:
-        yield (
-            "settings.optimizer.offload: torchtitan moves parameters and gradients to the host too"
-        )
-    if s.optimizer.overlap_offload:
-        yield (
-            "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
-            "steps itself"
-        )
     if s.quantised:
         yield "settings.kernels.quantised: needs torchao"
     if s.kernels.quantised_parameters:
         yield "settings.kernels.quantised_parameters: torchtitan keeps parameters in FP32"
-    if s.overlap_tensor:
-        yield (
-            "settings.overlap_tensor: by torch.compile with async tensor parallelism, which "
-            "compiles every layer as well"
-        )
-    yield "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
+    yield from shared_differences(job)
 
 
 def _check_kernels(job: TrainingJob) -> None:
-    """Refuse kernels without a setting; graphs of whole steps and async tensor parallelism have."""
+    """Refuse kernels without a setting; graphs of whole steps and what torch.compile does have."""
     s = job.settings
     if takes_graphs(job) and (job.pp > 1 or s.ep > 1):
         field, degree = ("pp", job.pp) if job.pp > 1 else ("settings.ep", s.ep)
@@ -122,12 +99,8 @@ def _check_kernels(job: TrainingJob) -> None:
             'graphs = ""',
         )
     graphs, graphed = ("", ()) if takes_graphs(job) else (s.kernels.graphs, s.kernels.graphed)
-    plain = replace(
-        s,
-        overlap_tensor=s.overlap_tensor and job.tp == 1,
-        kernels=replace(s.kernels, graphs=graphs, graphed=graphed),
-    )
-    check_plain_kernels(replace(job, settings=plain), TOOL)
+    plain = replace(s, kernels=replace(s.kernels, graphs=graphs, graphed=graphed))
+    check_plain_kernels(replace(job, settings=plain), TOOL, compiles=True)
 
 
 def _check_sequence(job: TrainingJob) -> None:

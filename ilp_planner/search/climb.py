@@ -9,7 +9,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ilp_planner.bounds.boxes import BoxSearch
+from ilp_planner.bounds.group_reach import Reach
 from ilp_planner.numerics import NEVER, ROUNDING
 
 if TYPE_CHECKING:
@@ -29,16 +32,34 @@ def boxable(search: GroupSearch[Any], state: PartState[Any]) -> bool:
 
 def climb(search: GroupSearch[Any], state: PartState[Any]) -> None:
     """Search a part up to a little above its bound."""
+    if state.slowest is None:
+        bound_slowest(search, state)
+        if search.closed(state):
+            return
     guess = state.bound * (1 + state.reach)
     if guess * (1 + LEAST_REACH) >= search.objective:
         guess = search.objective
     left = search.deadline.left
     search_boxes(search, state, guess)
     took = left - search.deadline.left
+    if search.deadline.steady:
+        return
     if took < QUICK * left:
         state.reach = min(2 * state.reach, MOST_REACH)
     elif took > SLOW * left:
         state.reach = max(state.reach / 2, LEAST_REACH)
+
+
+def bound_slowest(search: GroupSearch[Any], state: PartState[Any]) -> None:
+    """Bound a part by its slowest stage, in plans that are better than the best one."""
+    part = state.part
+    cutoff = min(search.objective - part.constant, NEVER)
+    reach = Reach(part.chain(cutoff))
+    state.slowest = reach.least(cutoff)
+    least = min(reach.turns * state.slowest * (1 - ROUNDING), cutoff)
+    state.raise_bound(least + part.constant, "boxes")
+    search.report()
+    search.check_time()
 
 
 def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) -> None:
@@ -49,12 +70,13 @@ def search_boxes(search: GroupSearch[Any], state: PartState[Any], guess: float) 
     chain = part.chain(cutoff)
     assert chain is not None
     search.check_time()
+    slowest = (state.slowest or 0.0) if Reach(chain).may_take(cutoff) else np.inf
     behind = chain.stages.behind
     limiting = behind[behind < behind.max(initial=0)]
     levels = min(int(limiting.max(initial=0)) + 2, MOST_LEVELS)
     with ThreadPoolExecutor(search.limits.workers) as pool:
         each = pool.map if search.limits.workers > 1 else map
-        boxes = BoxSearch(chain, cutoff, levels, goon=search.goon, each=each)
+        boxes = BoxSearch(chain, cutoff, levels, low=slowest, goon=search.goon, each=each)
         while not boxes.finished:
             search.check_time()
             found = boxes.advance(search.effort)

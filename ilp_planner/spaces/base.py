@@ -208,6 +208,6 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 def too_little_memory(problem: Problem[Any]) -> str:
     """Return one line that blames memory."""
     limits = ", ".join(
-        f"{name} {format_bytes(limit)}" for name, limit in problem.memory_limits.items()
+        f"{name} {format_bytes(limit)}" for name, limit in problem.limits_of_types.items()
     )
     return f"in every plan some device would need more memory than it has ({limits})"

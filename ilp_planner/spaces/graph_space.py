@@ -51,8 +51,8 @@ class LayerSpace(Space[AnyCosts, AnyPartSearch]):
             return
         yield from self.check_settings(plan)
         for s, stage in enumerate(plan.stages):
-            if stage.replicas != plan.stages[s % plan.ranks].replicas:
-                limit = f"those of stage {s % plan.ranks}"
+            if stage.replicas != plan.stages[plan.rank_of(s)].replicas:
+                limit = f"those of stage {plan.rank_of(s)}"
                 yield Violation("replicas", f"stage {s}", "others", limit)
             shared = sum(replica.samples for replica in stage.replicas)
             if shared != plan.micro_batch_size:

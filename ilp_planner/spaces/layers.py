@@ -94,9 +94,10 @@ def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
         for name in cluster.type_names
     }
     free = with_headroom(own, asked.constraints)
+    called = {name: cluster.device_types[name].type for name in cluster.type_names}
     return {
-        name: min(recorded[name], limit or math.inf) if name in recorded else free[name]
-        for name in cluster.type_names
+        name: min(recorded[said], limit or math.inf) if said in recorded else free[name]
+        for name, said in called.items()
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.errors import UsageError
+from ilp_planner.inputs.constraints import space_with
 from ilp_planner.inputs.tables import find_tables, records_in
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ SPACES: dict[str, SpaceEntry] = {
     "operators": SpaceEntry(
         "ilp_planner.spaces.operators.build:build",
         ("native", "aceso"),
+        ("max_stage_nodes",),
         layers=False,
         limits=("max_stages", "memory_limit", "cluster"),
     ),
@@ -95,7 +97,7 @@ RUNTIMES = tuple(name for name, entry in SPACES.items() if entry.runtime)
 ALIASES = {"planner": "groups"}  # what spaces were called before
 # Of a parameter: its values but the default, and the space that has them.
 CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}
-OPTIONS = ("memory_rule", "placement", "max_cp", "precision")
+OPTIONS = ("memory_rule", "placement", "max_cp", "max_stage_nodes", "precision")
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
 INSTEAD = {
@@ -144,7 +146,7 @@ def build_problem(files: InputFiles) -> Problem[Any]:
         files=files.held,
         space=space,
         global_batch=problem.global_batch,
-        memory_limits=problem.memory_limits,
+        memory_limits=problem.limits_of_types,
     )
     remarks = () if files.model is None else files.model.remarks
     return replace(
@@ -299,7 +301,8 @@ def check_together(files: InputFiles, space: str) -> None:
             f"`space={space}`: expected {expected}, which has costs for its plans, found "
             f"{asked.cost_model}, which has them for `space={own}`"
         )
-    layered = [name for name in LAYER_PARAMETERS if getattr(asked, name) not in (None, "")]
+    others = [name for name in LAYER_PARAMETERS if name not in entry.options]
+    layered = [name for name in others if getattr(asked, name) not in (None, "")]
     if layered and not entry.layers:
         of = next((n for n, one in SPACES.items() if layered[0] in one.options), "groups")
         raise UsageError(
@@ -315,7 +318,7 @@ def check_together(files: InputFiles, space: str) -> None:
             raise UsageError(f"`{option}={value}`: expected `space={own}`{also}, found {space}")
     if asked.constraints.texts and not entry.constrained:
         name, text = next(iter(asked.constraints.texts.items()))
-        own = next(other for other, one in SPACES.items() if one.constrained)
+        own = space_with(name, text)
         instead = INSTEAD.get(name)
         have = f", which has `{instead}`" if instead in entry.limits else ""
         raise UsageError(f"`{name}={text}`: expected `space={own}`, found {space}{have}")

@@ -1,6 +1,5 @@
 """The cluster specification: device types, the nodes that hold them, and the links between them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,27 +7,19 @@ from functools import cached_property
 from ilp_planner.errors import SpecError
 from ilp_planner.specs.architecture import check_counts
 from ilp_planner.specs.kernel_constants import KernelConstants
+from ilp_planner.specs.link import Link, check_positive
 from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.model import PRECISIONS
+from ilp_planner.specs.zones import Zone, check_filled, common, ways
 
 # Said to whoever meets a mixed cluster with a cost model of operators on equal devices.
 ADVICE = "to plan operator by operator; `cost_model=native` plans mixed clusters layer by layer"
 
 
-def check_positive(**values: float) -> None:
-    """Refuse everything but positive, finite numbers.
-
-    Raises
-    ------
-    ValueError: names the first that is not.
-    """
-    for name, value in values.items():
-        if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be positive, found {value!r}")
-
-
 # Assumed of devices that say nothing else: PCIe 4 x16, and an eighth of 16 channels of DDR4-3200.
 HOST_LINK, HOST_MEMORY = 31.5e9, 51.2e9
+# Said by spaces and profiles that know one link between nodes, of clusters that have several.
+SLOWEST_TAKEN = "links between nodes differ: every two taken as linked like the slowest two"
 MOST_DEVICES = 65536  # in a cluster
 MEASURED, ROOFLINE = "measured", "roofline"  # what a file can say of the kernels of a GPU
 
@@ -46,6 +37,8 @@ class Device:
     of the host's memory, by data sheets; of what waits or is stepped there.
     price: currency units per device and hour; None when unknown.
     profile: what measured profiles call the type; its own name when empty.
+    type: what people call it, where nodes of one type are told apart by their links
+        (`specs/node_kinds.py`); its own name when empty.
     gpu: its row in the table of GPUs; empty: none is named.
     processors: streaming multiprocessors, or compute units; None: not known.
     kernels: what was measured of the GPU's kernels; None: they are taken as a roofline, as always
@@ -72,6 +65,7 @@ class Device:
     host_memory: float = HOST_MEMORY
     price: float | None = None
     profile: str = ""
+    type: str = ""
     gpu: str = ""
     processors: int | None = None
     kernels: KernelConstants | None = field(default=None, hash=False)
@@ -80,6 +74,8 @@ class Device:
     def __post_init__(self) -> None:
         if not self.profile:
             object.__setattr__(self, "profile", self.name)
+        if not self.type:
+            object.__setattr__(self, "type", self.name)
         check_positive(memory=self.memory, launch=self.launch)
         check_positive(host_link=self.host_link, host_memory=self.host_memory)
         if self.peak is not None and not self.peak:
@@ -146,42 +142,17 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroup:
-    """Equal nodes. count: of nodes; devices: in each of them, all of the type `device`."""
+    """Equal nodes. count: of nodes; devices: in each of them, all of the type `device`. zone: the
+    smallest one that they are in, where there are any."""
 
     device: str
     devices: int
     count: int = 1
     name: str = ""
+    zone: str = ""
 
     def __post_init__(self) -> None:
         check_counts(count=self.count, devices=self.devices)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Link:
-    """A way to send.
-
-    bandwidth: bytes/s of a large message between two devices. latency: seconds until it starts.
-    collectives: devices -> bytes/s that each of them sends in a large ring collective ("bus
-        bandwidth"), where that is not `bandwidth`: on a mesh, more devices use more links. Of links
-        inside nodes only: rings between nodes take the `bandwidth` of their slowest link.
-    """
-
-    bandwidth: float
-    latency: float
-    collectives: Mapping[int, float] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        check_positive(bandwidth=self.bandwidth, latency=self.latency)
-        for devices, rate in self.collectives.items():
-            if devices < 2:
-                raise ValueError(f"collectives must be of at least 2 devices, found {devices}")
-            check_positive(**{f"collectives.{devices}": rate})
-
-    def collective_bandwidth(self, devices: int) -> float:
-        """Return bytes/s that each device sends: the entry of the largest group not above it."""
-        fitting = [n for n in self.collectives if n <= devices]
-        return self.collectives[max(fitting)] if fitting else self.bandwidth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +165,8 @@ class ClusterSpec:
         that is not inter_node; a pair may be twice the same type.
     matrix: link from node to node, a row and a column per node (each of a NodeGroup counted); empty
         when types decide. The diagonal is not used.
+    zones: a tree that says the link of two nodes: that of the smallest zone that both are in,
+        inter_node where there is none; empty when types or a matrix decide.
     notes: what every result says of it: what is assumed, not known.
     """
 
@@ -205,6 +178,7 @@ class ClusterSpec:
     within: Mapping[str, Link] = field(default_factory=dict, hash=False)
     between: Mapping[tuple[str, str], Link] = field(default_factory=dict, hash=False)
     matrix: tuple[tuple[Link, ...], ...] = ()
+    zones: tuple[Zone, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -233,6 +207,7 @@ class ClusterSpec:
         for x, row in enumerate(self.matrix):
             odd = (y for y, link in enumerate(row) if x != y and link.collectives)
             links += [(f"matrix, row {x + 1}, entry {y + 1}", row[y]) for y in odd]
+        links += [(f"zone {zone.name!r}", zone.link) for zone in self.zones]
         for where, link in links:
             if link.collectives:
                 raise ValueError(
@@ -262,6 +237,10 @@ class ClusterSpec:
                 )
         if self.matrix and self.between:
             raise ValueError("links: expected matrix or between, found both")
+        if self.zones and (self.matrix or self.between):
+            found = "matrix" if self.matrix else "between"
+            raise ValueError(f"links: expected zones or {found}, found both")
+        self._check_zones()
         nodes = self.node_count
         if self.matrix and len(self.matrix) != nodes:
             raise ValueError(
@@ -274,6 +253,15 @@ class ClusterSpec:
                     f"found {len(row)}"
                 )
 
+    def _check_zones(self) -> None:
+        known = ways(self.zones)
+        for i, group in enumerate(self.nodes, 1):
+            if bool(group.zone) != bool(known) or (known and group.zone not in known):
+                expected = f"must be one of {', '.join(known)}" if known else "expected [[zones]]"
+                found = repr(group.zone) if group.zone else "none"
+                raise ValueError(f"node {group.name or i!r}: zone {expected}, found {found}")
+        check_filled(self.zones, [group.zone for group in self.nodes if known], self.node_count)
+
     @cached_property
     def type_names(self) -> tuple[str, ...]:
         """Device types that nodes have, in the order of their first node."""
@@ -283,6 +271,11 @@ class ClusterSpec:
     def node_types(self) -> tuple[str, ...]:
         """Device type of each node."""
         return tuple(g.device for g in self.nodes for _ in range(g.count))
+
+    @cached_property
+    def called(self) -> tuple[str, ...]:
+        """What people call the device type of each node."""
+        return tuple(self.device_types[name].type for name in self.node_types)
 
     @cached_property
     def devices_of_nodes(self) -> tuple[int, ...]:
@@ -324,7 +317,7 @@ class ClusterSpec:
     @property
     def symmetric(self) -> bool:
         """Links depend on nothing but the device types of their ends."""
-        return not self.matrix
+        return not self.matrix and not self.zones
 
     def check_figures(self, precision: str, model: str) -> None:
         """See that every device type has the figures that estimates need.
@@ -360,26 +353,37 @@ class ClusterSpec:
         first, second = self.node_types[a], self.node_types[b]
         if a == b:
             return self.within.get(first, self.intra_node)
-        return self.matrix[a][b] if self.matrix else self.type_link(first, second)
+        if self.matrix:
+            return self.matrix[a][b]
+        if self.zones:
+            zone = common(self._zones_of[a], self._zones_of[b])
+            return self.inter_node if zone is None else zone.link
+        return self.type_link(first, second)
+
+    @cached_property
+    def _zones_of(self) -> tuple[tuple[Zone, ...], ...]:
+        """Zones that each node is in, the largest first."""
+        known = ways(self.zones)
+        return tuple(known[group.zone] for group in self.nodes for _ in range(group.count))
 
     def type_link(self, a: str, b: str) -> Link:
-        """Return the link between nodes of two device types; the best one where a matrix decides.
+        """Return the link between nodes of two device types; the best one where nodes decide.
 
         The best: largest bandwidth and least latency that any pair of such nodes has.
         """
-        if not self.matrix:
+        if self.symmetric:
             low, high = sorted((a, b))
             return self.between.get((low, high), self.inter_node)
         return self._best_links.get((a, b), self.inter_node)
 
     @cached_property
     def _best_links(self) -> dict[tuple[str, str], Link]:
-        """Best link of the matrix for every pair of types with two different nodes."""
+        """Best link for every pair of types with two different nodes."""
         pairs: dict[tuple[str, str], list[Link]] = {}
         for x, first in enumerate(self.node_types):
             for y, second in enumerate(self.node_types):
                 if x != y:
-                    pairs.setdefault((first, second), []).append(self.matrix[x][y])
+                    pairs.setdefault((first, second), []).append(self.link(x, y))
         return {
             pair: Link(
                 bandwidth=max(link.bandwidth for link in links),
@@ -387,6 +391,20 @@ class ClusterSpec:
             )
             for pair, links in pairs.items()
         }
+
+    @cached_property
+    def slowest_between(self) -> Link:
+        """Least bandwidth and largest latency between any two nodes, or between nodes of any two
+        types where these decide; `inter_node` of one node."""
+        if self.symmetric:
+            links = [self.type_link(a, b) for a in self.type_names for b in self.type_names]
+        else:
+            nodes = range(self.node_count)
+            links = [self.link(x, y) for x in nodes for y in nodes if x != y] or [self.inter_node]
+        return Link(
+            bandwidth=min(link.bandwidth for link in links),
+            latency=max(link.latency for link in links),
+        )
 
     @property
     def node_count(self) -> int:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document
-from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import MEASURED, ROOFLINE, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.gpu_links import link_between, link_inside, link_note
 from ilp_planner.specs.gpus import Gpu, gpu
 from ilp_planner.specs.kernel_constants import KernelConstants, measured_constants
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import (
     ABOUT,
     CONSTANTS,
@@ -20,13 +21,15 @@ from ilp_planner.specs.machine import (
     with_constants,
 )
 from ilp_planner.specs.toml_reader import Table, read_toml
+from ilp_planner.specs.zones import Zone, ways
 from ilp_planner.units import format_bytes, parse_duration, parse_rate
 
-KEYS = ("name", "devices", "nodes", "links", "notes")
-DERIVED = ("name", "processors")  # not said in files
+KEYS = ("name", "devices", "nodes", "links", "zones", "notes")
+DERIVED = ("name", "type", "processors")  # not said in files
 DEVICE_KEYS = tuple(f.name for f in fields(Device) if f.name not in DERIVED)
 PEAK_KEYS = ("fp16", "fp32", "bf16", "tf32", "fp8", "fp4", "fp64")
-NODE_KEYS = ("name", "count", "device", "devices")
+NODE_KEYS = ("name", "count", "device", "devices", "zone")
+ZONE_KEYS = ("name", "inside", "bandwidth", "latency")
 LINKS_KEYS = ("intra_node", "inter_node", "within", "between", "matrix")
 LINK_KEYS = ("bandwidth", "latency", "collectives")
 MATRIX_KEYS = ("bandwidth", "latency")
@@ -45,14 +48,19 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
     devices = root.table("devices")
     types = {name: _read_device(devices, name) for name in devices.values}
     nodes = tuple(_read_nodes(table, types) for table in root.tables("nodes", NODE_KEYS))
-    links = root.table("links", LINKS_KEYS, optional=any(d.gpu for d in types.values()))
+    zones = _read_zones(root)
+    optional = bool(zones) or any(device.gpu for device in types.values())
+    links = root.table("links", LINKS_KEYS, optional=optional)
     written = root.texts_of("notes") if "notes" in root.values else ()
     assumed = _gpu_notes(devices, types)
     within = _read_within(links, types)
     between = _read_between(links, types)
     intra = _read_intra_node(links, types, nodes, within, assumed)
     matrix = _read_matrix(links, nodes, within, intra)
-    inter = _read_inter_node(links, types, nodes, between, matrix, intra, assumed)
+    if zones and "inter_node" not in links.values:
+        inter = _outermost(root, zones)
+    else:
+        inter = _read_inter_node(links, types, nodes, between, matrix, intra, assumed)
     with root.blamed():
         return ClusterSpec(
             name=root.text("name"),
@@ -63,6 +71,7 @@ def read_cluster(source: Path | str | Document) -> ClusterSpec:
             within=within,
             between=between,
             matrix=matrix,
+            zones=zones,
             notes=tuple(dict.fromkeys((*written, *assumed))),
         )
 
@@ -191,7 +200,45 @@ def _read_nodes(table: Table, types: Mapping[str, Device]) -> NodeGroup:
             count=table.whole("count", NodeGroup.count),
             device=table.choice("device", tuple(types) or ("none",)),
             devices=table.whole("devices"),
+            zone=table.text("zone", "-").removeprefix("-"),
         )
+
+
+def _read_zones(root: Table) -> tuple[Zone, ...]:
+    """Return the zones of the file, which are a tree.
+
+    Raises
+    ------
+    SpecError: they are not one, or their links make no sense.
+    """
+    if "zones" not in root.values:
+        return ()
+    zones = []
+    for table in root.tables("zones", ZONE_KEYS):
+        link = _read_link(table)
+        inside = table.text("inside", "-").removeprefix("-")
+        zones.append(Zone(name=table.text("name"), link=link, inside=inside))
+    with root.blamed():
+        ways(zones)
+    return tuple(zones)
+
+
+def _outermost(root: Table, zones: Sequence[Zone]) -> Link:
+    """Return the link of the zone that all others are inside, which stands for nodes that share no
+    zone: there are none.
+
+    Raises
+    ------
+    SpecError: several zones are in no other.
+    """
+    outermost = [zone for zone in zones if not zone.inside]
+    if len(outermost) > 1:
+        names = ", ".join(zone.name for zone in outermost)
+        raise root.error(
+            f"links.inter_node is missing, which nodes of different zones out of {names} have; "
+            "add it, or a zone that these are inside"
+        )
+    return outermost[0].link
 
 
 def _read_within(links: Table, types: Mapping[str, Device]) -> dict[str, Link]:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device, Link
+from ilp_planner.specs.cluster import ROOFLINE, ClusterSpec, Device
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import DURATIONS, Machine
 from ilp_planner.units import parse_duration, parse_flops, parse_rate, parse_size
 
@@ -25,6 +26,11 @@ def cluster_text(cluster: ClusterSpec) -> str:
         lines += [f"name = {quoted(group.name)}"] if group.name else []
         lines += [f"count = {group.count}", f"device = {quoted(group.device)}"]
         lines.append(f"devices = {group.devices}")
+        lines += [f"zone = {quoted(group.zone)}"] if group.zone else []
+    for zone in cluster.zones:
+        lines += ["", "[[zones]]", f"name = {quoted(zone.name)}"]
+        lines += [f"inside = {quoted(zone.inside)}"] if zone.inside else []
+        lines += _link(zone.link)
     for device in cluster.device_types.values():
         lines += ["", f"[devices.{quoted(device.name)}]", *_device(device)]
         if device.gpu and device.kernels is not None:  # which the constants change

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ilp_planner.specs.cluster import ClusterSpec, Device
 from ilp_planner.specs.generations import AMPERE, HOPPER
-from ilp_planner.specs.gpus import Gpu, gpu, of_family
+from ilp_planner.specs.gpus import Gpu, gpu, nearest, of_family
 
 # Below it neither FlashAttention 2 nor the fused attention of Transformer Engine runs (their
 # installation guides).
@@ -13,10 +13,14 @@ FLASH = AMPERE
 
 def generation(cluster: ClusterSpec, types: Iterable[str] | None = None) -> int:
     """Return the major compute capability of the oldest device type of a cluster, or of some of its
-    types; that of Hopper where no name is known."""
-    names = cluster.type_names if types is None else types
-    rows = [known_gpu(cluster.device_types[name]) for name in names]
-    return min((row.generation for row in rows if row), default=HOPPER)
+    types; of those of which no GPU is known that of the others, else that of Hopper, as
+    `capability_notes` say."""
+    every = cluster.type_names
+    for names in (every if types is None else types, every):
+        rows = [known_gpu(cluster.device_types[name]) for name in names]
+        if known := [row.generation for row in rows if row]:
+            return min(known)
+    return HOPPER
 
 
 def known_gpu(device: Device) -> Gpu | None:
@@ -25,6 +29,25 @@ def known_gpu(device: Device) -> Gpu | None:
     if device.gpu:
         return gpu(device.gpu)
     return of_family(device.profile) or of_family(device.name)
+
+
+def capability_notes(cluster: ClusterSpec) -> tuple[str, ...]:
+    """Return a note on device types of which no GPU is known: what `generation` takes them for, and
+    how a cluster file says what they are."""
+    types = cluster.device_types
+    unknown = [name for name in cluster.type_names if known_gpu(types[name]) is None]
+    if not unknown:
+        return ()
+    taken, s = generation(cluster), "s" * (len(unknown) > 1)
+    fused = "with" if taken >= FLASH else "without"
+    known = len(unknown) < len(cluster.type_names)
+    of = "the oldest type that is known here" if known else "H100"
+    like = next((row for name in unknown for row in nearest(name)), "H100-80GB")
+    return (
+        f"device type{s} {', '.join(unknown)}: found no GPU of the table by this name; compute "
+        f'capability {taken}, as of {of}, {fused} fused attention is assumed; gpu = "..." in '
+        f'[devices.{unknown[0]}] of the cluster file says what it is, as in gpu = "{like}"',
+    )
 
 
 def flash_attention(cluster: ClusterSpec) -> bool:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from ilp_planner.specs.cluster import Device, Link, NodeGroup
+from ilp_planner.specs.cluster import Device, NodeGroup
 from ilp_planner.specs.gpus import Gpu, gpu
+from ilp_planner.specs.link import Link
 
 # Share of a link's rate that large messages reach, and seconds until one starts; both assumed.
 REACHED = {"NVLink": 0.8, "xGMI": 0.8, "PCIe": 0.75}

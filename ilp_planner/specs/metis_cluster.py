@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from ilp_planner.errors import SpecError
 from ilp_planner.files import Document, read_json
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.hostfile import read_hostfile
+from ilp_planner.specs.link import Link
 
 GIB = 2**30
 GB = 1e9

@@ -16,6 +16,7 @@ from ilp_planner.errors import SpecError
 
 # Which virtual stages take what is left over of a rank's layers.
 REMAINDERS = FIRST, LAST, ALONE = "first", "last", "alone"
+ANYHOW = "anyhow"  # layers are spread over virtual stages in any way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ilp_planner.errors import SpecError
+from ilp_planner.specs.zones import ways
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,8 +40,11 @@ def with_nodes(cluster: ClusterSpec, nodes: Collection[int]) -> ClusterSpec:
         first, left = first + group.count, left + len(own)
     matrix = tuple(tuple(cluster.matrix[x][y] for y in kept) for x in kept if cluster.matrix)
     numbers = f"numbered 0 to {len(kept) - 1} here" if kept[-1] >= len(kept) else ""
+    filled = {zone.name for group in groups for zone in ways(cluster.zones).get(group.zone, ())}
+    zones = tuple(zone for zone in cluster.zones if zone.name in filled)
     note = f"nodes: {shown(kept)} of {cluster.node_count} are used{numbers and ', '}{numbers}"
-    return replace(cluster, nodes=tuple(groups), matrix=matrix, notes=(*cluster.notes, note))
+    notes = (*cluster.notes, note)
+    return replace(cluster, nodes=tuple(groups), matrix=matrix, zones=zones, notes=notes)
 
 
 def shown(numbers: Sequence[int]) -> str:

@@ -4,9 +4,10 @@ Everything here is what a launch line of Megatron-LM can say. `anatomy` tells wh
 and sends; `formats` reads and writes it in other tools' words.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
-from ilp_planner.schedule import Schedule, schedule_of
+from ilp_planner.schedule import PIPELINES, USUAL, Schedule, schedule_of
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.generations import HOPPER
@@ -143,13 +144,24 @@ class OptimizerSettings:
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding must be one of {SHARDINGS}, got {self.sharding!r}")
         check_counts(instances=self.instances)
-        if self.from_master and self.sharding not in ("gradients", "parameters"):
+        if self.from_master and not self.divides:
             raise ValueError(
                 "from_master must be false unless sharding is gradients or parameters, "
                 f"got {self.sharding!r}"
             )
         if not 0 <= self.offload <= 1:
             raise ValueError(f"offload must be a share of at most 1, got {self.offload!r}")
+
+    @property
+    def divides(self) -> bool:
+        """Whether gradients, or parameters as well, are divided, as FSDP does."""
+        return self.sharding in ("gradients", "parameters")
+
+    def sharing(self, kind: str) -> Self:
+        """Return settings that share something else, one of `SHARDINGS`; only divided gradients
+        or parameters are gathered from the stepped copy."""
+        whole = kind in ("none", "optimizer")
+        return replace(self, sharding=kind, from_master=self.from_master and not whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +187,8 @@ class Kernels:
     Megatron's words; empty: its usual one. quantised_parameters: parameters are kept and gathered
     quantised, and only the optimizer has them in full. exact_first, exact_last: layers at the ends
     whose products stay in the training precision. graphs: CUDA graphs start the layers' kernels,
-    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none.
+    those of `graphed` alone where this names some: one of `GRAPHS`, empty for none. compiled:
+    layers and the loss are compiled by torch.compile.
     """
 
     implementation: str = "transformer_engine"
@@ -202,6 +215,7 @@ class Kernels:
     exact_last: int = 0
     graphs: str = ""
     graphed: tuple[str, ...] = ()
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.quantised and self.quantised not in QUANTISED:
@@ -246,6 +260,8 @@ class Settings:
     with divided columns sends travels while their gradients are made (Megatron since 2022).
     keeps_gathered: such products keep the input that sequence parallelism gathered for the gradient
     of their weight (torch's DTensor); otherwise it is gathered again.
+    schedule: of the pipeline, one of `PIPELINES`; the usual one is 1F1B, interleaved where ranks
+    have several virtual stages.
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as there
     are pipeline ranks. overlap_sends: what passes between virtual stages travels while ranks
     compute; otherwise both ends wait, as they always do without virtual stages.
@@ -270,12 +286,15 @@ class Settings:
     scatter_sends: bool = False
     async_tensor: bool = True
     keeps_gathered: bool = False
+    schedule: str = USUAL
     turn: int = 0
     overlap_sends: bool = True
     carried: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_counts(cp=self.cp, ep=self.ep, etp=self.etp or 1, vocab_multiple=self.vocab_multiple)
+        if self.schedule not in PIPELINES:
+            raise ValueError(f"schedule must be one of {PIPELINES}, got {self.schedule!r}")
         if self.turn < 0:
             raise ValueError(f"turn must be at least 0, got {self.turn}")
         if self.cp_comm not in CP_COMMUNICATIONS:
@@ -381,8 +400,13 @@ class TrainingJob:
     @property
     def schedule(self) -> Schedule:
         """In which order pipeline ranks run their stages."""
-        turn = self.settings.turn
-        return schedule_of(self.micro_batches, ranks=self.pp, virtual=self.virtual, turn=turn)
+        return schedule_of(
+            self.micro_batches,
+            ranks=self.pp,
+            virtual=self.virtual,
+            turn=self.settings.turn,
+            name=self.settings.schedule,
+        )
 
     @property
     def padded_vocab(self) -> int:
@@ -392,4 +416,8 @@ class TrainingJob:
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Return the numbers of a pipeline rank's virtual stages."""
-        return tuple(range(pp_rank, len(self.stages), self.pp))
+        return self.schedule.stages_of(pp_rank, self.pp)
+
+    def rank_of(self, stage: int) -> int:
+        """Return the pipeline rank of a (virtual) stage."""
+        return self.schedule.rank_of(stage, self.pp)

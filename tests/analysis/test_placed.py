@@ -18,8 +18,9 @@ from ilp_planner.anatomy.groups import BETWEEN, INSIDE, MIXED, NOBODY
 from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.errors import PlanError
 from ilp_planner.plan import GroupStage, Plan, Replica
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Decoder
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.pipeline_layout import write_layout
 from ilp_planner.specs.training import Settings
 

@@ -21,13 +21,13 @@ from ilp_planner.anatomy.groups import (
     KINDS,
     MIXED,
     NOBODY,
-    boundary_link,
     embedding_groups,
     group_count,
     group_size,
     groups,
     kind_link,
     rank_name,
+    stage_link,
     stage_ranks,
 )
 from ilp_planner.anatomy.states import sharing
@@ -186,7 +186,7 @@ def test_links_between_stages(job: TrainingJob) -> None:
                 other = list(group_of(job, "pp", rank).ranks)[after]
                 same = rank // job.devices_per_node == other // job.devices_per_node
                 seen.add(INSIDE if same else BETWEEN)
-        assert boundary_link(job, r) == (MIXED if len(seen) > 1 else seen.pop())
+        assert stage_link(job, r, (r + 1) % job.pp) == (MIXED if len(seen) > 1 else seen.pop())
 
 
 def test_names() -> None:

@@ -20,7 +20,7 @@ from ilp_planner.anatomy.memory import (
 from ilp_planner.anatomy.overheads import MIB, workspace
 from ilp_planner.specs.decoder import Decoder, Experts
 from ilp_planner.specs.generations import HOPPER
-from ilp_planner.specs.pipeline_layout import even_layout, split_layout
+from ilp_planner.specs.pipeline_layout import even_layout, read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, Settings, TrainingJob
 from tests.benchmarks import memory as study
 from tests.training_jobs import deepseek, gpt, jobs, llama
@@ -119,6 +119,23 @@ def test_parameters_are_the_modules_own(job):
         memory, modules = stage_of_rank(parts, rank), rank_modules(job, rank)
         assert memory.parameters == sum(m.parameters for m in modules)
         assert memory.expert_parameters == sum(m.expert_parameters for m in modules)
+
+
+@pytest.mark.parametrize("layout", ["Et*4|t*4|m|L", "Et*2|t*3|t*3|mL", "Et*2|t*2|t*3|tmL"])
+def test_the_last_norm_of_what_predicts_is_kept_with_the_last_layer(layout):
+    """`tests/runtimes/test_megatron_core.py` asks Megatron where it is."""
+    job = a_job(deepseek(prediction_layers=1), layout=read_layout(layout))
+    parts = memory_parts(job)
+    norm = next(m for r in range(4) for m in rank_modules(job, r) if "final" in m.name)
+    holders = []
+    for rank in range(job.pp):
+        memory, modules = stage_of_rank(parts, rank), rank_modules(job, rank)
+        assert memory.parameters == sum(m.parameters for m in modules)
+        holders += [rank] * (norm in modules)
+        if memory.moment == "a layer" and not job.stages[rank].loss:
+            kept = sum(m.activations for m in modules)
+            assert memory.terms["activations"] == pytest.approx(kept * memory.in_flight)
+    assert holders == [max(rank for rank, stage in enumerate(job.stages) if stage.layers)]
 
 
 @given(jobs())

@@ -31,7 +31,8 @@ from __future__ import annotations
 import numpy as np
 
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 
 GIB = 2**30
 DEGREES = (1, 2, 4, 8)

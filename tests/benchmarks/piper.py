@@ -29,8 +29,9 @@ import numpy as np
 from ilp_planner.costs.groups import OptionTables
 from ilp_planner.costs.layers import LayerCosts
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

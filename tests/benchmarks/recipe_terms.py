@@ -174,7 +174,7 @@ def sent_of(among: Problem[Any], plan: GroupPlan) -> dict[str, float]:
 def _stepping(ranks: RankCosts) -> float:
     """Return the seconds of the optimiser's step on the rank that synchronises longest."""
     ends = ends_of(ranks.job.pipeline)
-    slowest, _ = ranks.longest_sync(ends)
+    slowest, _ = ranks.longest_sync(ranks.job)
     steps = ranks.step(ranks.kinds[slowest])
     spans = list(pairwise(ends))[slowest :: ranks.job.pp]
     return float(sum(steps[start:stop].sum() for start, stop in spans))

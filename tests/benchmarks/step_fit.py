@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.anatomy.states import rhythm
 from ilp_planner.calibration.fit import fit
 from tests.benchmarks.step_times import Judged, judge, seconds
 
@@ -39,6 +40,8 @@ def free_constants(runs: Sequence[Run]) -> tuple[str, ...]:
         free.append("network")
     if any(s.overlap_tensor for s in settings):
         free.append("tensor_exposed")
+    if any(rhythm(job).in_passes for job in jobs):
+        free.append("sharded_exposed")
     return tuple(free)
 
 
@@ -54,18 +57,21 @@ def fitted(base: Machine, runs: Sequence[Run], free: Sequence[str] = ()) -> Mach
 
 
 def by_machine(
-    base: Callable[[Run], Machine], seen: Sequence[Run], rest: Sequence[Run]
+    base: Callable[[Run], Machine],
+    seen: Sequence[Run],
+    rest: Sequence[Run],
+    free: Sequence[str] = (),
 ) -> tuple[Judged, dict[str, Machine]]:
     """Fit a machine per GPU to the runs that are seen, and predict the rest.
 
-    Where none was seen of a GPU, its own defaults predict.
+    free: as in `fitted`. Where none was seen of a GPU, its own defaults predict.
     """
     judged, machines = Judged((), ()), {}
     for gpu in dict.fromkeys(run.gpu for run in rest):
         known = [run for run in seen if run.gpu == gpu]
         left = [run for run in rest if run.gpu == gpu]
         start = base(left[0])
-        machines[gpu] = fitted(start, known) if known else start
+        machines[gpu] = fitted(start, known, free) if known else start
         judged += judge(left, machines[gpu])
     return judged, machines
 
@@ -93,11 +99,15 @@ def drawn(base: Callable[[Run], Machine], runs: Sequence[Run], part: int) -> Jud
 
 
 def one_out(
-    base: Callable[[Run], Machine], runs: Sequence[Run], kind: Callable[[Run], str]
+    base: Callable[[Run], Machine],
+    runs: Sequence[Run],
+    kind: Callable[[Run], str],
+    free: Sequence[str] = (),
 ) -> Judged:
-    """Return predictions of the runs of each kind by those of all others."""
+    """Return predictions of the runs of each kind by those of all others. free: as in `fitted`."""
     found = Judged((), ())
     for name in dict.fromkeys(map(kind, runs)):
         seen = [run for run in runs if kind(run) != name]
-        found += by_machine(base, seen, [run for run in runs if kind(run) == name])[0]
+        rest = [run for run in runs if kind(run) == name]
+        found += by_machine(base, seen, rest, free)[0]
     return found

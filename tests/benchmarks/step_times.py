@@ -12,8 +12,9 @@ from ilp_planner.spaces.megatron import iteration
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.specs import gpus
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.kernel_constants import measured_constants
+from ilp_planner.specs.link import Link
 from ilp_planner.throughput import physical_seconds
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ SHIPPED_CONSTANTS = (
     "tensor_exposed",
     "expert_exposed",
     "data_exposed",
+    "sharded_exposed",
     "host_experts",
 )
 

@@ -19,6 +19,7 @@ from ilp_planner.bounds.stages import EXACT
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.bounds.test_pipeline import Listed, listed
 from tests.examples import examples
+from tests.tiny import stands
 
 if TYPE_CHECKING:
     from ilp_planner.bounds.pipelines import OpenStages
@@ -62,6 +63,9 @@ def test_no_pipeline_is_faster_or_left_out(part: Listed, digits: int, factor: fl
     low = part.least_slowest()
     assert scape.exists(low * (1 + SAME))
     weight = part.count - 1.0
+    total = scape.least_total(weight, cutoff, low * (1 - SAME), 0.0)
+    assert weight * low * (1 - SAME) <= total
+    assert min(total, cutoff) <= best * (1 + SAME)
     found = scape.open_graph(weight, cutoff, low * (1 - SAME))
     assert best_path(found.graph)[1] <= best * (1 + SAME)
     for stages, times in part.pipelines:
@@ -116,7 +120,7 @@ def test_exact_stages_raise_the_bound_to_no_more_than_the_optimum(
 @given(
     st.integers(1, 3),
     st.integers(1, 6),
-    st.sets(st.sampled_from([1, 2, 3, 4]), min_size=1),
+    st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1),
 )
 def test_the_fewest_stages_on_the_first_devices_are_those_of_enumeration(
     nodes: int, per_node: int, groups: set[int]
@@ -127,11 +131,8 @@ def test_the_fewest_stages_on_the_first_devices_are_those_of_enumeration(
     for count in range(devices + 1):
         for sizes in itertools.product(sorted(groups), repeat=count) if count <= 6 else ():
             begins = [0, *itertools.accumulate(sizes)]
-            inside = all(
-                b // per_node == (b + g - 1) // per_node
-                for b, g in zip(begins, sizes, strict=False)
-            )
-            if inside and begins[-1] <= devices:
+            fits = all(stands(b, g, per_node) for b, g in zip(begins, sizes, strict=False))
+            if fits and begins[-1] <= devices:
                 least[begins[-1]] = min(least[begins[-1]], count)
     for d in range(devices + 1):
         if found[d] <= 6 or least[d] <= 6:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.bounds import paths
 from ilp_planner.bounds.paths import best_path, search_paths
 from tests.examples import examples
 from tests.solvers.graphs import chain, graphs, make_graph
@@ -49,6 +50,17 @@ def test_the_best_path_is_that_of_enumeration(graph: StageGraph) -> None:
     if path:
         assert graph.is_path(path)
         assert graph.path_time(path) == value
+
+
+@MANY
+@given(graphs(), st.sampled_from([1, 2]))
+def test_a_first_search_that_leaves_out_labels_changes_nothing(graph: StageGraph, few: int) -> None:
+    found = search_paths(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "FEW", few)
+        assert search_paths(graph) == found
+        patch.setattr(paths, "FEW", 2**62)
+        assert search_paths(graph) == found
 
 
 @MANY

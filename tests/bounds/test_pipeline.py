@@ -19,7 +19,7 @@ from ilp_planner.bounds.pipelines import Place
 from ilp_planner.numerics import ROUNDING
 from ilp_planner.schedule import OneForwardOneBackward
 from tests.examples import examples
-from tests.tiny import StageCatalogue, problems
+from tests.tiny import StageCatalogue, problems, stands
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +50,7 @@ def listed_steps(devices: int, per_node: int, groups: tuple[int, ...], most: int
                 found.add(Step(place, devices - start - size))
             return
         for g in groups:
-            straddles = begin // per_node != (begin + g - 1) // per_node
-            if begin + g <= devices and not straddles and len(sizes) < most:
+            if begin + g <= devices and stands(begin, g, per_node) and len(sizes) < most:
                 extend((*sizes, g))
 
     extend(())
@@ -177,6 +176,17 @@ def test_the_least_sum_is_that_of_enumeration(part: Listed, factor: float) -> No
     sums = [sum(times) for _, times in part.pipelines if max(times) <= slowest]
     expected = min(sums, default=INFINITE)
     assert part.landscape.least_sum(slowest) == pytest.approx(expected, rel=SAME)
+
+
+@FEW
+@given(listed(), st.sampled_from([0.9, 1.0001, 1.5]))
+def test_no_pipeline_undercuts_the_least_total(part: Listed, factor: float) -> None:
+    best, _ = part.best()
+    assume(math.isfinite(best))
+    low, weight = part.least_slowest() * (1 - SAME), part.count - 1.0
+    total = part.landscape.least_total(weight, best * factor, low, 0.0)
+    assert min(total, best * factor) <= best * (1 + SAME)
+    assert total >= weight * low * (1 - SAME)
 
 
 @FEW

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.calibration.predict import Predictions
 from ilp_planner.calibration.runs import Run
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.generations import HOPPER
 from ilp_planner.specs.kernel_constants import measured_constants
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import usual_machine
 from ilp_planner.specs.training import Kernels, Settings, TrainingJob
 from tests.training_jobs import llama

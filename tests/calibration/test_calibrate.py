@@ -11,6 +11,7 @@ from ilp_planner.calibration.predict import Predictions
 from ilp_planner.errors import PlannerError, ProfileError, SpecError, UsageError
 from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
 from ilp_planner.specs.machine import CONSTANTS
+from ilp_planner.specs.training import OptimizerSettings, Settings
 from tests.calibration.machines import DEFAULT, JOBS, h100, job, lab, runs_on
 from tests.training_jobs import settings
 
@@ -92,6 +93,23 @@ def test_runs_say_nothing_of_what_they_do_not_have() -> None:
     assert why["links"] == "no run depends on it"
     assert why["tensor_exposed"] == "only when asked for"
     assert "host_forward" in fitted(found)
+
+
+def test_sharded_runs_tell_what_their_passes_do_not_hide() -> None:
+    """Ten of them; others say nothing of it."""
+    optimizer = OptimizerSettings(sharding="parameters")
+    jobs = [
+        job(layers=layers, hidden=hidden, tp=1, settings=Settings(optimizer=optimizer))
+        for layers in (4, 8)
+        for hidden in (1024, 2048, 3072, 4096, 5120)
+    ]
+    runs = runs_on(replace(DEFAULT, sharded_exposed=0.2), jobs)
+    found = calibrate(runs, lab(), ["sharded_exposed"])
+    assert found.machine.sharded_exposed == pytest.approx(0.2, abs=0.02)
+    assert "sharded_exposed" in fitted(calibrate(runs, lab()))
+    assert "sharded_exposed" not in fitted(calibrate(runs[:9], lab()))
+    why = {constant.name: constant.why for constant in ours().constants}
+    assert why["sharded_exposed"] == "no run shards gradients or parameters"
 
 
 def test_equal_jobs_are_one_run_as_evidence() -> None:

@@ -10,8 +10,9 @@ import pytest
 from ilp_planner.calibration.calibrate import calibrate
 from ilp_planner.calibration.predict import Predictions
 from ilp_planner.calibration.runs import Run
-from ilp_planner.specs.cluster import ClusterSpec, Link
+from ilp_planner.specs.cluster import ClusterSpec
 from ilp_planner.specs.kernel_constants import measured_constants
+from ilp_planner.specs.link import Link
 from tests.benchmarks import published
 from tests.benchmarks.published_tables import b200_runs
 from tests.calibration.machines import h100, lab

@@ -100,6 +100,47 @@ def test_a_cluster_file_that_names_a_gpu(ilp_plan: Command) -> None:
     assert "mine.toml: differs today" in ilp_plan("evaluate", "plan.json").out
 
 
+UNKNOWN = """
+name = "zones"
+
+[[nodes]]
+device = "v100z0"
+devices = 4
+
+[devices.v100z0]
+memory = "16 GiB"
+peak.fp16 = "125 TFLOP/s"
+sustained = 0.5
+memory_bandwidth = "900 GB/s"
+
+[links]
+intra_node = { bandwidth = "100 GB/s", latency = "10 us" }
+"""
+ANALYZE = ("analyze", "--model", "gpt3-1.3b", "--tp", "2", "--dp", "2", "--cluster", "zones.toml")
+PLAN = ("--model", "gpt3-1.3b", "--cluster", "zones.toml", "--global-batch-size", "8")
+ASSUMED = "device type v100z0: found no GPU of the table by this name"
+
+
+@pytest.mark.parametrize(
+    "command", [ANALYZE, *(("solve", *PLAN, "--space", name) for name in ("megatron", "groups"))]
+)
+def test_a_gpu_that_nothing_names_is_said(ilp_plan: Command, command: tuple[str, ...]) -> None:
+    """Without a name it is taken for one with fused attention; the repair that is offered works."""
+    Path("zones.toml").write_text(UNKNOWN)
+    assumed = ilp_plan(*command)
+    assert assumed.code == 0
+    assert ASSUMED in assumed.out
+    offered = assumed.out.partition("as in gpu = ")[2].partition("\n")[0]
+    Path("zones.toml").write_text(UNKNOWN.replace("memory =", f"gpu = {offered}\nmemory =", 1))
+    named = ilp_plan(*command)
+    assert named.code == 0
+    assert ASSUMED not in named.out
+    if command is ANALYZE:
+        assert "--attention unfused" not in assumed.out
+        assert "has 7; --attention unfused counts the scores" in named.out
+        assert "unfused attention" in ilp_plan(*command, "--attention", "unfused").out
+
+
 def test_analyze_and_import(ilp_plan: Command) -> None:
     out = ilp_plan("analyze", "--model", "gpt3-350m", "--gpus", "8xH20").out
     assert "of 94.94 GiB of H20" in out

@@ -104,6 +104,8 @@ def test_ctrl_c_gives_what_is_known(tmp_path: Path) -> None:
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
+        if "init_import_site" in err:
+            continue  # Python itself was about to start
         assert process.returncode in (0, 4, 130, -signal.SIGINT), err
         if process.returncode in (0, 4):
             assert "stopped by" in out

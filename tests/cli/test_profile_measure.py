@@ -110,7 +110,7 @@ def test_a_decoder_like_deepseek_is_measured_and_planned_for_megatron(ilp_plan, 
     rows = table.frame["record"] == "layer"
     assert set(table.frame[rows]["layers"]) == {"0", "1-2", "3"}
     arguments = ("solve", "--runtime", "megatron", "--model", "decoder.toml")
-    arguments += ("--cluster", "v100-32gb-1x4", "--global-batch-size", 4, "--profile")
+    arguments += ("--cluster", "v100-32gb-1x4", "--global-batch-size", 4, "--tie", 0, "--profile")
     found = ilp_plan(*arguments, "p.csv", "--json")
     assert found.code == 0, found.err
     assert json.loads(found.out)["status"] == "optimal"

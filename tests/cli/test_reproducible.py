@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,21 @@ def test_two_runs_save_the_same_bytes(ilp_plan: Command, folder: Path, options: 
     assert first == (folder / "plan.json").read_bytes()
     assert json.loads(first)["result"]["stopped_by"] == "proof"
     assert "run" not in json.loads(first)
+
+
+@pytest.mark.parametrize("options", [OPERATORS, MIXED], ids=["operators", "mixed"])
+def test_a_slow_machine_saves_the_same_bytes(
+    ilp_plan: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """Its clock runs a thousand times as fast, so nothing gets far in a moment."""
+    write_room(folder)
+    limit = ["--time-limit", "1e9"]
+    assert ilp_plan("solve", *options, *REPRODUCIBLE, *limit).code == 0
+    first = (folder / "plan.json").read_bytes()
+    clock, start = time.monotonic, time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: start + 1000 * (clock() - start))
+    assert ilp_plan("solve", *options, *REPRODUCIBLE, *limit).code == 0
+    assert first == (folder / "plan.json").read_bytes()
 
 
 def test_otherwise_times_and_versions_are_at_the_end(ilp_plan: Command, tiny: list[str]) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ilp_planner.costs.groups import GroupOption
 from ilp_planner.plan import GroupStage, Replica
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -36,8 +36,10 @@ def test_tables_price_a_stage_as_the_judge_does(cost_model: str, data: st.DataOb
         holes=data.draw(st.sampled_from([0.0, 0.1, 0.3])),
         ties=data.draw(st.sampled_from([0.0, 0.2, 0.8])),
     )
-    costs = COST_MODELS[cost_model](tuple(operators), family, profile)
-    micro_batch = data.draw(st.sampled_from(micro_batches))
+    per_node = data.draw(st.sampled_from([None, 1, 2, 4]))
+    model = COST_MODELS[cost_model]
+    costs = model(tuple(operators), family, profile, devices_per_node=per_node)
+    micro_batch = data.draw(st.sampled_from(costs.micro_batch_sizes((1, 2, 4))))
     count = data.draw(st.integers(1, 9))
     devices = data.draw(st.sampled_from([1, 2, 4]))
     tables = costs.tables(micro_batch, devices, count)
@@ -119,13 +121,46 @@ def test_options_are_those_that_use_every_device_and_a_profiled_micro_batch(
     operators = ("enc-MLP-gelu",)
     profile = make_profile(rows_of(operators, (1, 2), (1, 2, 4)))
     costs = COST_MODELS[cost_model](operators, "gpt", profile)
-    assert costs.micro_batch_sizes() == (1, 2)
     assert costs.options(1, 4) == (Option(4, 1, 0),)
     assert costs.options(2, 4) == (Option(2, 2, 0), Option(4, 1, 0))
     assert costs.options(2, 1) == (Option(1, 1, 0),)
     assert costs.options(4, 1) == ()  # 4 samples on one replica are not profiled
     assert costs.options(2, 8) == (Option(4, 2, 0),)
     assert costs.tables(4, 1, 1) is None
+
+
+def test_replicas_of_profiled_samples_make_a_micro_batch_and_only_profiled_ones_do_for_aceso() -> (
+    None
+):
+    operators = ("enc-MLP-gelu",)
+    profile = make_profile(rows_of(operators, (2, 3), (1, 4)))
+    native, aceso = (COST_MODELS[name](operators, "gpt", profile) for name in ("native", "aceso"))
+    assert native.micro_batch_sizes((1, 2)) == (2, 3, 4, 6)
+    assert native.micro_batch_sizes((2, 8)) == (2, 3, 4, 6, 16, 24)
+    assert aceso.micro_batch_sizes((2, 8)) == (2, 3)
+    only = make_profile(rows_of(operators, (2, 3), (4,)))
+    assert COST_MODELS["native"](operators, "gpt", only).micro_batch_sizes((1, 2)) == (2, 3)
+
+
+@pytest.mark.parametrize("cost_model", MODELS)
+@examples(30)
+@given(
+    each=st.sets(st.integers(1, 6), min_size=1, max_size=3),
+    degrees=st.sets(st.sampled_from([1, 2, 4]), min_size=1),
+    groups=st.sets(st.sampled_from([1, 2, 4, 8]), min_size=1),
+)
+def test_whatever_micro_batch_a_stage_can_have_is_tried(
+    cost_model: str, each: set[int], degrees: set[int], groups: set[int]
+) -> None:
+    operators = ("enc-MLP-gelu",)
+    profile = make_profile(rows_of(operators, tuple(each), tuple(degrees)))
+    costs = COST_MODELS[cost_model](operators, "gpt", profile)
+    usable = {size for size in range(1, 50) for g in groups if costs.options(size, g)}
+    tried = set(costs.micro_batch_sizes(sorted(groups)))
+    if cost_model == "aceso":
+        assert tried == each
+    else:
+        assert usable <= tried
 
 
 @pytest.mark.parametrize("cost_model", MODELS)

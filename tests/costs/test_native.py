@@ -29,6 +29,7 @@ def make_costs(
     collectives: dict[tuple[str, int], dict[int, float]] | None = None,
     intra_node: tuple[float, ...] = (10.0 * GB,),
     inter_node: tuple[float, ...] = (2.0 * GB,),
+    devices_per_node: int | None = None,
 ) -> NativeCosts:
     """Return the costs of two operators; micro-batch 1 or 2, tp 1 or 2."""
     rows = {
@@ -38,7 +39,7 @@ def make_costs(
     profile = make_profile(
         rows, collectives=collectives, intra_node=intra_node, inter_node=inter_node
     )
-    return NativeCosts(CHAIN, family, profile)
+    return NativeCosts(CHAIN, family, profile, devices_per_node=devices_per_node)
 
 
 @st.composite
@@ -66,6 +67,55 @@ def test_gradients_are_reduced_over_replicas_only(mib: float, dp: int, tp: int) 
     ring = 2 * (dp - 1) / dp * costs.transfer(row.weights, between_nodes=False)
     assert reduced - step == pytest.approx(ring)
     assert reduced > step
+
+
+def test_rings_of_a_stage_on_several_nodes_share_the_network_of_each() -> None:
+    """8 MiB of gradients on two nodes of four devices: per ring 0.5 GB/s of 1 with tp 2, inside 10.
+
+    4 replicas pass 2 * 3/4 of the bytes; 8 replicas 2 * 7/8, alone on the network.
+    """
+    costs = make_costs(inter_node=(1.0 * GB,), devices_per_node=4)
+    row = make_row(weights=8.0)
+    step = costs.iteration_work(row, Option(4, 1, 0))
+    for tp, dp in ((2, 4), (1, 8), (4, 2)):
+        seconds = 2 * (dp - 1) / dp * tp * 8 * MIB / GB
+        assert costs.iteration_work(row, Option(tp, dp, 0)) - step == pytest.approx(seconds)
+    inside = costs.iteration_work(row, Option(1, 4, 0)) - step
+    assert inside == pytest.approx(2 * 3 / 4 * 8 * MIB / (10 * GB))
+
+
+def test_where_the_network_is_faster_the_links_inside_a_node_count() -> None:
+    costs = make_costs(inter_node=(90.0 * GB,), devices_per_node=4)
+    row = make_row(weights=8.0)
+    step = costs.iteration_work(row, Option(4, 1, 0))
+    both, alone = (costs.iteration_work(row, Option(tp, 8 // tp, 0)) - step for tp in (1, 4))
+    assert both == pytest.approx(2 * 7 / 8 * 8 * MIB / (10 * GB))
+    assert alone == pytest.approx(2 * 1 / 2 * 4 * 8 * MIB / (90 * GB))  # one replica in each node
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_replicas_on_several_nodes_do_not_change_their_layout(tp: int) -> None:
+    """From tokens to whole samples is all-to-all between replicas; the rest stays in a node."""
+    option = Option(tp, 4 // tp, 0)
+    pairs = {"enc-final-layernorm": True, "enc-1st-layernorm": False}
+    for want, between in pairs.items():
+        inside, across = (
+            make_costs(devices_per_node=n)._reshard("enc-post-MLP-dropout", option, want, option, 1)
+            for n in (4, 2)
+        )
+        assert inside < 1
+        assert (across == float("inf")) == between
+
+
+@given(st.floats(0.0, 1e-3), st.integers(1, 6))
+def test_a_reduction_between_nodes_takes_a_latency_per_step(latency: float, nodes: int) -> None:
+    """Of messages of 1 and 2 MiB at 1 GB/s after a latency, the latency is what is left of both."""
+    table = tuple(size * MIB / (latency + size * MIB / GB) for size in (1, 2))
+    costs = make_costs(inter_node=table, devices_per_node=2)
+    expected = 2 * (nodes - 1) * latency
+    assert costs.stage_work(2 * nodes) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert costs.stage_work(1) == 0.0
+    assert make_costs(inter_node=table).stage_work(2 * nodes) == 0.0
 
 
 def test_without_weights_there_is_nothing_to_do_per_iteration() -> None:

@@ -234,6 +234,7 @@ def requests(draw: st.DrawFn) -> Request:
         max_stages=draw(COUNTS),
         max_tp=draw(COUNTS),
         max_cp=draw(COUNTS),
+        max_stage_nodes=draw(COUNTS),
         hidden=draw(COUNTS),
         sequence=draw(COUNTS),
         vocabulary=draw(st.none() | st.integers(0, 2**20)),

@@ -83,6 +83,7 @@ RECOMPUTED = (
 def jobs(draw: st.DrawFn) -> TrainingJob:
     """Draw jobs of the eight devices with settings that some systems lack."""
     virtual = draw(st.sampled_from([1, 2]))
+    sharding = draw(st.sampled_from(SHARDINGS))
     layers = [2, 1, 3, 2] if virtual == 2 else [3, 5]
     return job(
         layout=split_layout(layers),
@@ -93,7 +94,9 @@ def jobs(draw: st.DrawFn) -> TrainingJob:
             overlap_tensor=draw(st.booleans()),
             recompute=draw(st.sampled_from(RECOMPUTED)),
             optimizer=OptimizerSettings(
-                sharding=draw(st.sampled_from(SHARDINGS)), offload=draw(st.sampled_from([0.0, 0.5]))
+                sharding=sharding,
+                offload=draw(st.sampled_from([0.0, 0.5])),
+                from_master=sharding in ("gradients", "parameters") and draw(st.booleans()),
             ),
         ),
     )

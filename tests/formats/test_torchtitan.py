@@ -159,6 +159,11 @@ REFUSED = REFUSED_BY_BOTH | {
         "number_format",
         {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
     ),
+    "compiled blocks of 8 bits": (
+        quantised(quantised="mxfp8", compiled=True),
+        "kernels.compiled",
+        {"settings": usual(kernels=Kernels(quantised="mxfp8"))},
+    ),
     "graphs": (quantised(graphs="local"), "kernels.graphs", {"settings": usual()}),
     "biases": (job(llama(bias=True)), "model.bias", {"model": llama()}),
     "tied in a pipeline": (job(llama(tied=True)), "pp", ALONE),

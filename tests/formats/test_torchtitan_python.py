@@ -117,6 +117,7 @@ def test_names_cannot_break_out_of_the_text() -> None:
         ),
         (job(settings=usual(cp=2)), "settings.cp_comm: p2p"),
         (job(settings=usual(overlap_tensor=True)), "settings.overlap_tensor: by torch.compile"),
+        (job(settings=usual(kernels=Kernels(compiled=True))), "settings.kernels.compiled: what"),
         (
             job(settings=usual(recompute=Recompute(granularity="selective"))),
             "settings.recompute: core_attn",

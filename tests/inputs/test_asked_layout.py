@@ -68,7 +68,7 @@ def test_a_layout_of_other_layers_is_refused_with_one_that_would_do(
     [
         (
             "",
-            "layout: found '', expected even, the layers of every stage as 10,11,11 or Megatron's",
+            "layout: found '', expected even, any, the layers of every stage as 10,11,11 or",
         ),
         (True, "layout: found True, expected even"),
         ([1.5], "layout: found [1.5], expected even"),

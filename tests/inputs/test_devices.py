@@ -5,7 +5,8 @@ import pytest
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.devices import usable, with_headroom
-from ilp_planner.specs.cluster import ClusterSpec, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
+from ilp_planner.specs.link import Link
 from tests.megatron_cases import device, small_cluster
 
 

@@ -12,9 +12,10 @@ from ilp_planner.profiles.analytic import analytic_profile
 from ilp_planner.profiles.table import MIB, Provenance
 from ilp_planner.profiles.work import Exchange, Kernel, exchange_time, kernel_time
 from ilp_planner.specs.architecture import Parameters
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import SLOWEST_TAKEN, ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpt import Gpt
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.model import ModelSpec
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.resnet import WideResNet
@@ -290,15 +291,15 @@ def test_links_of_the_device_type_are_used_where_it_has_its_own():
     assert analytic_profile(TINY["gpt"], own) != analytic_profile(TINY["gpt"], plain)
 
 
-def test_a_matrix_of_links_is_taken_as_its_best():
+def test_a_matrix_of_links_is_taken_as_its_slowest():
     slow, fast = (Link(bandwidth=b, latency=1e-6) for b in (1e9, 2e9))
     matrix = ((slow, slow, fast), (slow,) * 3, (slow,) * 3)
     nodes = (NodeGroup(device="gpu", devices=4, count=3),)
     profile = analytic_profile(
         TINY["gpt"], dataclasses.replace(cluster(), nodes=nodes, matrix=matrix)
     )
-    assert profile.inter_node[-1] == pytest.approx(2e9, rel=0.01)
-    assert profile.notes == ("links.matrix: every two nodes taken as linked like the best two",)
+    assert profile.inter_node[-1] == pytest.approx(1e9, rel=0.01)
+    assert profile.notes == (SLOWEST_TAKEN,)
 
 
 def test_micro_batches_are_sorted_and_once():

@@ -6,7 +6,8 @@ import pytest
 from ilp_planner.errors import ProfileError
 from ilp_planner.profiles.device_names import for_cluster
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 
 
 def profile(*devices):

@@ -44,7 +44,8 @@ def test_types_are_in_the_order_of_the_cluster() -> None:
 def test_a_stage_in_short() -> None:
     replicas = tuple(Replica(devices=pair, samples=1) for pair in ((0, 1), (8, 9)))
     stage = GroupStage(start=0, stop=1, replicas=replicas)
-    assert describe_stage(CLUSTER, stage) == "2 x A100 + 2 x T4 tp2 dp2"
+    assert describe_stage(CLUSTER, stage, cp=1) == "2 x A100 + 2 x T4 tp2 dp2"
+    assert describe_stage(CLUSTER, stage, cp=2) == "2 x A100 + 2 x T4 tp1 cp2 dp2"
 
 
 def test_a_cluster_in_short() -> None:

@@ -17,6 +17,7 @@ from ilp_planner.report.stages import (
     stage_table,
 )
 from ilp_planner.result import Ranked
+from ilp_planner.specs.training import Settings
 from tests.mixed_cases import room_plan, room_problem, room_result
 from tests.report.texts import A100_ONLY, text_of
 from tests.small import make_plan, make_problem
@@ -101,6 +102,16 @@ def test_samples_of_the_replicas(samples: tuple[int, ...], text: str) -> None:
 def test_equal_stages_in_a_row_are_told_once(room: Problem[Any]) -> None:
     alike = room_plan(room, [(0, 2, 1, (2, 3)), (2, 4, 1, (4, 5)), (4, 6, 1, (0, 1))])
     assert describe_stages(room, alike) == "2 of (2 x A100 tp1 dp2) | 2 x T4 tp1 dp2"
+
+
+def test_context_parallelism_has_a_column_of_its_own(room: Problem[Any]) -> None:
+    """The devices of a replica are tp x cp: 2 x 2 must not be read as a tensor parallelism of 4."""
+    two = room_plan(room, [(0, 6, 2, (2, 3, 4, 5))])
+    plan, judged = replace(two, settings=Settings(cp=2)), evaluate(room, two)
+    heads, row = text_of(stage_table(room, plan, judged)).splitlines()[1:3]
+    assert heads.split()[3:6] == ["tp", "cp", "dp"]
+    assert " 1   2   2 " in row
+    assert describe_stages(room, plan) == "4 x A100 tp1 cp2 dp2"
 
 
 def test_a_ranking_has_the_gap_of_each_to_its_own_bound(room: Problem[Any]) -> None:

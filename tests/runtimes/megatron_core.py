@@ -30,6 +30,7 @@ with warnings.catch_warnings():
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import (
         get_gpt_decoder_block_spec,
+        get_gpt_decoder_layer_specs,
         get_gpt_mtp_block_spec,
     )
     from megatron.core.transformer import multi_latent_attention
@@ -186,8 +187,13 @@ def build_stages(
                 attention.linear_q_down_proj = attention.linear_kv_down_proj = Duplicated
         prediction = None
         if config.mtp_num_layers:
+            # Megatron-LM's gpt_builders.py: where a stage has no layers, like the model's last one
+            like = spec
+            if not spec.layer_specs:
+                like = get_gpt_decoder_layer_specs(config, use_transformer_engine=False)[-1]
+                like.submodules.self_attention.submodules.core_attention = NoCoreAttention
             prediction = get_gpt_mtp_block_spec(
-                config, spec, use_transformer_engine=False, vp_stage=number
+                config, like, use_transformer_engine=False, vp_stage=number
             )
         first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=number)
         last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=number)

@@ -65,6 +65,13 @@ EXAMPLES = {
     "heads of their own width": job(llama(head=32, qk_norm=True)),
     "padded vocabulary": job(llama(vocab=1001), settings=usual(vocab_multiple=64)),
     "predicts two tokens": job(deepseek(prediction_layers=1), pp=2, layout=None),
+    "prediction with the output": job(
+        deepseek(prediction_layers=1), layout=read_layout("Et*2|t*3|t*3|mL")
+    ),
+    "prediction alone": job(deepseek(prediction_layers=1), layout=read_layout("Et*4|t*4|m|L")),
+    "prediction of virtual stages": job(
+        llama(prediction_layers=1), pp=2, layout=read_layout("Et*4|t*4||mL")
+    ),
     "fewer groups than ranks": job(llama(kv_heads=2), tp=4),
     "overlap": job(settings=usual(overlap_tensor=True)),
 }

@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given
 from ilp_planner.errors import PlanError
 from ilp_planner.runtimes.torchtitan import VERSION
 from ilp_planner.runtimes.torchtitan_models import flavors
+from ilp_planner.simulation.schedules import schedule_orders
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.specs.decoder import Experts
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.divided_layouts import DIVIDED
 from tests.examples import examples
 from tests.runtime_cases import ENDS_ALONE, ends_alone, problems, solved_job
 from tests.runtimes.titan import read, stand_in_for_unused, whole_parameters
@@ -42,6 +44,7 @@ from torchtitan.distributed.pipeline_parallel import (  # noqa: E402
     build_pipeline_schedule,
     pipeline_module_split,
 )
+from torchtitan.distributed.tensor_parallel import maybe_enable_async_tp  # noqa: E402
 from torchtitan.protocols import train_spec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,6 +58,10 @@ EXAMPLES = {
     "uneven pipeline": job(),
     "even pipeline": job(layout=None),
     "virtual stages": job(pp=2, layout=split_layout([2, 1, 3, 2])),
+    **{
+        name: job(pp=2, layout=split_layout([2, 1, 2, 3]), settings=usual(schedule=name))
+        for name in DIVIDED
+    },
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
     "ends alone": job(pp=2, layout=read_layout("E|t*4|t*4|L")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
@@ -66,6 +73,8 @@ EXAMPLES = {
         dp=4, settings=usual(optimizer=OptimizerSettings(sharding="parameters", instances=2))
     ),
     "replicas only": job(tp=1, pp=1, layout=None, settings=usual(optimizer=OptimizerSettings())),
+    "async products": job(settings=usual(overlap_tensor=True)),
+    "compiled": job(settings=usual(kernels=Kernels(compiled=True))),
     "odd MLP": job(llama(ffn=701), tp=1),
     "narrow MLP": job(llama(ffn=64)),
     "normed heads, tied": job(llama(head=32, qk_norm=True, tied=True), pp=1, layout=None),
@@ -133,6 +142,10 @@ def check_config(case: TrainingJob, config: Any) -> None:
         assert p.data_parallel_replicate_degree == optimizer.instances
         policy = "always" if optimizer.sharding == "parameters" else "never"
         assert p.fsdp_reshard_after_forward == policy
+    maybe_enable_async_tp(config, None)  # raises where it lacks what it needs
+    assert p.enable_async_tensor_parallel == case.settings.overlap_tensor
+    compiled = case.settings.kernels.compiled or case.settings.overlap_tensor
+    assert config.compile.enable == compiled
     if case.settings.cp > 1:
         how = {"alltoall": "p2p", "allgather": "all_gather"}
         assert how[p.context_parallel_rotate_method] == case.settings.cp_comm
@@ -148,6 +161,14 @@ def build(config: Any) -> Any:
     arguments.update_from_config(config)
     with torch.device("meta"):
         return spec.model_cls(arguments)
+
+
+def test_async_products_need_a_compiled_model(tmp_path: Path) -> None:
+    """Guard the guard: torchtitan's own check runs on what was read."""
+    config = read(EXAMPLES["async products"], tmp_path)
+    config.compile.enable = False
+    with pytest.raises(RuntimeError, match="Async TP requires 'model'"):
+        maybe_enable_async_tp(config, None)
 
 
 @contextlib.contextmanager
@@ -216,6 +237,13 @@ def check_stages(case: TrainingJob, config: Any) -> None:
             stages, models = pipeline_module_split(model, mesh, schedule, cpu, parts)
             built = build_pipeline_schedule(config, stages, torch.nn.functional.mse_loss)
         assert built._n_microbatches == case.micro_batches
+        if case.virtual > 1:  # what is run, operation by operation
+            orders = schedule_orders(case.schedule.name, case.pp, case.micro_batches, case.virtual)
+            assert orders.of_rank(pp_rank) == [
+                (part.computation_type.value, part.stage_index, part.microbatch_index)
+                for action in filter(None, built.pipeline_order[pp_rank])
+                for part in action.sub_actions or [action]
+            ]
         for number, part in zip(case.stages_of(pp_rank), models, strict=True):
             stage, start = case.stages[number], case.pipeline.starts[number]
             assert list(part.layers) == [str(i) for i in range(start, start + stage.layers)]

@@ -17,6 +17,7 @@ from ilp_planner.specs.decoder import Decoder, Experts, Rotary
 from ilp_planner.specs.model_reader import read_model
 from ilp_planner.specs.pipeline_layout import read_layout, split_layout
 from ilp_planner.specs.training import Kernels, OptimizerSettings, Recompute, TrainingJob
+from tests.divided_layouts import DIVIDED
 from tests.examples import examples
 from tests.runtime_cases import ENDS_ALONE, ends_alone, problems, solved_job
 from tests.runtimes.titan import whole_parameters
@@ -45,9 +46,20 @@ GROUPED = Experts(
     **{"top_groups": 2, "score": "sigmoid", "normed": True, "correction": True, "scale": 2.5},
 )
 
+SCHEDULES = {
+    "1f1b": "Schedule1F1B",
+    "interleaved": "ScheduleInterleaved1F1B",
+    "interleaved-zb": "ScheduleInterleavedZeroBubble",
+    "zb-v": "ScheduleZBVZeroBubble",
+    "dualpipe-v": "ScheduleDualPipeV",
+}
 EXAMPLES = {
     "uneven pipeline": job(),
     "virtual stages": job(pp=2, layout=split_layout([2, 1, 3, 2])),
+    **{
+        name: job(pp=2, layout=split_layout([2, 1, 2, 3]), settings=usual(schedule=name))
+        for name in DIVIDED
+    },
     "a stage without layers": job(layout=read_layout("E|t|tttt|tttL")),
     "ends alone": job(pp=2, layout=read_layout("E|t*4|t*4|L")),
     "the output alone": job(layout=read_layout("Ettt|t|tttt|L")),
@@ -66,6 +78,7 @@ EXAMPLES = {
         )
     ),
     "async products": job(settings=usual(overlap_tensor=True)),
+    "compiled": job(settings=usual(kernels=Kernels(compiled=True))),
     "graphs": job(**ALONE, settings=usual(kernels=Kernels(graphs="full_iteration"))),
     "longer samples": job(llama(rotary=LLAMA3, epsilon=1e-6, max_position_embeddings=8192)),
     "biases": job(llama(qkv_bias=True)),
@@ -209,8 +222,7 @@ def check_stages(case: TrainingJob, facts: dict[str, Any]) -> None:
     assert len(facts["stages"]) == (case.pp if case.pp > 1 else 0)
     for pp_rank, built in enumerate(facts["stages"]):
         assert built["micro_batches"] == case.micro_batches
-        looped = "ScheduleInterleaved1F1B" if case.virtual > 1 else "Schedule1F1B"
-        assert built["schedule"] == looped
+        assert built["schedule"] == SCHEDULES[case.schedule.name]
         for number, part in zip(case.stages_of(pp_rank), built["parts"], strict=True):
             stage, start = case.stages[number], case.pipeline.starts[number]
             assert part == {
@@ -230,6 +242,7 @@ def check_training(case: TrainingJob, facts: dict[str, Any]) -> None:
     policy = "FullAC.Config" if s.recompute.granularity == "full" else None
     assert facts["checkpoint"] == ("SelectiveAC.Config" if s.recompute == BY_OPERATORS else policy)
     assert facts["compile"]["enable_async_tensor_parallel"] == s.overlap_tensor
+    assert facts["compile"]["enable"] == (s.kernels.compiled or s.overlap_tensor)
     kept = facts["parallelism"]["fsdp_reshard_after_forward"]
     assert kept == ("always" if s.optimizer.sharding == "parameters" else "never")
 

@@ -23,8 +23,9 @@ from ilp_planner.solve import solve
 from ilp_planner.spaces.amp.costs import AmpCosts
 from ilp_planner.spaces.amp.space import AmpSpace
 from ilp_planner.spaces.groups.space import GroupSpace
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.decoder import Experts
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.training import Recompute
 from tests import amp_cases
 from tests.brute import cheapest, random_problem

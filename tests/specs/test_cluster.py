@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from ilp_planner.errors import SpecError
 from ilp_planner.profiles.work import Kernel, kernel_time
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
 from ilp_planner.specs.cluster_reader import read_cluster
 from ilp_planner.specs.gpus import gpu
+from ilp_planner.specs.link import Link
 from ilp_planner.specs.machine import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -559,13 +560,16 @@ def test_links_that_do_not_fit_the_nodes_are_refused(changes, message):
 
 def test_the_examples_of_the_manual_can_be_read(write):
     manual = (ROOT / "clusters" / "README.md").read_text()
-    single, several, matrix = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
+    single, several, zones, matrix = re.findall(r"```toml\n(.*?)```", manual, re.DOTALL)
     assert read_cluster(write(single)).type_counts == (16,)
     spec = read_cluster(write(several))
     assert spec.type_counts == (12, 4)
     assert len(spec.between) == 2
     links = several.partition("[[links.between]]")[0]
     assert read_cluster(write(links + matrix)).link(1, 3).bandwidth == 5e9
+    devices = several.partition("[devices.a100]")[2].partition("[links.inter_node]")[0]
+    zoned = read_cluster(write(f'name = "zoned"\n[devices.a100]{devices}{zones}'))
+    assert [zoned.link(0, node).bandwidth for node in (1, 2, 4)] == [1.1e10, 5e9, 1.2e9]
 
 
 NAMED = """

@@ -2,8 +2,15 @@
 
 import pytest
 
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
-from ilp_planner.specs.data_sheets import memory_rates
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.data_sheets import (
+    capability_notes,
+    flash_attention,
+    generation,
+    memory_rates,
+)
+from ilp_planner.specs.generations import AMPERE, HOPPER
+from ilp_planner.specs.link import Link
 
 LINK = Link(bandwidth=1e9, latency=1e-5)
 
@@ -35,3 +42,33 @@ def test_the_profile_name_will_do() -> None:
 
 def test_an_unknown_device_has_no_rate() -> None:
     assert memory_rates(cluster(Device(name="TPU", memory=1))) == {}
+
+
+def test_capability_is_that_of_the_oldest_gpu() -> None:
+    old, new = Device(name="old", memory=1, gpu="V100-16GB"), Device(name="h100", memory=1)
+    assert not flash_attention(cluster(old, new))
+    assert generation(cluster(old, new), ["h100"]) == HOPPER
+    assert capability_notes(cluster(old, new)) == ()
+
+
+def test_an_unknown_gpu_is_said_with_what_is_assumed_of_it() -> None:
+    unknown = Device(name="v100z0", memory=1)
+    (note,) = capability_notes(cluster(unknown))
+    assert flash_attention(cluster(unknown))
+    assert note == (
+        "device type v100z0: found no GPU of the table by this name; compute capability 9, as of "
+        'H100, with fused attention is assumed; gpu = "..." in [devices.v100z0] of the cluster '
+        'file says what it is, as in gpu = "V100-16GB"'
+    )
+    offered = note.rpartition('gpu = "')[2].rstrip('"')
+    named = cluster(Device(name="v100z0", memory=1, gpu=offered))
+    assert capability_notes(named) == ()
+    assert not flash_attention(named)
+
+
+def test_an_unknown_gpu_is_taken_for_the_oldest_known_one() -> None:
+    mixed = cluster(*(Device(name=name, memory=1) for name in ("tpu", "a100", "h100", "npu")))
+    (note,) = capability_notes(mixed)
+    assert generation(mixed) == generation(mixed, ["tpu"]) == AMPERE
+    assert "types tpu, npu: " in note
+    assert "capability 8, as of the oldest type that is known here, with fused" in note

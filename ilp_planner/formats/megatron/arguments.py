@@ -184,7 +184,7 @@ def environment_of(job: TrainingJob) -> dict[str, str]:
     depends on one hardware queue; FSDP needs several.
     """
     found = dict(DETERMINISTIC) if job.settings.kernels.deterministic else {}
-    sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
+    sharded = job.settings.optimizer.divides
     if not sharded and job.tp * job.settings.cp > 1:
         found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     if job.settings.offload.modules:

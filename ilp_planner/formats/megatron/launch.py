@@ -14,6 +14,7 @@ from ilp_planner.formats.megatron.flags import flags_by_key
 from ilp_planner.formats.megatron.model_features import unsaid
 from ilp_planner.formats.megatron.rules import check_arguments
 from ilp_planner.formats.megatron.values import MegatronArguments, split_words, write_value
+from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.specs.training import ORDERS, TrainingJob
 from ilp_planner.units import format_bytes, format_seconds
 
@@ -99,6 +100,10 @@ def runnable_arguments(job: TrainingJob) -> MegatronArguments:
     ------
     PlanError: the plan's field, the rule that it breaks, and what to change.
     """
+    if job.settings.kernels.compiled:
+        raise Unfit("settings.kernels.compiled", "true").but(
+            "Megatron-LM has no setting for layers that torch.compile compiles", "compiled = false"
+        )
     try:
         args = arguments_of_job(job)
     except SpecError as error:
@@ -151,7 +156,7 @@ def script_text(job: TrainingJob, args: MegatronArguments, name: str, expected: 
     lines = ["#!/bin/bash", *(f"# {line}" for line in _header(job, name, expected)), ""]
     lines += ["set -euo pipefail", ""]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in (args.environment or {}).items()]
-    if job.settings.optimizer.sharding in ("gradients", "parameters"):
+    if job.settings.optimizer.divides:
         lines.append("unset CUDA_DEVICE_MAX_CONNECTIONS  # FSDP needs several hardware queues")
     lines += [
         "MEGATRON=${MEGATRON:-.}  # folder of Megatron-LM",
@@ -292,7 +297,7 @@ def _one_line(text: str) -> str:
 
 def _notes(job: TrainingJob) -> tuple[str, ...]:
     notes = []
-    if job.settings.optimizer.sharding in ("gradients", "parameters"):
+    if job.settings.optimizer.divides:
         notes.append("optimizer.sharding: by Megatron-FSDP, which saves fsdp_dtensor checkpoints")
     if job.settings.order == ORDERS[1]:
         notes.append("order: tp-cp-ep-pp-dp, by --use-tp-pp-dp-mapping")

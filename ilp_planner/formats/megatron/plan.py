@@ -146,7 +146,7 @@ def plan_of_job(job: TrainingJob, cluster: ClusterSpec, *, model: str = "") -> G
         global_batch=job.global_batch,
         micro_batches=job.micro_batches,
         stages=tuple(
-            GroupStage(start=start, stop=stop, replicas=groups[k % job.pp])
+            GroupStage(start=start, stop=stop, replicas=groups[job.rank_of(k)])
             for k, (start, stop) in enumerate(pairwise(ends))
         ),
         settings=job.settings,

@@ -62,6 +62,10 @@ def check_built_model(a: MegatronArguments) -> Iterator[Finding]:
         yield built("num_distributed_optimizer_instances", instances).divisor(
             shares, "data-parallel size x context-parallel size"
         )
+    elif a.world % size == 0 and a.world // size % instances:
+        yield built("num_distributed_optimizer_instances", instances).divisor(
+            a.world // size, "replicas of experts"
+        )
 
 
 def check_states(a: MegatronArguments) -> Iterator[Finding]:

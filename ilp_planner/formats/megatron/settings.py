@@ -3,6 +3,7 @@
 from ilp_planner.errors import SpecError
 from ilp_planner.formats.megatron.flags import Value
 from ilp_planner.formats.megatron.values import MegatronArguments, given
+from ilp_planner.schedule import USUAL
 from ilp_planner.specs.training import (
     GRAPHED,
     OFFLOADED,
@@ -134,6 +135,8 @@ def settings_values(settings: Settings, *, gated: bool) -> dict[str, Value]:
     ------
     SpecError: Megatron has no arguments for it.
     """
+    if settings.schedule != USUAL:
+        raise SpecError(f"settings.schedule: found {settings.schedule}, expected {USUAL}")
     inner = settings.cp_inner
     values = given(
         ("context_parallel_size", settings.cp, settings.cp != 1),

@@ -20,6 +20,7 @@ def build(files: InputFiles) -> Problem[Any]:
     ------
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     """
-    cluster, _ = files.cluster
-    costing = COST_MODELS[files.request.cost_model](files)
+    model = COST_MODELS[files.request.cost_model]
+    cluster = model.cluster(files)
+    costing = model.costing(files, cluster)
     return layer_problem(files, GroupSpace(), cluster, costing, costing.costs.degrees())

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.inputs.profiles import layer_source, metis_name, metis_source
 from ilp_planner.spaces.layers import Costing, memory_limits
+from ilp_planner.specs.node_kinds import with_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.specs.cluster import ClusterSpec
 
 
-def native_costing(files: InputFiles) -> Costing:
+def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     """Return the planner's own costs, on any profile of layers."""
     from ilp_planner.costs.layers import layer_costs
     from ilp_planner.profiles.device_names import for_cluster
 
-    cluster, metis = files.cluster
+    _, metis = files.cluster
     source = layer_source(files, cluster)
     rows = for_cluster(source.profile, cluster)
     notes = () if metis is None else metis.notes
@@ -33,13 +35,13 @@ def native_costing(files: InputFiles) -> Costing:
     return Costing(costs, source.model, source.named, notes, short_batches=costs.uneven)
 
 
-def metis_costing(files: InputFiles) -> Costing:
+def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
     """Return Metis's costs, on its profile."""
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisFormulas
     from ilp_planner.specs.metis_cluster import metis_cluster_of
 
-    cluster, metis = files.cluster
+    _, metis = files.cluster
     profile, model, sizes = metis_source(files)
     costs = MetisCosts(
         formulas=MetisFormulas(
@@ -56,7 +58,24 @@ def metis_costing(files: InputFiles) -> Costing:
     return Costing(costs, model, metis_name(profile), costs.notes, says_degrees=True)
 
 
-COST_MODELS: dict[str, Callable[[InputFiles], Costing]] = {
-    "native": native_costing,
-    "metis": metis_costing,
+class CostModel(NamedTuple):
+    """How costs are built, and of which cluster.
+
+    costing: of the files and the cluster. by_links: whether nodes of one type whose links differ
+    are types of their own.
+    """
+
+    costing: Callable[[InputFiles, ClusterSpec], Costing]
+    by_links: bool
+
+    def cluster(self, files: InputFiles) -> ClusterSpec:
+        """Return the cluster that is planned."""
+        cluster, _ = files.cluster
+        return with_kinds(cluster) if self.by_links else cluster
+
+
+COST_MODELS = {
+    "native": CostModel(native_costing, by_links=True),
+    # Metis's formulas count the types of a stage, and know one rate of each node
+    "metis": CostModel(metis_costing, by_links=False),
 }

@@ -37,7 +37,7 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
         state.raise_bound(bounds[state.part.micro_batches], "work")
     search.report()
     search.check_time()
-    moment = search.deadline.within(min(SECONDS, SHARE * search.deadline.left))
+    moment = search.deadline.moment(min(SECONDS, SHARE * search.deadline.left))
     seating, looked = Seating(search.problem.cluster), Looked()
     even = [state for state in search.states if not state.part.schedule.short]
     short = [state for state in search.states if state.part.schedule.short]
@@ -72,7 +72,7 @@ def look_longer(search: GroupSearch[GroupPart]) -> None:
     for state in sorted(large, key=lambda s: s.bound):
         if search.gap_reached():
             return
-        moment = search.deadline.within(LONGER * search.deadline.left)
+        moment = search.deadline.moment(LONGER * search.deadline.left)
         pipelines = Pipelines(state.part, seating)
         pipelines.improve(moment)
         pipelines.anneal(STEPS, moment, search.limits.seed)

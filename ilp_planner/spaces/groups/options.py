@@ -27,8 +27,9 @@ def all_mixed_options(
 ) -> tuple[tuple[GroupOption, ...], bool]:
     """Return the groups of several device types, and whether these are all; none where there are
     more than so many."""
-    found = tuple(islice(_mixed(counts, degrees, samples, range(1, samples + 1)), most + 1))
-    return (found, True) if len(found) <= most else ((), False)
+    whole = _sizes(counts, samples)
+    found = _up_to(_mixed(counts, degrees, samples, range(1, samples + 1), whole), most)
+    return ((), False) if found is None else (found, True)
 
 
 def replica_counts(samples: int, *, uneven: bool) -> tuple[int, ...]:
@@ -91,17 +92,33 @@ def mixed_options(
     if complete:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
-    fewer = tuple(_mixed(counts, degrees, samples, powers))
-    if len(fewer) > most:
-        fewer = tuple(option for option in fewer if sum(map(bool, option.replicas)) == 2)
+    whole = _sizes(counts, samples)
+    fewer = _up_to(_mixed(counts, degrees, samples, powers, whole), most)
+    if fewer is None:
+        fewer = tuple(_mixed(counts, degrees, samples, powers, (2,)))
     return fewer, False
 
 
+def _sizes(counts: Sequence[int], samples: int) -> range:
+    """Return how many types a group of several may be of: each has a sample."""
+    return range(2, min(len(counts), samples) + 1)
+
+
+def _up_to(options: Iterator[GroupOption], most: int) -> tuple[GroupOption, ...] | None:
+    """Return options; None where there are more than `most`, which may be too many to count."""
+    found = tuple(islice(options, most + 1))
+    return found if len(found) <= most else None
+
+
 def _mixed(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, replicas: Sequence[int]
+    counts: Sequence[int],
+    degrees: Sequence[Sequence[int]],
+    samples: int,
+    replicas: Sequence[int],
+    sizes: Sequence[int],
 ) -> Iterator[GroupOption]:
     kinds = range(len(counts))
-    for size in range(2, len(counts) + 1):
+    for size in sizes:
         for types in combinations(kinds, size):
             for tp in sorted(set.intersection(*(set(degrees[kind]) for kind in types))):
                 tries = [[r for r in replicas if tp * r <= counts[kind]] for kind in types]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import UsageError
 from ilp_planner.inputs.constraints import CHOICES as ASKABLE
+from ilp_planner.inputs.constraints import space_with
 from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.example_jobs import (
     EXAMPLES,
@@ -17,7 +18,7 @@ from ilp_planner.spaces.megatron.example_jobs import (
 from ilp_planner.spaces.megatron.rows import ROWS
 from ilp_planner.spaces.megatron.treatment import decided_by, on_request_of
 from ilp_planner.specs.pipeline_layout import FIRST, REMAINDERS
-from ilp_planner.specs.training import OPERATORS, PARTS
+from ilp_planner.specs.training import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ ROWS_OF["remainder"] = ROWS_OF["virtual_stages"]
 
 
 def check_askable(runtime: Runtime, asked: Constraints) -> None:
-    """Refuse what no plan of a runtime besides Megatron-LM has, whatever the model and the devices.
+    """Refuse what no plan of a runtime has, whatever the model and the devices.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def check_askable(runtime: Runtime, asked: Constraints) -> None:
             continue
         row = ROWS_OF[name].name
         why = runtime.lacks.get(row) or runtime.says.get(row, "")
-        instead = "" if value == OPERATORS else " or `space=megatron`"
+        instead = f" or `space={space_with(name, value)}`"
         raise UsageError(
             f"`{name}={value}`: found it for {runtime.title}, expected `{name}={','.join(have)}`"
             f"{instead}{why and f'; {runtime.title}: {why}'}"
@@ -86,6 +87,7 @@ def _recomputations(runtime: Runtime) -> tuple[str, ...]:
 OTHERS: dict[str, Callable[[Runtime], tuple[str, ...]]] = {
     "recompute": _recomputations,
     "rank_order": lambda runtime: runtime.orders,
+    "schedule": lambda runtime: runtime.schedules,
     "virtual_stages": lambda runtime: ("1",),
     "remainder": lambda runtime: REMAINDERS if runtime.interleaves else (FIRST,),
 }

@@ -19,6 +19,8 @@ from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.degrees import check_cluster, default_max_cp
 from ilp_planner.spaces.megatron.measured import measured_times, scale_notes
 from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.cluster import SLOWEST_TAKEN
+from ilp_planner.specs.data_sheets import capability_notes
 from ilp_planner.specs.decoder import as_decoder
 from ilp_planner.specs.recipes import check_recipe, precision_of
 
@@ -79,8 +81,9 @@ def build_for(files: InputFiles, space: MegatronSpace) -> Problem[MegatronCosts]
         files.keep("profile", "")
     batches, notes = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
     if not cluster.symmetric:
-        notes.append("links.matrix: every two nodes taken as linked like the slowest two")
-    notes += (*runtime.notes(), *uncounted(asked.constraints, runtime.listens))
+        notes.append(SLOWEST_TAKEN)
+    notes += capability_notes(cluster)
+    notes += (*runtime.notes(), *uncounted(runtime.implied(asked.constraints), runtime.listens))
     settings, measured = runtime.settings(decoder, precision, cluster, recipe), None
     try:
         runtime.check_model(decoder, settings)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.training import Kernels, Recompute, Settings
@@ -48,6 +49,7 @@ class CheckedRuntime(Runtime):
             "inner ranks of a2a+p2p",
             "activations on the host",
             "CUDA graphs",
+            "compiled layers",
             "overlap of tensor parallelism",
             "overlap of expert parallelism",
         ),
@@ -127,6 +129,7 @@ class CheckedRuntime(Runtime):
         """
         from ilp_planner.spaces.megatron.askable import check_askable
 
+        super().check_asked(asked)
         check_askable(self, asked)
 
     def check_model(self, model: Decoder, settings: Settings) -> None:
@@ -147,6 +150,10 @@ class CheckedRuntime(Runtime):
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell that settings are tried with all degrees."""
         return True
+
+    def alike(self, degrees: MegatronDegrees) -> MegatronDegrees:
+        """Return degrees without the nodes: checks look at the number of micro-batches."""
+        return degrees._replace(nodes=())
 
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""

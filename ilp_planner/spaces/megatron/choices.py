@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.training import Offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -144,6 +145,18 @@ def _with_offload(settings: Settings, value: str) -> Settings | None:
     return replace(settings, optimizer=optimizer)
 
 
+def _activations(settings: Settings) -> str:
+    offload = settings.offload
+    return str(offload.layers) if offload.layers else "+".join(offload.modules) or "none"
+
+
+def _with_activations(settings: Settings, value: str) -> Settings:
+    if value.isdigit():
+        return replace(settings, offload=Offload(layers=int(value)))
+    modules = () if value == "none" else tuple(value.split("+"))
+    return replace(settings, offload=Offload(modules=modules))
+
+
 def _has_experts(settings: Settings) -> bool:
     """Tell whether a job has experts: the products of those are grouped wherever there are any."""
     return settings.kernels.grouped_experts
@@ -159,6 +172,10 @@ def _with_fused_permute(settings: Settings, value: str) -> Settings:
     return replace(settings, kernels=replace(settings.kernels, fused_permute=value == "on"))
 
 
+def _with_compile(settings: Settings, value: str) -> Settings:
+    return replace(settings, kernels=replace(settings.kernels, compiled=value == "on"))
+
+
 def _switch(on: bool) -> str:
     return "on" if on else "off"
 
@@ -169,6 +186,13 @@ CHOICES = {
         _with_sharding,
         "{} sharded",
         idle=lambda s, replicated: not replicated,
+    ),
+    "sharding_copies": Choice(
+        lambda s: str(s.optimizer.instances),
+        lambda s, v: replace(s, optimizer=replace(s.optimizer, instances=int(v))),
+        "in {} copies",
+        idle=lambda s, replicated: not replicated or s.optimizer.sharding == "none",
+        rest="1",
     ),
     "cp_comm": Choice(
         lambda s: s.cp_comm,
@@ -181,14 +205,14 @@ CHOICES = {
     "fused_loss": Choice(_loss, _with_loss, "fused loss {}"),
     "gradients": Choice(_gradients, _with_gradients, "gradients {}"),
     "moments": Choice(_moments, _with_moments, "moments {}"),
-    # Megatron overlaps what sequence parallelism sends (`--tp-comm-overlap`).
+    # What sequence parallelism sends: `--tp-comm-overlap`, torchtitan's async tensor parallelism.
     "tensor_overlap": Choice(
         lambda s: _switch(s.overlap_tensor),
         _with_tensor_overlap,
         "tensor overlap {}",
         idle=lambda s, _: not s.sequence_parallel,
         rest="off",
-        uncounted={"on": "userbuffers, which are none of PyTorch's"},
+        uncounted={"on": "userbuffers or symmetric memory, which are none of PyTorch's allocator"},
     ),
     "expert_overlap": Choice(
         lambda s: _switch(s.overlap_experts),
@@ -209,6 +233,7 @@ CHOICES = {
         _with_offload,
         "{} of the states on the host",
     ),
+    "activation_offload": Choice(_activations, _with_activations, "{} on the host"),
     # Flex needs several ranks (`token_dispatcher.py`); alone, ranks exchange nothing.
     "dispatcher": Choice(
         lambda s: s.kernels.dispatcher,
@@ -224,6 +249,12 @@ CHOICES = {
         "fused permute {}",
         idle=lambda s, _: not _has_experts(s),
         rest="off",
+    ),
+    "compile": Choice(
+        lambda s: _switch(s.kernels.compiled),
+        _with_compile,
+        "compile {}",
+        uncounted={"on": "what torch.compile makes of kernels, in seconds and in bytes"},
     ),
 }
 
@@ -290,8 +321,6 @@ def different(settings: Settings, plainest: Settings) -> Iterator[str]:
             yield choice.text.format(value)
     if settings.cp_inner != plainest.cp_inner:
         yield f"heads exchanged by {settings.cp_inner}"
-    if settings.optimizer.instances != plainest.optimizer.instances:
-        yield f"in {settings.optimizer.instances} copies"
 
 
 def uncounted(asked: Constraints, names: Collection[str]) -> Iterator[str]:

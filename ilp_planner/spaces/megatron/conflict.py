@@ -14,8 +14,8 @@ from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import plain_layout
-from ilp_planner.spaces.megatron.parts import megatron_parts, possible_parts
-from ilp_planner.spaces.megatron.variants import virtual_stages
+from ilp_planner.spaces.megatron.possible import megatron_parts, possible_parts
+from ilp_planner.spaces.megatron.variants import pipelines, turns, virtual_stages
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -123,7 +123,12 @@ def _change(changed: tuple[str, ...], said: dict[str, str], made: Made) -> str:
 def _values(part: MegatronPart, name: str) -> Iterator[int | str]:
     """Yield what the plans of a part have of something that can be asked for."""
     if name == "virtual_stages":
-        yield from virtual_stages(part)
+        yield from {variant.virtual for variant in pipelines(part)}
+    elif name == "schedule":
+        yield from {variant.schedule for variant in pipelines(part)}
+    elif name == "micro_batch_group_size":
+        several = any(virtual > 1 for virtual in virtual_stages(part))
+        yield from (turn or part.degrees.pp for turn in turns(part, 2) if several)
     elif name == LAYOUT:
         for virtual in virtual_stages(part):
             layout = plain_layout(part.costs.model, part.degrees.pp * virtual)

@@ -19,6 +19,7 @@ from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
 from ilp_planner.spaces.megatron.runtime import MEGATRON, Runtime
 from ilp_planner.spaces.megatron.shares import megatron_tally
+from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.training import METHODS, ORDERS
 
 if TYPE_CHECKING:
@@ -70,7 +71,18 @@ class MegatronCosts:
 
     def network(self, cluster: ClusterSpec, nodes: tuple[int, ...]) -> Network:
         """Return the links under ranks that fill nodes in this order, the same one every time."""
-        found: Network = self.known(cluster).setdefault(("network", nodes), Network(cluster, nodes))
+        known = self.known(cluster)
+        if ("network", nodes) not in known:
+            known["network", nodes] = Network(cluster, nodes)
+        found: Network = known["network", nodes]
+        return found
+
+    def generation(self, cluster: ClusterSpec) -> int:
+        """Return the major compute capability of a cluster's oldest devices, looked up once."""
+        known = self.known(cluster)
+        if "generation" not in known:
+            known["generation"] = generation(cluster)
+        found: int = known["generation"]
         return found
 
     def memory(self, job: TrainingJob, cluster: ClusterSpec) -> MemoryParts:
@@ -127,7 +139,7 @@ class MegatronCosts:
         """
         ranks = self.ranks(plan, cluster)
         job, stages = ranks.job, stages_of(ranks, ranks.job)
-        passes = stage_times(ranks, stages)
+        passes = stage_times(ranks, job, stages)
         terms = iteration_terms(ranks, job, passes)
         parts, spent = self.memory(job, cluster), [stage.terms for stage in stages]
         memory = [stage_of_rank(parts, rank) for rank in range(plan.ranks)]
@@ -136,11 +148,11 @@ class MegatronCosts:
             stages=tuple(
                 StageCost(
                     time=sum(own.values()),
-                    memory=(memory[number % plan.ranks].needed,) * stage.dp,
+                    memory=(memory[plan.rank_of(number)].needed,) * stage.dp,
                     time_terms=own,
                     memory_terms={
-                        **memory[number % plan.ranks].terms,
-                        **memory[number % plan.ranks].outside,
+                        **memory[plan.rank_of(number)].terms,
+                        **memory[plan.rank_of(number)].outside,
                     },
                 )
                 for number, (stage, own) in enumerate(zip(plan.stages, spent, strict=True))

@@ -27,11 +27,14 @@ def cut_tables(part: MegatronPart, variant: Variant) -> CutTables:
     pairs = zip(part.rank_rows.tolist(), sends, strict=True)
     kind = [rows.setdefault(pair, len(rows)) for pair in pairs]
     load, peak, work, ahead = [], [], [], []
+    waits = part.waits(variant.recompute)
     again = [_again(part, variant, row) for row in range(len(part.ranks.distinct))]
     for row, send in rows:
-        own = _ranges(part.elements[row, 0]) + again[row]
+        own = _ranges(part.elements[row, 0] + waits[row].sum(axis=0)) + again[row]
         work.append(_settled(part, own / variant.virtual))
-        ahead.append(_settled(part, _ranges(part.elements[row, 2]) / variant.virtual))
+        ahead.append(
+            _settled(part, _ranges(part.elements[row, 2] + waits[row, 0]) / variant.virtual)
+        )
         load.append(_settled(part, (own + send) / variant.virtual))
         peak.append(_settled(part, _ranges(part.syncs[row, 1:]) + part.syncs[row, 0]))
     v, pp = variant.virtual, part.degrees.pp
@@ -62,13 +65,15 @@ def _spread(part: MegatronPart, variant: Variant, rows: list[int]) -> Spread:
     repeated, seconds = counts, part.repeated(recompute)[rows, 1]
     if recompute.method == "block":
         repeated = np.minimum(counts, recompute.layers)
-    backward = total - forward
+    there, back = part.waits(recompute)[rows].transpose(1, 0, 2)
+    forward, backward = forward + there, total - forward + back
     return Spread(
         forward=forward[:, 1:2] * counts,
         backward=backward[:, 1:2] * counts + seconds[:, None] * repeated,
         edge=np.ascontiguousarray(np.stack((forward[:, [0, -1]], backward[:, [0, -1]]), axis=2)),
         around=part.ranks.transfers[-1],
         remainder=variant.remainder,
+        turn=variant.turn or part.degrees.pp,
     )
 
 

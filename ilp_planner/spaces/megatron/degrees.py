@@ -60,8 +60,10 @@ class MegatronDegrees(NamedTuple):
         text += f", ep {self.ep} x tp {self.etp}" if self.etp else ""
         text += f", dp {self.dp}, pp {self.pp}, micro-batch {self.micro_batch}"
         text += f", order {ORDERS[self.order]}" if self.order else ""
-        types = tuple(dict.fromkeys(cluster.node_types[node] for node in self.nodes))
-        return text + (f", {' then '.join(types)}" if len(types) > 1 else "")
+        if len(cluster.type_names) == 1:
+            return text
+        types = dict.fromkeys(cluster.node_types[node] for node in self.nodes)
+        return f"{text}, {' then '.join(types)}"
 
 
 def check_cluster(cluster: ClusterSpec) -> None:

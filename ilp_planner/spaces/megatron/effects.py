@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
+NO_STAGES = "no plan that is tried has virtual stages"
+
 
 def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> Iterator[str]:
     """Yield a note on everything that was asked for and decides nothing in any part."""
     asked = problem.constraints
     if asked.remainder and (why := _nothing_left_over(problem, parts)):
         yield f"remainder {','.join(asked.remainder)}: without effect, {why}"
+    if asked.micro_batch_group_size and not any(map(_has_virtual_stages, parts)):
+        text = asked.texts["micro_batch_group_size"]
+        yield f"micro batch group size {text}: without effect, {NO_STAGES}"
     said = {name: getattr(asked, name) for name, choice in CHOICES.items() if choice.rest}
     silent = {name for name, values in said.items() if values and CHOICES[name].rest not in values}
     for part in parts:
@@ -35,11 +40,13 @@ def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart
 def _nothing_left_over(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart]) -> str:
     """Return why no virtual stages take what is left over of a rank's layers; empty: some do."""
     asked, model = problem.constraints, problem.costs.model
-    if asked.layout is not None:
+    if asked.one_layout is not None:
         return f"`layout={asked.layout}` says which layers every virtual stage has"
+    if asked.layout is not None:
+        return f"`layout={asked.layout}` has them anyhow"
     several = [part for part in parts if _has_virtual_stages(part)]
     if not several:
-        return "no plan that is tried has virtual stages"
+        return NO_STAGES
     if len(set(model.expert_layers)) == 1 and any(part.alike for part in several):
         return ""
     return (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.decoder import (
     embedding_module,
+    final_norm_module,
     layer_module,
     output_module,
     prediction_module,
@@ -28,12 +29,14 @@ class Held:
 
 
 def held_by_elements(job: TrainingJob) -> tuple[Held, ...]:
-    """Return the parameters of every element of the chain."""
+    """Return the parameters of every element of the chain; the last norm's are the output's, also
+    where prediction layers read it on another rank (`anatomy.decoder.has_final_norm`)."""
     output = _held(output_module(job))
     if job.model.prediction_layers:
-        more = _held(prediction_module(job))
+        norm, more = _held(final_norm_module(job)), _held(prediction_module(job))
         count = job.model.prediction_layers
-        output = Held(output.dense + count * more.dense, output.expert + count * more.expert)
+        dense = output.dense + norm.dense + count * more.dense
+        output = Held(dense, output.expert + count * more.expert)
     kinds = {
         experts: _held(layer_module(job, experts), unsplit_parameters(job, experts))
         for experts in set(job.model.expert_layers)

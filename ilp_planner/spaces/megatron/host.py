@@ -58,6 +58,25 @@ def moved_seconds(job: TrainingJob, network: Network, pp_rank: int) -> tuple[flo
     return (0.0, *(parts[kind].moved / rate for kind in layers), predicted / rate)
 
 
+def lone_waits(
+    job: TrainingJob, elements: Sequence[ElementTime], sent: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return what the passes through each element of the chain wait for the host, seconds [2, n],
+    forward and backward; 0 where it depends on the other elements of its stage.
+
+    What modules keep is moved layer by layer, so that a stage waits for the sum of its elements; of
+    a stage that computes some of its layers again, no less.
+    """
+    found = np.zeros((2, len(elements)))
+    if job.settings.offload.modules and job.settings.recompute.granularity != "full":
+        last = len(elements) - 1
+        for number, pair in enumerate(zip(elements, sent, strict=True)):
+            element, seconds = pair
+            edges = {"embedding": number == 0, "output": number == last}
+            found[:, number] = waits(job, (element,), (seconds,), **edges)
+    return found
+
+
 def waits(
     job: TrainingJob,
     elements: Sequence[ElementTime],

@@ -17,7 +17,7 @@ from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
 from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
-from ilp_planner.spaces.megatron.variants import Variant, leanest
+from ilp_planner.spaces.megatron.variants import Variant, in_turns, leanest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,7 +117,8 @@ class MegatronChoices:
         """Return any variant of a part: any schedule and recomputation, and then one of theirs."""
         alike: dict[object, list[Variant]] = {}
         for variant in self.variants(part):
-            alike.setdefault((variant.virtual, variant.recompute), []).append(variant)
+            key = variant.schedule, variant.virtual, variant.recompute
+            alike.setdefault(key, []).append(variant)
         every = list(alike.values())
         drawn = every[int(random.integers(len(every)))]
         return drawn[int(random.integers(len(drawn)))]
@@ -140,6 +141,7 @@ class MegatronChoices:
             if (v.virtual != wanted.virtual)
             + (v.recompute != wanted.recompute)
             + (v.remainder != wanted.remainder)
+            + (v.schedule != wanted.schedule)
             == 1
         ]
         if not near:
@@ -152,7 +154,12 @@ class MegatronChoices:
 
     def cost(self, choice: MegatronChoice) -> float:
         """Return the seconds of the best cut, inf without one; offer its plan."""
-        search, part, variant = self.search, self.parts[choice.part], choice.variant
+        part = self.parts[choice.part]
+        return min(self.of_turn(part, variant) for variant in in_turns(part, choice.variant))
+
+    def of_turn(self, part: MegatronPart, variant: Variant) -> float:
+        """Return the same of one of the turns."""
+        search = self.search
         if part.spread(variant):
             found = best_cut(part.tables(variant), goon=search.goon)
         else:

@@ -2,12 +2,22 @@
 
 From the first forward pass of rank r to its first backward pass, the first micro-batch goes through
 all virtual stages from there on, and back through those behind r's last one: A seconds, sends
-included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) pp + 1 forward passes (Megatron's
-warm-up and one), and waits for what is left of A. Likewise at the end: from its last forward pass
-to its last backward pass, which takes A' seconds, it makes w backward passes. Of all M v passes,
+included. In that time r itself makes w = 2 (pp - r - 1) + (v - 1) g + 1 forward passes (Megatron's
+warm-up and one, in turns of g micro-batches), and waits for what is left of A. Likewise at the end:
+from its last forward pass to its last backward pass, which takes A' seconds, it makes w backward
+passes. Of all M v passes,
 
     M v (f + b) + max(0, A - F_w) + max(0, A' - B_w)                 where M v > w
     max(M v (f + b), A + M v b, M v f + A')                          otherwise
+
+That holds for turns of any g. The first forward pass is the first micro-batch's through r's first
+virtual stage, and the first backward pass its own through r's last one, before which w forward
+passes have their place in r's order; so much lies between them, and no less than A. The last
+forward pass is the last micro-batch's through r's last virtual stage, and the last backward pass
+its own through the first one; of the backward passes, all but w have their place before that
+forward pass. Which passes F_w and B_w have depends on g: the first w forward ones, and the last w
+backward ones, which from the end on go through the virtual stages as forward passes do from the
+beginning, but in a first turn of what M leaves over of g, if it does.
 
 What A has of other ranks is the least that cuts allow before and behind.
 """
@@ -46,7 +56,8 @@ def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.floa
     ends[:2, ranks, count - 1] = ends[2:, 0, 0] = 0.0
     _own(
         t.kind, spread.edge, spread.forward, spread.backward, t.sends, message, t.row, t.fits,
-        t.least, t.micro_batches, t.virtual, REMAINDERS.index(spread.remainder), ends, through, own,
+        t.least, t.micro_batches, t.virtual, spread.turn, REMAINDERS.index(spread.remainder), ends,
+        through, own,
     )  # fmt: skip
     return through, own
 
@@ -67,14 +78,16 @@ def _layers(chunk, layers, virtual, remainder, first, last):  # type: ignore[no-
 
 @inner
 def _passes(  # type: ignore[no-untyped-def]
-    number, ranks, layers, virtual, remainder, first, last, head, tail, each
+    number, begin, turn, layers, virtual, remainder, first, last, head, tail, each
 ):
-    # seconds of a rank's first passes, in groups of a micro-batch per rank; of a pass by its count
-    # of layers, and what the first and the last virtual stage have besides
-    whole, left = number // (virtual * ranks), number % (virtual * ranks)
+    # seconds of a rank's first passes, in a turn of `begin` micro-batches and then of `turn`; of a
+    # pass by its count of layers, and what the first and the last virtual stage have besides
+    rest = max(number - virtual * begin, 0)
+    whole, left = rest // (virtual * turn), rest % (virtual * turn)
     took = 0.0
     for chunk in range(virtual):
-        count = whole * ranks + min(max(left - chunk * ranks, 0), ranks)
+        count = min(max(number - chunk * begin, 0), begin)
+        count += whole * turn + min(max(left - chunk * turn, 0), turn)
         took += count * each[_layers(chunk, layers, virtual, remainder, first, last)]
         if chunk == 0:
             took += count * head
@@ -85,15 +98,16 @@ def _passes(  # type: ignore[no-untyped-def]
 
 @kernel
 def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind, edge, forward, backward, sends, message, row, fits, least, m, v, remainder,
+    kind, edge, forward, backward, sends, message, row, fits, least, m, v, turn, remainder,
     ends, through, own,
 ):  # fmt: skip
     # ends: of the ranks behind, all forward passes and the last backward one, and the other way
     # round; of the ranks before, all passes but the first, forward and backward
     ranks, count = kind.size, own.shape[1]
-    for turn in range(3 * ranks):
-        task = turn // ranks
-        r = turn % ranks
+    over = m % turn if m % turn else turn
+    for step in range(3 * ranks):
+        task = step // ranks
+        r = step % ranks
         if task == 0:
             r = ranks - 1 - r
         k = kind[r]
@@ -141,15 +155,17 @@ def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
                     through[r, start, stop] = f_first + b_first + sends[r]
                     there = ends[2, r, start] + f + ends[0, r + 1, stop] + message[r]
                     back = ends[3, r, start] + b + ends[1, r + 1, stop] + message[r]
-                    warm = 2 * (ranks - r - 1) + (v - 1) * ranks + 1
+                    warm = 2 * (ranks - r - 1) + (v - 1) * turn + 1
                     took = m * (f + b)
                     if m * v <= warm:
                         own[r, start, stop] = max(took, there + m * b, m * f + back)
                         continue
                     ahead = _passes(
-                        warm, ranks, layers, v, remainder, r == 0, last, f_head, f_tail, forward[k]
-                    )
+                        warm, turn, turn, layers, v, remainder, r == 0, last, f_head, f_tail,
+                        forward[k],
+                    )  # fmt: skip
                     late = _passes(
-                        warm, ranks, layers, v, remainder, r == 0, last, b_head, b_tail, backward[k]
-                    )
+                        warm, over, turn, layers, v, remainder, r == 0, last, b_head, b_tail,
+                        backward[k],
+                    )  # fmt: skip
                     own[r, start, stop] = took + max(0.0, there - ahead) + max(0.0, back - late)

@@ -52,18 +52,33 @@ class Stage(NamedTuple):
         return own if self.host is None else {**own, HOST: sum(self.host)}
 
 
-def stage_times(ranks: RankCosts, stages: Sequence[Stage]) -> StageTimes:
+def stage_times(ranks: RankCosts, job: TrainingJob, stages: Sequence[Stage]) -> StageTimes:
     """Return the passes of a micro-batch through virtual stages, and the sends between them.
 
-    What is computed again, or waits for activations from the host, is part of the backward pass.
-    Where a schedule divides that, half of the rest are weight gradients.
+    job: as in `stages_of`.
+    What is computed again, or waits for activations from the host, is part of the backward pass,
+    and of its first part where a schedule divides it. PyTorch runs none of that of the first stage,
+    whose input needs no gradient, but all of it as the second part (`backward_one_chunk` of
+    `torch.distributed.pipelining.stage`).
     """
     alone = np.array([sum(e.forward for e in stage.elements) for stage in stages])
     own = np.array([sum(e.total for e in stage.elements) for stage in stages]) - alone
     forward = alone + np.array([stage.late.forward for stage in stages])
     again = np.array([stage.again + stage.late.backward for stage in stages])
-    sends = np.array([ranks.transfers[k % ranks.job.pp] / 2 for k in range(len(stages) - 1)])
-    return StageTimes(forward, own + again, own / 2 + again, own / 2, sends, sends)
+    whole, weight = own + again, np.array([sum(e.weight for e in s.elements) for s in stages])
+    if job.schedule.divides:
+        weight[0] = whole[0]
+    sends = np.array([sent_after(ranks, job, k) / 2 for k in range(len(stages) - 1)])
+    return StageTimes(forward, whole, whole - weight, weight, sends, sends)
+
+
+def sent_after(ranks: RankCosts, job: TrainingJob, stage: int) -> float:
+    """Return the seconds of a micro-batch's messages between a (virtual) stage and the next one,
+    both ways; of one rank there are none."""
+    here, there = job.rank_of(stage), job.rank_of(stage + 1)
+    if here == there:
+        return 0.0
+    return ranks.transfers[here if there == (here + 1) % job.pp else there]
 
 
 def stages_of(ranks: RankCosts, job: TrainingJob) -> list[Stage]:
@@ -73,7 +88,7 @@ def stages_of(ranks: RankCosts, job: TrainingJob) -> list[Stage]:
     chains = {kind: ranks.elements(kind) for kind in set(ranks.kinds)}
     moved = {kind: moved_seconds(job, ranks.network, kind) for kind in chains}
     for number, (start, stop) in enumerate(pairwise(ends)):
-        kind = ranks.kinds[number % job.pp]
+        kind = ranks.kinds[job.rank_of(number)]
         elements, edges = chains[kind][start:stop], (start == 0, stop == ends[-1])
         again = recomputed(job.settings.recompute, elements, embedding=edges[0], output=edges[1])
         host = None
@@ -100,10 +115,11 @@ def iteration_terms(
     ranks: RankCosts, job: TrainingJob, times: StageTimes | None = None
 ) -> dict[str, float]:
     """Return what an iteration takes, by terms. job: as in `stages_of`. times: its stages'."""
-    times = times or stage_times(ranks, stages_of(ranks, job))
-    busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
-    slowest = job.micro_batches * float(busy.max())
-    _, longest = ranks.longest_sync(ends_of(job.pipeline))
+    times = times or stage_times(ranks, job, stages_of(ranks, job))
+    passes = times.forward + times.backward
+    busy = max(float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp))
+    slowest = job.micro_batches * busy
+    _, longest = ranks.longest_sync(job)
     return {
         SLOWEST: slowest,
         WAITING: max(0.0, timeline(job, times).seconds - slowest),

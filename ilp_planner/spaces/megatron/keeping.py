@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.schedule import rank_of_stage
 from ilp_planner.spaces.megatron.job import seats_of, spread
 from ilp_planner.spaces.megatron.memory import Fits
 from ilp_planner.specs.pipeline_layout import REMAINDERS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.spaces.megatron.variants import Variant
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -46,7 +48,8 @@ def is_in(stage: KeptStage, plan: GroupPlan, job: TrainingJob) -> bool:
     degrees = job.tp, job.settings.cp, job.settings.ep, etp
     return degrees == (stage.tp, stage.cp, stage.ep, stage.etp) and any(
         tuple(replica.devices for replica in own.replicas) == stage.devices
-        and tuple((s.start, s.stop) for s in plan.stages[rank :: plan.ranks]) == stage.ranges
+        and tuple((plan.stages[k].start, plan.stages[k].stop) for k in job.stages_of(rank))
+        == stage.ranges
         for rank, own in enumerate(plan.stages[: plan.ranks])
     )
 
@@ -84,17 +87,23 @@ def _tried(part: MegatronPart, ranges: tuple[tuple[int, int], ...]) -> bool:
     return len(set(inner)) <= 1
 
 
-def keeps(part: MegatronPart, stops: Sequence[int]) -> bool:
-    """Tell whether virtual stages that end there, from 0 on, leave the stages that are kept."""
-    own = tuple(pairwise(stops))
-    return all(own[rank :: part.degrees.pp] == ranges for rank, ranges in part.kept)
+def keeps(part: MegatronPart, stops: Sequence[int], *, v_shaped: bool = False) -> bool:
+    """Tell whether virtual stages that end there, from 0 on, leave the stages that are kept.
+
+    v_shaped: they go down the ranks and back up.
+    """
+    kept: dict[int, list[tuple[int, int]]] = {}
+    for k, own in enumerate(pairwise(stops)):
+        kept.setdefault(rank_of_stage(k, part.degrees.pp, v_shaped=v_shaped), []).append(own)
+    return all(tuple(kept[rank]) == ranges for rank, ranges in part.kept)
 
 
-def keeping(part: MegatronPart, layouts: NDArray[np.int64]) -> NDArray[np.int64]:
+def keeping(part: MegatronPart, layouts: NDArray[np.int64], variant: Variant) -> NDArray[np.int64]:
     """Return those layouts, [layouts, stages + 1], that leave the stages that are kept."""
     if not part.kept:
         return layouts
-    return layouts[[keeps(part, stops) for stops in layouts.tolist()]]
+    every = layouts.tolist()
+    return layouts[[keeps(part, stops, v_shaped=variant.v_shaped) for stops in every]]
 
 
 def fits_kept(part: MegatronPart, virtual: int, found: Fits) -> Fits:

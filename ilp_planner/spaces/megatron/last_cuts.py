@@ -22,9 +22,9 @@ from ilp_planner.solvers.arc_flow import LinearModel
 from ilp_planner.solvers.arc_rows import Rows, flow_rows
 from ilp_planner.spaces.megatron.cut_graph import graph_of
 from ilp_planner.spaces.megatron.membership import variant_of
+from ilp_planner.spaces.megatron.near_cuts import ROUNDING
 from ilp_planner.spaces.megatron.partition import least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.spaces.megatron.search import ROUNDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,12 +77,12 @@ class LastCuts:
 
 def last_of_variant(search: PartSearch[MegatronPart], plan: GroupPlan) -> LastCuts | None:
     """Return the cuts of a plan's variant up to the plan; None where virtual stages are chosen one
-    by one, whose layouts no cuts of ranks are, or where some of several on a rank are kept."""
+    by one, whose layouts no cuts of ranks are, or where cuts are asked one by one."""
     part = next((s.part for s in search.states if s.part.holds(plan)), None)
     if part is None or plan.settings is None:
         return None
     variant = variant_of(part, plan)
-    if variant is None or not part.spread(variant) or (part.kept and variant.virtual > 1):
+    if variant is None or not part.spread(variant) or part.picks(variant):
         return None
     held = plan.per_rank([stage.stop - stage.start for stage in plan.stages])
     value = part.seconds(variant, (0, *np.cumsum(held).tolist()))

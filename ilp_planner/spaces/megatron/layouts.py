@@ -1,34 +1,44 @@
-"""Layouts that are tried one by one: the one that is asked for, or interleaved ones of models whose
-layers differ.
+"""Layouts that are tried one by one: the one that is asked for, interleaved ones of models whose
+layers differ, and those of schedules that divide backward passes.
 
-Of the latter, all virtual stages have equally many layers, but the first and the last, which have
-any number (`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on virtual
-stages).
+Of the latter two, all virtual stages have equally many layers, but the first and the last, which
+have any number (`num_layers_in_first_pipeline_stage` and `..._last_...` of Megatron core, on
+virtual stages). Where backward passes are divided, there are others: the rank of the output has any
+number of layers, and the other ranks have equally many, the first or the last of them one more; the
+layers of a rank are spread likewise over its virtual stages.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
+from itertools import accumulate, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.numerics import FINE_ROUNDING
-from ilp_planner.spaces.megatron.job import ends_of, layout_of
+from ilp_planner.schedule import rank_of_stage
+from ilp_planner.spaces.megatron.job import ends_of, layout_of, spread
 from ilp_planner.spaces.megatron.keeping import keeping, keeps
+from ilp_planner.spaces.megatron.layout_memory import may_fit
 from ilp_planner.spaces.megatron.partition import Cut, CutSearch
-from ilp_planner.specs.pipeline_layout import balanced_layout
+from ilp_planner.specs.pipeline_layout import FIRST, LAST, balanced_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from ilp_planner.anatomy.memory import MemoryParts
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
     from ilp_planner.specs.decoder import Decoder
     from ilp_planner.specs.pipeline_layout import PipelineLayout
+
+
+BOTH, FORWARD = 0, 2  # rows of `MegatronPart.elements`: seconds of both passes, of one
 
 
 def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
@@ -42,25 +52,57 @@ def equal_layouts(layers: int, stages: int) -> NDArray[np.int64]:
     return np.concatenate((np.zeros((len(found), 1), np.int64), sizes.cumsum(axis=1)), axis=1)
 
 
-def layouts_of(part: MegatronPart, virtual: int) -> NDArray[np.int64]:
-    """Return where the virtual stages of the layouts end that are tried one by one, so many on each
-    rank, [layouts, stages + 1]."""
-    if part.problem.constraints.layout is None:
-        return keeping(part, equal_layouts(part.costs.model.layers, part.degrees.pp * virtual))
-    layout = layout_asked_of(part, virtual)
-    assert layout is not None
-    return np.array([ends_of(layout)], np.int64)
+@lru_cache(maxsize=256)
+def divided_layouts(layers: int, pp: int, virtual: int, *, v_shaped: bool) -> NDArray[np.int64]:
+    """Return where the virtual stages end where backward passes are divided: of those above, and of
+    ranks whose layers are even, but for that of the output, [layouts, stages + 1].
+
+    v_shaped: stages go down the ranks and back up.
+    """
+    ranks = [rank_of_stage(k, pp, v_shaped=v_shaped) for k in range(pp * virtual)]
+    place = [[k for k, rank in enumerate(ranks) if rank == own] for own in range(pp)]
+    found: dict[tuple[int, ...], None] = {}
+    for own, among, inside in product(range(layers + 1), (FIRST, LAST), (FIRST, LAST)):
+        others = iter(spread(layers - own, pp - 1, among))
+        sizes = [0] * len(ranks)
+        for rank, stages in enumerate(place):
+            count = own if rank == ranks[-1] else next(others)
+            for k, size in zip(stages, spread(count, virtual, inside), strict=True):
+                sizes[k] = size
+        sizes[0] += 1
+        sizes[-1] += 1
+        if min(sizes) > 0:
+            found[(0, *accumulate(sizes))] = None
+    even = np.array([*found], np.int64).reshape(-1, len(ranks) + 1)
+    return np.unique(np.concatenate((equal_layouts(layers, len(ranks)), even)), axis=0)
 
 
-def layout_asked_of(part: MegatronPart, virtual: int) -> PipelineLayout | None:
+def layouts_of(part: MegatronPart, variant: Variant) -> NDArray[np.int64]:
+    """Return where the virtual stages of the layouts end that are tried one by one,
+    [layouts, stages + 1]."""
+    stages = part.degrees.pp * variant.virtual
+    if part.problem.constraints.one_layout is None:
+        layers = part.costs.model.layers
+        if not variant.divided:
+            return keeping(part, equal_layouts(layers, stages), variant)
+        shape = layers, part.degrees.pp, variant.virtual
+        return keeping(part, divided_layouts(*shape, v_shaped=variant.v_shaped), variant)
+    layout = layout_asked_of(part, variant.virtual, v_shaped=variant.v_shaped)
+    return np.array([ends_of(layout)] if layout else [], np.int64).reshape(-1, stages + 1)
+
+
+def layout_asked_of(
+    part: MegatronPart, virtual: int, *, v_shaped: bool = False
+) -> PipelineLayout | None:
     """Return the layout that is asked for, of so many virtual stages on each rank; None where none
     is, or where it has others, or other stages than those that are kept."""
-    asked, model = part.problem.constraints.layout, part.costs.model
+    asked, model = part.problem.constraints.one_layout, part.costs.model
     stages = part.degrees.pp * virtual
     if asked is None:
         return None
     layout = asked.of(model.layers, model.prediction_layers, stages)
-    return layout if layout and keeps(part, ends_of(layout)) else None
+    kept = layout is not None and keeps(part, ends_of(layout), v_shaped=v_shaped)
+    return layout if kept else None
 
 
 def plain_layout(model: Decoder, stages: int) -> PipelineLayout:
@@ -75,9 +117,10 @@ def best_layout(
     part: MegatronPart, variant: Variant, cutoff: float, goon: Callable[[], bool] = lambda: True
 ) -> CutSearch:
     """Return the fastest of these layouts that fits and is below the cutoff, and a bound on all."""
-    layouts = layouts_of(part, variant.virtual)
+    layouts, parts = layouts_of(part, variant), part.memory(variant)
+    if variant.divided:
+        layouts = layouts[may_fit(parts, part.limits, layouts)]
     bounds = layout_bounds(part, variant, layouts) + part.ranks.constant
-    parts = part.memory(variant)
     best: Cut | None = None
     for place in np.argsort(bounds, kind="stable").tolist():
         least = float(bounds[place])
@@ -87,22 +130,34 @@ def best_layout(
             return CutSearch(best, least)
         ends = tuple(layouts[place].tolist())
         job = dataclasses.replace(parts.job, layout=layout_of(ends, part.costs.model))
-        own = dataclasses.replace(parts, job=job)
-        needs = (stage_of_rank(own, rank).needed for rank in range(part.degrees.pp))
-        if all(n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, part.limits, strict=True)):
+        if fits_layout(part, dataclasses.replace(parts, job=job)):
             value = part.seconds(variant, ends)
             if value < cutoff:
                 best, cutoff = Cut(ends, value), value
     return CutSearch(best, cutoff)
 
 
+def fits_layout(part: MegatronPart, own: MemoryParts) -> bool:
+    """Tell whether every rank of a job can hold what its layout gives it.
+
+    own: of the job with its layout.
+    """
+    needs = (stage_of_rank(own, rank).needed for rank in range(part.degrees.pp))
+    return all(
+        need <= most * (1 + FINE_ROUNDING) for need, most in zip(needs, part.limits, strict=True)
+    )
+
+
 def layout_bounds(
     part: MegatronPart, variant: Variant, layouts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return seconds per iteration that layouts take at least, without the constant: a rank's work,
-    and a micro-batch through the first virtual stages of the ranks before it."""
-    pp, virtual, again = part.degrees.pp, variant.virtual, variant.recompute
-    row = np.tile(part.rank_rows, virtual)
+    and a micro-batch through the first virtual stages of the ranks before it and back; forward
+    alone where gradients of weights, divided from the others, may come last."""
+    pp, again = part.degrees.pp, variant.recompute
+    place = np.array([part.variant_job(variant).stages_of(rank) for rank in range(pp)])
+    row = np.empty(place.size, np.int64)
+    row[place] = part.rank_rows[:, None]
     start, stop = layouts[:, :-1], layouts[:, 1:]
 
     def between(
@@ -112,17 +167,18 @@ def layout_bounds(
         found: NDArray[np.float64] = sums[row, last] - sums[row, first]
         return found
 
-    times = between(part.elements[:, 0], start, stop)
+    times = between(part.elements[:, BOTH], start, stop)
     layers = part.costs.model.layers
     first, last = np.maximum(start, 1), np.minimum(stop, layers + 1)
     if again.method == "block":
         last = np.minimum(last, first + again.layers)
     times = times + between(part.repeated(again), first, np.maximum(first, last))
     syncs = between(part.syncs[:, 1:], start, stop)
-    shape = (layouts.shape[0], virtual, pp)
-    first_stages = times.reshape(shape)[:, 0]
+    first_stages = times[:, :pp]
+    if variant.divided:
+        first_stages = between(part.elements[:, FORWARD], start, stop)[:, :pp]
     before = first_stages.cumsum(axis=1) - first_stages
-    load = times.reshape(shape).sum(axis=1)
-    sync = syncs.reshape(shape).sum(axis=1) + part.syncs[row[:pp], 0]
+    load = times[:, place].sum(axis=2)
+    sync = syncs[:, place].sum(axis=2) + part.syncs[part.rank_rows, 0]
     seconds = (before + part.micro_batches * load).max(axis=1) + sync.max(axis=1)
     return np.asarray(seconds, np.float64)

@@ -16,7 +16,7 @@ from ilp_planner.spaces.megatron.degrees import default_max_cp
 from ilp_planner.spaces.megatron.job import layout_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps
 from ilp_planner.spaces.megatron.layouts import layouts_of
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.variants import leanest
 from ilp_planner.units import format_bytes
 
@@ -86,14 +86,14 @@ def _needed(part: MegatronPart) -> float:
     model, pp, variant = part.costs.model, part.degrees.pp, leanest(part)
     ends = [(model.layers + 2) * rank // pp for rank in range(pp + 1)]
     if not part.spread(variant):
-        layouts = layouts_of(part, variant.virtual)
+        layouts = layouts_of(part, variant)
         if not len(layouts):
             return math.inf
         sizes = np.diff(layouts[np.diff(layouts).max(axis=1).argmin()])
     else:
         sizes = np.array(virtual_sizes(ends, variant.virtual, model.layers, variant.remainder))
     stops = [0, *np.cumsum(sizes).tolist()]
-    if sizes.min() < 1 or not keeps(part, stops):
+    if sizes.min() < 1 or not keeps(part, stops, v_shaped=variant.v_shaped):
         return math.inf
     parts = part.memory(variant)
     layout = layout_of(stops, model)

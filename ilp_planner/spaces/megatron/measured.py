@@ -24,11 +24,12 @@ from ilp_planner.profiles.table import Origin, Provenance
 from ilp_planner.profiles.work import rates_of
 from ilp_planner.spaces.megatron.held import held_by_elements
 from ilp_planner.spaces.megatron.network import Network
+from ilp_planner.spaces.megatron.scales import Scale, scale_of
 from ilp_planner.spaces.megatron.times import JobPasses, job_passes
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -47,18 +48,6 @@ WORDS = {
 # these groups only without expert parallelism.
 TENSOR, DIVIDED = ("tp",), ("tp", "etp", "etp-ep")
 EXCHANGING = ("cp", "ep", "etp", "etp-ep")
-
-
-class Scale(NamedTuple):
-    """What measured rows take, to what their kernels are said to.
-
-    ratios: forward and backward. rows: that say it. error: of each row from the others', the mean
-    of the relative ones; None of fewer than two.
-    """
-
-    ratios: tuple[float, float]
-    rows: int
-    error: float | None = None
 
 
 class Timed(NamedTuple):
@@ -103,7 +92,7 @@ class MeasuredTimes:
         """Device type -> the ratio of all its rows, for kinds without any."""
         names = dict.fromkeys(name for name, _ in self.scales)
         return {
-            name: _scale_of([s.ratios for (own, _), s in self.scales.items() if own == name])
+            name: scale_of([s.ratios for (own, _), s in self.scales.items() if own == name])
             for name in names
         }
 
@@ -265,7 +254,7 @@ def measured_times(
     for key, found in ratios.items():
         # Rows without messages say what kernels take; others only where there are none of them.
         alone = [pair for sent, pair in found.values() if not sent]
-        scales[key] = _scale_of(alone or [pair for _, pair in found.values()])
+        scales[key] = scale_of(alone or [pair for _, pair in found.values()])
     ways: dict[str, list[tuple[float, float]]] = {}
     for (name, tp), spent in profile.optimizer.items():
         job = _job(Shard(name, tp, 1, ep=1), decoder, settings, cluster)
@@ -273,7 +262,7 @@ def measured_times(
         said = moved / rates_of(cluster.device_types[name]).streaming
         if spent.sum() > 0:
             ways.setdefault(name, []).append((float(spent.sum() / said),) * 2)
-    steps = {name: _scale_of(ratios) for name, ratios in ways.items()}
+    steps = {name: scale_of(ratios) for name, ratios in ways.items()}
     return MeasuredTimes(profile=profile, decoder=decoder, scales=scales, steps=steps)
 
 
@@ -320,18 +309,6 @@ def _ratios(row: ElementRow, passes: Passes) -> tuple[float, float]:
         both = row.both / (there + back)
         return both, both
     return row.forward / there, (row.both - row.forward) / back
-
-
-def _scale_of(ratios: Iterable[tuple[float, float]]) -> Scale:
-    """Return the geometric mean of ratios, and how far each is from that of the others."""
-    rows = np.log(np.maximum(np.array(list(ratios), np.float64), 1e-12))
-    count = len(rows)
-    error = None
-    if count > 1:
-        others = (rows.sum(axis=0) - rows) / (count - 1)
-        error = float(np.abs(np.expm1(others - rows)).mean())
-    there, back = np.exp(rows.mean(axis=0)).tolist()
-    return Scale((there, back), count, error)
 
 
 def scale_notes(times: MeasuredTimes) -> Iterator[str]:

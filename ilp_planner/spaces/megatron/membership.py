@@ -6,14 +6,17 @@ import dataclasses
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from ilp_planner.schedule import USUAL
 from ilp_planner.spaces.megatron.choices import decided
 from ilp_planner.spaces.megatron.degrees import MegatronDegrees
 from ilp_planner.spaces.megatron.job import node_order, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import is_in
-from ilp_planner.spaces.megatron.parts import MegatronPart, possible_degrees
+from ilp_planner.spaces.megatron.layouts import layouts_of
+from ilp_planner.spaces.megatron.parts import MegatronPart
+from ilp_planner.spaces.megatron.possible import possible_degrees
 from ilp_planner.spaces.megatron.recomputations import NOTHING
-from ilp_planner.spaces.megatron.variants import Variant, remainders
-from ilp_planner.specs.pipeline_layout import REMAINDERS
+from ilp_planner.spaces.megatron.variants import Variant, remainders, turns
+from ilp_planner.specs.pipeline_layout import ANYHOW, REMAINDERS
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         order=ORDERS.index(settings.order),
         nodes=node_order(plan, cluster) or (),
     )
+    in_turns = job.virtual > 1 and not plan.schedule.divides
     yield from problem.constraints.broken(
         {
             "tp": degrees.tp,
@@ -48,8 +52,10 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
             "ep": degrees.ep,
             "dp": degrees.dp,
             "virtual_stages": plan.virtual,
+            **({"micro_batch_group_size": settings.turn or job.pp} if in_turns else {}),
             "layout": job.pipeline,
             "rank_order": settings.order,
+            "schedule": settings.schedule,
             **decided(settings, replicated=degrees.replicated),
         }
     )
@@ -64,7 +70,7 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
     if degrees not in possible_degrees(problem, costs):
         yield f"degrees: {degrees.describe(cluster)} is not tried, or not in this order of nodes"
         return
-    own = dataclasses.replace(settings, recompute=NOTHING, etp=degrees.etp)
+    own = dataclasses.replace(settings, recompute=NOTHING, etp=degrees.etp, turn=0, schedule=USUAL)
     every = (
         MegatronPart(problem, costs, degrees._replace(choice=number))
         for number in range(len(costs.choices))
@@ -75,8 +81,11 @@ def left_out(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[str]:
         return
     if tuple(stage.replicas for stage in plan.stages[: plan.ranks]) != part.rank_devices():
         yield "devices: others than those that ranks have in the order of the nodes"
-    alike = [Variant(plan.virtual, settings.recompute, remainder) for remainder in REMAINDERS]
-    if not any(variant in part.variants() for variant in alike):
+    again, turn, tried = settings.recompute, turn_of(plan), part.variants()
+    spreads = (*REMAINDERS, ANYHOW)
+    alike = [Variant(plan.virtual, again, spread, turn, settings.schedule) for spread in spreads]
+    least = (0,) if alike[0].divided else turns(part, plan.virtual)
+    if turn not in least or all(dataclasses.replace(v, turn=least[0]) not in tried for v in alike):
         yield f"schedule: {alike[0]} is not tried"
     elif variant_of(part, plan) is None:
         yield (
@@ -90,14 +99,28 @@ def variant_of(part: MegatronPart, plan: GroupPlan) -> Variant | None:
     virtual stages. Any are where a layout is asked for, which the constraints compare."""
     assert plan.settings is not None
     again, virtual, layers = plan.settings.recompute, plan.virtual, part.costs.model.layers
-    if virtual == 1 or part.problem.constraints.layout is not None:
-        return Variant(virtual, again)
+    plain = Variant(virtual, again, turn=turn_of(plan), schedule=plan.settings.schedule)
+    constraints = part.problem.constraints
+    if virtual == 1 or (constraints.layout is not None and not plain.divided):
+        return dataclasses.replace(plain, remainder=remainders(part, virtual)[0])
+    if constraints.one_layout is not None:
+        return plain
     ends = (0, *(stage.stop for stage in plan.stages))
     sizes = tuple(stop - start for start, stop in pairwise(ends))
+    if plain.divided:
+        return plain if ends in set(map(tuple, layouts_of(part, plain).tolist())) else None
     if not part.alike:
-        return Variant(virtual, again) if len(set(sizes[1:-1])) == 1 else None
+        return plain if len(set(sizes[1:-1])) == 1 else None
     rank_ends = [0, *accumulate(plan.per_rank(sizes))]
     for remainder in remainders(part, virtual):
         if sizes == virtual_sizes(rank_ends, virtual, layers, remainder):
-            return Variant(virtual, again, remainder)
+            return dataclasses.replace(plain, remainder=remainder)
     return None
+
+
+def turn_of(plan: GroupPlan) -> int:
+    """Return how many micro-batches pass one virtual stage of a plan before the next one's turn; 0:
+    as many as there are ranks, or no other one has a turn."""
+    assert plan.settings is not None
+    usual = plan.virtual == 1 or plan.settings.turn == plan.ranks
+    return 0 if usual else plan.settings.turn

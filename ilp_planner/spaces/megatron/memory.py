@@ -15,9 +15,10 @@ import numpy as np
 
 from ilp_planner.anatomy.memory import kept_bytes, stage_memory
 from ilp_planner.anatomy.overheads import outside
+from ilp_planner.anatomy.parts import Part
 from ilp_planner.numerics import FINE_ROUNDING
 from ilp_planner.spaces.megatron.job import spread
-from ilp_planner.specs.pipeline_layout import FIRST
+from ilp_planner.specs.pipeline_layout import ALONE, FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,8 @@ class ChainRanges:
     """The different counts of what ranges of a chain hold; L layers, chain of n = L + 2.
 
     number: int64 [n + 1, n + 1], of a range's counts. there: bool [n + 1, n + 1], ranges that are
-    not empty. start, stop, dense, expert, embedding, output: by number, of one such range.
+    not empty. start, stop, dense, expert, embedding, output, ending: by number, of one such range;
+    ending: whether it has the last layer, where that is asked, and else whether it has the output.
     """
 
     number: NDArray[np.int64]
@@ -54,19 +56,30 @@ class ChainRanges:
     expert: NDArray[np.int64]
     embedding: NDArray[np.bool_]
     output: NDArray[np.bool_]
+    ending: NDArray[np.bool_]
 
 
 @lru_cache(maxsize=8)
-def chain_ranges(expert_layers: tuple[bool, ...]) -> ChainRanges:
-    """Return the counts of all ranges; number 0 stands for those that are empty."""
+def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRanges:
+    """Return the counts of all ranges; number 0 stands for those that are empty.
+
+    ends: ranges are told apart by whether they have the last layer.
+    """
     flags = np.array(expert_layers, np.int64)
     experts = np.concatenate(([0, 0], np.cumsum(flags), [flags.sum()]))
     layers = np.concatenate(([0], np.arange(flags.size + 1), [flags.size]))
     edge = np.arange(layers.size)
     start, stop = np.triu_indices(edge.size, 1)
     expert = experts[stop] - experts[start]
+    last = flags.size if ends else edge[-1] - 1  # the last layer, or the output
     counts = np.stack(
-        [layers[stop] - layers[start] - expert, expert, (start == 0) * 1, (stop == edge[-1]) * 1]
+        [
+            layers[stop] - layers[start] - expert,
+            expert,
+            start == 0,
+            stop == edge[-1],
+            (start <= last) & (stop > last),
+        ]
     )
     unique, first, inverse = np.unique(counts, axis=1, return_index=True, return_inverse=True)
     number = np.zeros((edge.size, edge.size), np.int64)
@@ -80,6 +93,7 @@ def chain_ranges(expert_layers: tuple[bool, ...]) -> ChainRanges:
         expert=unique[1],
         embedding=unique[2] > 0,
         output=unique[3] > 0,
+        ending=unique[4] > 0,
     )
 
 
@@ -91,7 +105,8 @@ def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) ->
     parts: of a job with the right number of virtual stages per rank. limits: bytes on the devices
         of each rank. remainder: as in `spread`.
     """
-    ranges = chain_ranges(parts.job.model.expert_layers)
+    model = parts.job.model
+    ranges = chain_ranges(model.expert_layers, model.prediction_layers > 0)
     row, good = _good(parts, ranges, limits, remainder)
     return Fits(row=row, possible=good[0][:, ranges.number])
 
@@ -111,11 +126,14 @@ def most_layers(
         again, or chunks of layers: numbers of these layers to try instead, a row each.
     layers: whether each of some layers has experts, instead of all that there are. remainder: as in
         `spread`.
+
+    A last norm that is no part of the output is left out: which rank has it says the whole cut.
     """
     job = parts.job
+    parts = replace(parts, parts={**parts.parts, "final norm": Part()})
     if sizes:
         parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
-    ranges = chain_ranges(layers or job.model.expert_layers)
+    ranges = chain_ranges(layers or job.model.expert_layers, job.model.prediction_layers > 0)
     row, good = _good(parts, ranges, limits, remainder)
     counts = ranges.dense + ranges.expert
     found = np.empty((good.shape[0], job.pp), np.int64)
@@ -135,27 +153,57 @@ def _good(
         rows: dict[tuple[int, float], int] = {}
         flights = [job.schedule.in_flight(behind) for behind in reversed(range(job.pp))]
         row = [rows.setdefault(pair, len(rows)) for pair in zip(flights, limits, strict=True)]
-        needed = _needed(parts, ranges, in_flight=np.array([[[n] for n, _ in rows]]))
+        ending = ranges.ending[None, :]
+        needed = _needed(parts, ranges, ending, in_flight=np.array([[[n] for n, _ in rows]]))
         most = np.array([[[limit] for _, limit in rows]])
     else:
         row = list(range(job.pp))
         own = _chunks(parts, ranges, remainder)
         chunks = tuple((a[None, None, :], b[None, None, :]) for a, b in own)
-        needed = _needed(parts, ranges, chunks, kept=_interleaved(parts, ranges, own))
+        ending = _ending(parts, ranges, own, remainder)
+        kept = _interleaved(parts, ranges, own, ending)
+        needed = _needed(parts, ranges, ending, chunks, kept=kept)
         most = np.array([[[limit] for limit in limits]])
     return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
 
 
+def _ending(
+    parts: MemoryParts, ranges: ChainRanges, chunks: Chunks, remainder: str
+) -> NDArray[np.bool_]:
+    """Return whether ranks with several virtual stages have the last norm, [ranks, counts].
+
+    In models that predict further tokens it is the rank before the last one that has it where the
+    output is alone (`anatomy.decoder.has_final_norm`). That it is alone because the last rank has
+    too few layers cannot be told from another rank's counts: there it is left out
+    (`MegatronPart.keeps`).
+    """
+    found = np.tile(ranges.output, (parts.job.pp, 1))
+    if parts.job.model.prediction_layers:
+        dense, expert = chunks[-1]
+        found &= dense + expert > 0
+        if remainder == ALONE:
+            found[-2] = ~ranges.output
+    return found
+
+
 def _needed(
-    parts: MemoryParts, ranges: ChainRanges, chunks: Chunks = (), **activations: NDArray[np.float64]
+    parts: MemoryParts,
+    ranges: ChainRanges,
+    ending: NDArray[np.bool_],
+    chunks: Chunks = (),
+    **activations: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return bytes by (size of recomputation, row, counts)."""
+    """Return bytes by (size of recomputation, row, counts).
+
+    ending: whether the last norm is there, [rows, counts] or [1, counts].
+    """
     stage = stage_memory(
         parts,
         layers=ranges.dense[None, None, :],
         expert_layers=ranges.expert[None, None, :],
         embedding=ranges.embedding[None, None, :],
         output=ranges.output[None, None, :],
+        final_norm=ending[None],
         prediction_layers=ranges.output[None, None, :] * parts.job.model.prediction_layers,
         chunks=chunks,
         **activations,
@@ -192,8 +240,13 @@ def stage_layers(
     return [np.select(edges, [a, c], b) for a, b, c in zip(first, inner, last, strict=True)]
 
 
-def _interleaved(parts: MemoryParts, ranges: ChainRanges, chunks_of: Chunks) -> NDArray[np.float64]:
-    """Return the bytes that each rank keeps at most, [sizes, ranks, counts]."""
+def _interleaved(
+    parts: MemoryParts, ranges: ChainRanges, chunks_of: Chunks, ending: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the bytes that each rank keeps at most, [sizes, ranks, counts].
+
+    ending: whether ranks have the last norm, [ranks, counts].
+    """
     job = parts.job
     kept = []
     size = parts.size
@@ -207,13 +260,14 @@ def _interleaved(parts: MemoryParts, ranges: ChainRanges, chunks_of: Chunks) -> 
             own = own + predictions * parts.parts["prediction layer"].left
         kept.append(own)
     chunks = np.stack(np.broadcast_arrays(*kept)).astype(np.float64)  # [virtual, sizes, counts]
-    return np.stack(
-        [
-            np.tensordot(_held(job.schedule, behind), chunks, axes=1).max(axis=0)
-            for behind in reversed(range(job.pp))
-        ],
-        axis=1,
-    )
+    norms = (ending & ~ranges.output) * parts.parts["final norm"].kept
+
+    def most(rank: int) -> NDArray[np.float64]:
+        own = np.concatenate([chunks[:-1], chunks[-1:] + norms[rank]])
+        states = np.tensordot(_held(job.schedule, job.pp - 1 - rank), own, axes=1)
+        return np.asarray(states.max(axis=0), np.float64)
+
+    return np.stack([most(rank) for rank in range(job.pp)], axis=1)
 
 
 @cache

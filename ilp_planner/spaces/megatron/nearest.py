@@ -18,7 +18,7 @@ from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build
 from ilp_planner.spaces.megatron.partition import best_cut
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING, SELECTIVE
 from ilp_planner.spaces.megatron.variants import Variant
 

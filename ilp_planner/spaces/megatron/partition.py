@@ -32,7 +32,8 @@ class Spread(NamedTuple):
     forward, backward: float64 [kinds, layers + 1], of a virtual stage with so many layers. edge:
     float64 [kinds, 2, 2], of the embedding and of the output, forward and backward. around: of the
     last rank, to the first one and back. remainder: which virtual stages take what is left over of
-    a rank's layers (`job.spread`).
+    a rank's layers (`job.spread`). turn: micro-batches that pass one of them before the next one's
+    turn.
     """
 
     forward: NDArray[np.float64]
@@ -40,6 +41,7 @@ class Spread(NamedTuple):
     edge: NDArray[np.float64]
     around: float
     remainder: str
+    turn: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,27 +15,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.anatomy.quantised import most_saved
 from ilp_planner.anatomy.states import state_widths
-from ilp_planner.errors import InfeasibleError
-from ilp_planner.numerics import NEVER
+from ilp_planner.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.plan import GroupPlan, GroupStage, Plan, Replica
 from ilp_planner.schedule import schedule_of
-from ilp_planner.spaces.megatron.choices import CHOICES, decided, different
+from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.cut_tables import cut_tables
-from ilp_planner.spaces.megatron.degrees import megatron_space
+from ilp_planner.spaces.megatron.host import lone_waits, moved_seconds
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.job import base_layout, layout_of, seats_of, virtual_sizes
 from ilp_planner.spaces.megatron.keeping import keeps, rank_of
 from ilp_planner.spaces.megatron.ranks import RankCosts
-from ilp_planner.spaces.megatron.recomputations import NOTHING
 from ilp_planner.spaces.megatron.variant_bound import variant_bound
-from ilp_planner.spaces.megatron.variants import Variant, remainders, variants, virtual_stages
-from ilp_planner.specs.data_sheets import generation
+from ilp_planner.spaces.megatron.variants import Variant, divided_variants, pipelines, variants
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW
 from ilp_planner.specs.training import TrainingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -67,10 +66,9 @@ class MegatronPart:
     @property
     def name(self) -> str:
         """Degrees, and what is not as in the plainest choice."""
-        plainest = self.costs.choices[0]
-        own = self.costs.runtime.with_degrees(plainest, plainest, self.degrees)
+        plainest = settings_of(self.problem, self.costs, self.degrees._replace(choice=0))
         return ", ".join(
-            (self.degrees.describe(self.problem.cluster), *different(self.settings, own))
+            (self.degrees.describe(self.problem.cluster), *different(self.settings, plainest))
         )
 
     @cached_property
@@ -94,7 +92,7 @@ class MegatronPart:
             layout=base_layout(model, d.pp),
             settings=self.settings,
             devices_per_node=self.problem.cluster.nodes[0].devices,
-            generation=generation(self.problem.cluster),
+            generation=self.costs.generation(self.problem.cluster),
         )
 
     @cached_property
@@ -130,6 +128,15 @@ class MegatronPart:
                 ]
             self._repeated[key] = found
         return self._repeated[key]
+
+    def waits(self, recompute: Recompute) -> NDArray[np.float64]:
+        """Return the seconds [kinds, 2, n] that passes through elements wait for activations on the
+        host, forward and backward, at least."""
+        job, found = self.variant_job(Variant(1, recompute)), []
+        for kind, chain in zip(self.ranks.distinct, self._chains, strict=True):
+            sent = moved_seconds(job, self.ranks.network, kind)
+            found.append(lone_waits(job, chain, sent or (0.0,) * len(chain)))
+        return np.array(found)
 
     @cached_property
     def rank_rows(self) -> NDArray[np.int64]:
@@ -174,14 +181,17 @@ class MegatronPart:
     def spread(self, variant: Variant) -> bool:
         """Tell whether a plan's cuts are between ranks, whose layers are spread over their virtual
         stages; else they are between virtual stages, and layouts are tried one by one."""
-        asked = self.problem.constraints.layout
-        return asked is None and (variant.virtual == 1 or self.alike)
+        even = self.alike and variant.remainder != ANYHOW and not variant.divided
+        return self.problem.constraints.one_layout is None and (variant.virtual == 1 or even)
 
     def holds(self, plan: GroupPlan) -> bool:
         """Tell whether a plan has these degrees, and its ranks the same devices."""
         if plan.settings is None or plan.micro_batches != self.micro_batches:
             return False
-        settings = dataclasses.replace(self.job.settings, recompute=plan.settings.recompute)
+        own = plan.settings
+        settings = dataclasses.replace(
+            self.job.settings, recompute=own.recompute, turn=own.turn, schedule=own.schedule
+        )
         groups = tuple(stage.replicas for stage in plan.stages[: self.degrees.pp])
         return plan.settings == settings and groups == self.rank_devices()
 
@@ -205,6 +215,11 @@ class MegatronPart:
         """Return all of them."""
         return variants(self)
 
+    @cached_property
+    def divided(self) -> tuple[Variant, ...]:
+        """Those whose schedules divide backward passes."""
+        return tuple(divided_variants(self))
+
     def bound(self, variant: Variant) -> float:
         """Return seconds that no plan of a variant undercuts, memory aside."""
         return variant_bound(self, variant)
@@ -220,11 +235,7 @@ class MegatronPart:
         """Return seconds that no plan of the part undercuts."""
         if not self.fits_at_all:
             return NEVER
-        return min(
-            self.bound(Variant(v, NOTHING, remainder))
-            for v in virtual_stages(self)
-            for remainder in remainders(self, v)
-        )
+        return min((self.bound(variant) for variant in pipelines(self)), default=NEVER)
 
     def tables(self, variant: Variant) -> CutTables:
         """Return what every range of the chain costs."""
@@ -250,7 +261,7 @@ class MegatronPart:
         )
 
     def schedule(self, virtual: int) -> Schedule:
-        """Return the schedule of so many virtual stages per rank."""
+        """Return the usual schedule of so many virtual stages per rank."""
         return schedule_of(self.micro_batches, ranks=self.degrees.pp, virtual=virtual)
 
     def memory(self, variant: Variant) -> MemoryParts:
@@ -258,9 +269,15 @@ class MegatronPart:
         return self.costs.memory(self.variant_job(variant), self.problem.cluster)
 
     def variant_job(self, variant: Variant) -> TrainingJob:
-        """Return the job with the recomputation of a variant, with any layout."""
+        """Return the job with the recomputation, the turns and the schedule of a variant, with any
+        layout."""
         job = self.job
-        settings = dataclasses.replace(job.settings, recompute=variant.recompute)
+        settings = dataclasses.replace(
+            job.settings,
+            recompute=variant.recompute,
+            turn=variant.turn,
+            schedule=variant.schedule,
+        )
         layout = base_layout(job.model, job.pp * variant.virtual)
         return dataclasses.replace(job, settings=settings, layout=layout)
 
@@ -274,15 +291,38 @@ class MegatronPart:
         sizes = virtual_sizes(ends, variant.virtual, layers, variant.remainder)
         return [0, *accumulate(sizes)]
 
+    def picks(self, variant: Variant) -> bool:
+        """Tell whether cuts must be asked one by one (`keeps`): tables of ranks do not say where
+        those virtual stages begin that are to be kept, nor which rank before one of few layers has
+        the last norm of a model that predicts further tokens."""
+        alone = variant.remainder == ALONE
+        norm = self.spread(variant) and bool(self.costs.model.prediction_layers) and not alone
+        return variant.virtual > 1 and (bool(self.kept) or norm)
+
     def keeps(self, variant: Variant, ends: Sequence[int]) -> bool:
-        """Tell whether a cut leaves the stages that are to be kept."""
-        return not self.kept or keeps(self, self.stops(variant, ends))
+        """Tell whether a cut leaves the stages that are to be kept, and fits where tables cannot
+        tell."""
+        stops = self.stops(variant, ends)
+        return (not self.kept or keeps(self, stops, v_shaped=variant.v_shaped)) and (
+            not self.picks(variant) or self._fits(variant, stops)
+        )
+
+    def _fits(self, variant: Variant, stops: Sequence[int]) -> bool:
+        """Tell whether every rank has the memory for virtual stages that end there."""
+        parts = self.memory(variant)
+        job = dataclasses.replace(parts.job, layout=layout_of(stops, self.costs.model))
+        own = dataclasses.replace(parts, job=job)
+        needs = (stage_of_rank(own, rank).needed for rank in range(self.degrees.pp))
+        return all(
+            n <= most * (1 + FINE_ROUNDING) for n, most in zip(needs, self.limits, strict=True)
+        )
 
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
         stops = self.stops(variant, ends)
         groups = self.rank_devices()
-        settings = self.variant_job(variant).settings
+        job = self.variant_job(variant)
+        settings = job.settings
         if variant.recompute.method == "block":
             layout = layout_of(stops, self.costs.model)
             longest = max(stage.layers for stage in layout.stages)
@@ -296,7 +336,7 @@ class MegatronPart:
             global_batch=self.problem.global_batch,
             micro_batches=self.micro_batches,
             stages=tuple(
-                GroupStage(start=start, stop=stop, replicas=groups[k % self.degrees.pp])
+                GroupStage(start=start, stop=stop, replicas=groups[job.rank_of(k)])
                 for k, (start, stop) in enumerate(pairwise(stops))
             ),
             settings=settings,
@@ -325,77 +365,3 @@ def settings_of(
         known["settings", alike] = costs.runtime.with_degrees(choice, plainest, alike)
     found: Settings = known["settings", alike]
     return found
-
-
-def megatron_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> list[MegatronPart]:
-    """Return a part for every choice of degrees; those without any variant are left out.
-
-    Raises
-    ------
-    InfeasibleError: there is none.
-    """
-    found = list(possible_parts(problem, costs))
-    if not found:
-        asked = problem.constraints.describe()
-        refused = (
-            text
-            for degrees in possible_degrees(problem, costs)
-            for text in costs.runtime.refusals(MegatronPart(problem, costs, degrees).job)
-        )
-        why = (asked and f" with {asked}") or f": {next(refused, 'no schedule is left')}"
-        raise InfeasibleError(
-            f"cluster {problem.cluster.name!r}: {costs.runtime.title} has no plan{why}"
-        )
-    return found
-
-
-def possible_parts(problem: Problem[MegatronCosts], costs: MegatronCosts) -> Iterator[MegatronPart]:
-    """Yield the parts that have a variant.
-
-    Raises
-    ------
-    InfeasibleError: no degrees are possible, whatever the schedule and the recomputation.
-    """
-    asked = problem.constraints
-    always = asked.virtual_stages is None and asked.layout is None
-    always = always and not asked.recompute and not asked.keep and not asked.expert_overlap
-    chosen = any(getattr(asked, name) for name in CHOICES)
-    for degrees in possible_degrees(problem, costs):
-        tried: set[Settings] = set()
-        for number in range(len(costs.choices)):
-            part = MegatronPart(problem, costs, degrees._replace(choice=number))
-            if part.settings in tried:
-                continue
-            if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
-                continue
-            if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
-                continue
-            tried.add(part.settings)
-            if always or part.variants():
-                yield part
-
-
-def possible_degrees(
-    problem: Problem[MegatronCosts], costs: MegatronCosts
-) -> tuple[MegatronDegrees, ...]:
-    """Return the degrees that are possible, some perhaps without a choice of settings that goes
-    with them, or a variant.
-
-    Raises
-    ------
-    InfeasibleError: there are none.
-    """
-    every = megatron_space(
-        costs.model,
-        problem.cluster,
-        problem.global_batch,
-        micro_batches=problem.micro_batches,
-        max_tp=problem.max_tp,
-        max_cp=costs.max_cp,
-        max_stages=problem.max_stages,
-        constraints=problem.constraints,
-        title=costs.runtime.title,
-        orders=costs.runtime.orders,
-    )
-    keep, cluster = problem.constraints.keep, problem.cluster
-    return tuple(d for d in every if all(rank_of(s, cluster, d) is not None for s in keep))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.search.ties import RANK_ORDER, weight
 from ilp_planner.spaces.megatron.layouts import best_layout
-from ilp_planner.spaces.megatron.membership import variant_of
+from ilp_planner.spaces.megatron.membership import turn_of, variant_of
 from ilp_planner.spaces.megatron.partition import best_cut, least_peak
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.specs.pipeline_layout import FIRST
-from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS
+from ilp_planner.specs.training import CP_COMMUNICATIONS, ORDERS, Offload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,10 +25,14 @@ SHARDED = "sharded parameters"
 EXCHANGED = "context parallelism by exchange of heads"
 LAYOUT = "layout of unequal stages"
 VIRTUAL = "virtual stages"
+TURNS = "turns of more micro-batches than ranks"
+DIVIDED = "divided backward passes"
 TENSORS = "overlap of tensor parallelism"
 EXPERTS = "overlap of expert parallelism"
 GRAPHS = "CUDA graphs"
+COMPILED = "torch.compile"
 HOST = "states on the host"
+ACTIVATIONS = "activations on the host"
 FLEX = "dispatcher flex"
 CONTEXT = "context parallelism"
 
@@ -44,6 +48,8 @@ def specialities(plan: GroupPlan) -> tuple[str, ...]:
         RANK_ORDER: settings.order != ORDERS[0],
         LAYOUT: len(set(layers)) > 1,
         VIRTUAL: plan.virtual > 1,
+        TURNS: turn_of(plan) > 0,
+        DIVIDED: plan.schedule.divides,
         f"{again} recomputation": again != "none",
         **_of_job(settings),
     }
@@ -58,9 +64,11 @@ def _of_job(settings: Settings) -> dict[str, bool]:
         TENSORS: settings.overlap_tensor,
         EXPERTS: settings.overlap_experts,
         HOST: settings.optimizer.offload > 0,
+        ACTIVATIONS: settings.offload != Offload(),
         FLEX: settings.kernels.dispatcher == "flex",
         GRAPHS: settings.kernels.graphs != "",
-        SHARDED: settings.optimizer.sharding in ("gradients", "parameters"),
+        COMPILED: settings.kernels.compiled,
+        SHARDED: settings.optimizer.divides,
     }
 
 
@@ -97,6 +105,8 @@ def _needs(part: MegatronPart, variant: Variant) -> tuple[str, ...]:
     found = {
         RANK_ORDER: part.degrees.order != 0,
         VIRTUAL: variant.virtual > 1,
+        TURNS: variant.turn > 0,
+        DIVIDED: variant.divided,
         f"{again} recomputation": again != "none",
         **_of_job(part.settings),
     }

@@ -33,6 +33,7 @@ from ilp_planner.anatomy.work import step_traffic
 from ilp_planner.profiles.work import rates_of
 from ilp_planner.spaces.megatron.held import Held, held_by_elements
 from ilp_planner.spaces.megatron.host import divided_step
+from ilp_planner.spaces.megatron.job import ends_of
 from ilp_planner.spaces.megatron.sync import Ring, ring
 from ilp_planner.spaces.megatron.times import ElementTime, JobTimes, job_times, of_slowest
 from ilp_planner.specs.training import ORDERS, Recompute
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ilp_planner.profiles.table import Origin
     from ilp_planner.spaces.megatron.measured import MeasuredTimes, Timed
     from ilp_planner.spaces.megatron.network import Network
+    from ilp_planner.specs.machine import Machine
     from ilp_planner.specs.training import TrainingJob
 
 LAYER_GROUPS = ("tp", "cp", "ep", "etp", "etp-ep")
@@ -176,9 +178,10 @@ class RankCosts:
     def _sharded(self, chain: tuple[ElementTime, ...], kind: int) -> tuple[ElementTime, ...]:
         """Return the chain with what every micro-batch sends of sharded gradients (ZeRO-2) and
         parameters (ZeRO-3): gathered for passes and reduced in the backward one, while the next
-        layer computes; sums over tensor-parallel ranks wait for nothing else."""
+        layer computes, which hides them but for a share; sums over tensor-parallel ranks wait for
+        nothing else."""
         often = rhythm(self.job)
-        if not (often.forward or often.backward or often.reduces):
+        if not often.in_passes:
             return chain
         sent = _seconds(self.replica_rings(kind), len(self.held))
         gather, reduce = sent["all_gather"], sent["reduce_scatter"]
@@ -186,8 +189,9 @@ class RankCosts:
             reduce = reduce + sent["all_reduce"]
         there, back = often.forward * gather, often.backward * gather + often.reduces * reduce
         summed = often.sums * _seconds(self.undivided_rings(kind), len(self.held))["all_reduce"]
+        exposed = max(machine.sharded_exposed for machine in self._machines(kind))
         return tuple(
-            element.waiting(float(a), float(b)).sending(float(c))
+            element.waiting(float(a), float(b), exposed).sending(float(c))
             for element, a, b, c in zip(chain, there, back, summed, strict=True)
         )
 
@@ -262,17 +266,18 @@ class RankCosts:
         fixed = sum(share * one.latency for share, one in rings)
         return fixed, np.sum([self.step(kind), *terms], axis=0)
 
-    def longest_sync(self, ends: Sequence[int]) -> tuple[int, float]:
+    def longest_sync(self, job: TrainingJob) -> tuple[int, float]:
         """Return the rank whose synchronisation takes longest, and its seconds.
 
-        ends: of all virtual stages, from 0 to n.
+        job: this one, with any layout and schedule.
         """
-        spans, pp = list(pairwise(ends)), self.job.pp
+        spans = list(pairwise(ends_of(job.pipeline)))
         syncs = {kind: self.sync(kind) for kind in set(self.kinds)}
         seconds = []
         for rank, kind in enumerate(self.kinds):
             fixed, each = syncs[kind]
-            held = sum(float(each[start:stop].sum()) for start, stop in spans[rank::pp])
+            own = (spans[k] for k in job.stages_of(rank))
+            held = sum(float(each[start:stop].sum()) for start, stop in own)
             seconds.append(fixed + held)
         longest = max(seconds)
         return seconds.index(longest), longest
@@ -297,9 +302,12 @@ class RankCosts:
         hidden = optimizer.overlap_parameters if gathering else optimizer.overlap_gradients
         if not hidden:
             return 1.0
+        return max(machine.data_exposed for machine in self._machines(kind))
+
+    def _machines(self, kind: int) -> list[Machine]:
+        """Return the constants of the device types of a kind of rank."""
         names = self.network.stage_types(self.job, kind)
-        types = self.network.cluster.device_types
-        return max(types[name].machine.data_exposed for name in names)
+        return [self.network.cluster.device_types[name].machine for name in names]
 
     @cached_property
     def counts(self) -> NDArray[np.float64]:

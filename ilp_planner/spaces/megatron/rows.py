@@ -59,6 +59,10 @@ def _virtual(runtime: Runtime) -> tuple[str, ...]:
     return ("any number",) if runtime.interleaves else ("1",)
 
 
+def _turns(runtime: Runtime) -> tuple[str, ...]:
+    return ("more, with none or at least pp left over",) if runtime.other_turns else ()
+
+
 def _always(*values: str) -> Callable[[Runtime], tuple[str, ...]]:
     return lambda runtime: values
 
@@ -102,15 +106,22 @@ DEGREES = (
         "where pp divides the number of micro-batches", ("virtual_stages",), values=_virtual,
     ),
     Row(
+        "schedule", _of("", "schedule"), DECIDED,
+        "1f1b is interleaved where ranks have several virtual stages", ("schedule",),
+        values=lambda runtime: runtime.schedules,
+    ),
+    Row(
         "layout", ("layout",), DECIDED,
         "a rank's layers are spread evenly over its virtual stages, the first or the last ones "
         "taking what is left over, with or without stages for the embedding and the output alone; "
         "or, where layers differ, all virtual stages but the first and the last have as many; any "
-        "that is asked for", ("layout", "remainder"), values=_always("any cuts between ranks"),
+        "that is asked for, or any at all", ("layout", "remainder"),
+        values=_always("any cuts between ranks"),
     ),
     Row(
-        "turns", _of("", "turn"), LEFT_OUT, f"other groups of micro-batches: {IMPORTED}",
-        words=((0, "pp micro-batches"),),
+        "turns", _of("", "turn"), DECIDED,
+        "of micro-batches that pass one virtual stage before the next one's",
+        ("micro_batch_group_size",), words=((0, "pp micro-batches"),), on_request=_turns,
     ),
     Row("order of ranks", _of("", "order"), DECIDED, "with pp and dp above 1", ("rank_order",)),
     Row("sequence parallelism", _of("", "sequence_parallel"), FIXED, "yes with tp above 1"),
@@ -138,7 +149,8 @@ ACTIVATIONS = (
     ),
     Row(
         "activations on the host", _of("offload.", "layers", "modules", "smallest"), LEFT_OUT,
-        IMPORTED, values=_always("none"),
+        "any modules together; or of a number of layers, without a pipeline and recomputation",
+        ("activation_offload",), choice="activation_offload", values=_always("none"),
     ),
 )  # fmt: skip
 OPTIMIZER = (
@@ -149,8 +161,9 @@ OPTIMIZER = (
         "pipeline only if asked for", ("sharding",), choice="sharding",
     ),
     Row(
-        "copies of sharded states", _of("optimizer.", "instances"), LEFT_OUT,
-        f"several instances of the distributed optimizer: {IMPORTED}", span="divisors of dp",
+        "copies of sharded states", _of("optimizer.", "instances"), DECIDED,
+        "any divisor of dp x cp but this itself: instances of the distributed optimizer",
+        ("sharding_copies",), choice="sharding_copies",
     ),
     Row(
         "gradients", _of("optimizer.", "gradient"), DECIDED,
@@ -231,6 +244,10 @@ KERNELS = (
         f"drops tokens, which changes the training: {IMPORTED}", values=_always("all tokens"),
     ),
     Row("imbalance of tokens", _of("kernels.", "imbalance"), FIXED, "routing is assumed even"),
+    Row(
+        "compiled layers", _of("kernels.", "compiled"), DECIDED,
+        "by torch.compile; what it gains is not in the figures", ("compile",), choice="compile",
+    ),
     Row("deterministic", _of("kernels.", "deterministic"), LEFT_OUT, IMPORTED),
     Row("mask of the loader", _of("kernels.", "loader_mask"), LEFT_OUT,
         f"causal attention needs none: {IMPORTED}"),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from ilp_planner.errors import PlanError
 from ilp_planner.evaluate import Violation
+from ilp_planner.schedule import DIVIDED, USUAL
+from ilp_planner.simulation.schedules import SCHEDULES
 from ilp_planner.spaces.megatron.combined import check_combined
 from ilp_planner.spaces.megatron.degrees import same_pipelines, sequence_rules, tensor_rules
 from ilp_planner.spaces.megatron.job import node_order
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
 
 def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
     """Check everything that Megatron-LM's plans keep."""
-    return check_plan(problem, plan, check_context, check_recompute, check_states, check_combined)
+    own = (
+        check_usual,
+        check_context,
+        check_recompute,
+        check_states,
+        check_combined,
+        check_compiled,
+    )
+    return check_plan(problem, plan, *own)
 
 
 def check_plan(
@@ -66,6 +76,12 @@ def check_sequence_parallel(job: TrainingJob) -> Iterator[Violation]:
     if job.tp > 1 and job.model.experts and not job.settings.sequence_parallel:
         limit = "sequence parallelism, for experts with tensor parallelism"
         yield Violation("sequence parallelism", "plan", "none", limit)
+
+
+def check_usual(job: TrainingJob) -> Iterator[Violation]:
+    """Backward passes are never divided."""
+    if job.schedule.divides:
+        yield Violation("schedule", "plan", job.schedule.name, USUAL)
 
 
 def check_context(job: TrainingJob) -> Iterator[Violation]:
@@ -150,14 +166,28 @@ def _recomputed_parts(job: TrainingJob) -> Iterator[Violation]:
 
 def check_states(job: TrainingJob) -> Iterator[Violation]:
     """States on the host or of other widths are those of the precision-aware optimiser, which
-    shares them between replicas (Megatron core, `OptimizerConfig`)."""
+    shares them between replicas (Megatron core, `OptimizerConfig`); copies of these divide the
+    replicas, those of experts as well (`parallel_state.initialize_model_parallel`)."""
     optimizer = job.settings.optimizer
+    for what, count in (
+        ("dp x cp", job.dp * job.settings.cp),
+        ("replicas of experts", job.expert_dp),
+    ):
+        if count % optimizer.instances:
+            have = f"states in {optimizer.instances} copies"
+            yield Violation("optimizer", "plan", have, f"a divisor of {count} {what}")
     narrow = optimizer.name == "adam" and (optimizer.moments < 8 or optimizer.master == 2)
     if optimizer.sharding == "none" and (optimizer.offload or narrow):
         have = (
             "states on the host" if optimizer.offload else f"moments of {optimizer.moments} bytes"
         )
         yield Violation("optimizer", "plan", f"{have}, not sharded", "optimizer sharding")
+
+
+def check_compiled(job: TrainingJob) -> Iterator[Violation]:
+    """Layers are not compiled by torch.compile: Megatron-LM has no setting for it."""
+    if job.settings.kernels.compiled:
+        yield Violation("kernels", "plan", "layers compiled by torch.compile", "none so")
 
 
 def check_offload(job: TrainingJob) -> Iterator[Violation]:
@@ -177,9 +207,16 @@ def check_offload(job: TrainingJob) -> Iterator[Violation]:
         yield Violation("offloading", "plan", "attn_proj", "core_attn with it")
 
 
-def check_interleaving(job: TrainingJob) -> Iterator[Violation]:
-    """The interleaved schedule has several ranks, and takes micro-batches in turns of at least pp,
-    the last one too."""
+def check_schedule(job: TrainingJob) -> Iterator[Violation]:
+    """A schedule that divides backward passes has the pipeline that it is made for. The interleaved
+    one has several ranks, and takes micro-batches in turns of at least pp, the last one too."""
+    name, turn = job.settings.schedule, job.settings.turn
+    if name in DIVIDED:
+        for have, limit in divided_rules(name, job.pp, job.virtual, job.micro_batches):
+            yield Violation(f"schedule {name}", "plan", have, limit)
+        if turn:
+            yield Violation(f"schedule {name}", "plan", f"turns of {turn} micro-batches", "none")
+        return
     if job.virtual == 1:
         return
     if job.pp == 1:
@@ -197,5 +234,22 @@ def check_interleaving(job: TrainingJob) -> Iterator[Violation]:
         yield Violation("virtual stages", "plan", have, f"none, or at least pp {job.pp}")
 
 
+def divided_rules(name: str, pp: int, virtual: int, batches: int) -> Iterator[tuple[str, str]]:
+    """Yield what of a pipeline a schedule that divides backward passes does not take, and what it
+    takes (`torch.distributed.pipelining.schedules`).
+
+    batches: micro-batches per iteration.
+    """
+    row = SCHEDULES[name]
+    if pp == 1:
+        yield "one rank", "pp at least 2"
+    if row.virtual not in (None, virtual) or virtual == 1:
+        yield f"{virtual} virtual stages", f"{row.virtual or 'at least 2'} on each rank"
+    if row.virtual is None and batches % pp:
+        yield f"{batches} micro-batches", f"a multiple of pp {pp}"
+    if batches < (least := row.per_stage * pp * virtual):
+        yield f"{batches} micro-batches", f"at least {least}, as many as virtual stages"
+
+
 # What is asked of a job alone, whatever runs it.
-JOB_RULES = (check_sequence_parallel, check_experts, check_offload, check_interleaving)
+JOB_RULES = (check_sequence_parallel, check_experts, check_offload, check_schedule)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ilp_planner.errors import SpecError
+from ilp_planner.inputs.constraints import NAMES
+from ilp_planner.schedule import USUAL
 from ilp_planner.spaces.megatron.choices import CHOICES, choices, settled, with_inner
 from ilp_planner.spaces.megatron.combined import (
     does_otherwise,
@@ -19,7 +21,12 @@ from ilp_planner.spaces.megatron.combined import (
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
-from ilp_planner.spaces.megatron.rules import check_megatron, check_states, context_rules
+from ilp_planner.spaces.megatron.rules import (
+    check_megatron,
+    check_offload,
+    check_states,
+    context_rules,
+)
 from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.training import ORDERS
 
@@ -44,15 +51,17 @@ class Runtime:
     name: of the space. title: for people. tried: values of whole jobs that are tried without being
     asked for, by the names of `CHOICES`, the plainest first. orders: of ranks that are tried, some
     of `ORDERS`. blocks: the first layers of each stage can be computed again alone. interleaves:
-    ranks may have several virtual stages. most_cp: context-parallel degree that is tried without
-    being asked for more. lacks: names of `rows.ROWS` that it has no setting for, and how that is.
-    says: what it says of others instead of their remark.
+    ranks may have several virtual stages. schedules: those of `PIPELINES` that it has. most_cp:
+    context-parallel degree that is tried without being asked for more. deaf: names of `CHOICES`
+    that it has no setting for. lacks: names of `rows.ROWS` likewise, and how that is. says: what it
+    says of others instead of their remark.
     """
 
     name = "megatron"
     title = "Megatron-LM"
     blocks = True
     interleaves = True
+    schedules: tuple[str, ...] = (USUAL,)
     most_cp = MOST_CP
     orders: tuple[str, ...] = ORDERS
     tried: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -61,13 +70,21 @@ class Runtime:
         "overlap": ("data",),
         "fused_loss": ("native",),
     }
-    lacks: ClassVar[Mapping[str, str]] = {}
+    deaf: ClassVar[tuple[str, ...]] = ("compile",)
+    lacks: ClassVar[Mapping[str, str]] = {
+        "compiled layers": "it has no setting for it: fused kernels are its own"
+    }
     says: ClassVar[Mapping[str, str]] = {}
 
     @property
     def listens(self) -> tuple[str, ...]:
         """Names of `CHOICES` whose values a user may ask for."""
-        return tuple(CHOICES)
+        return tuple(name for name in CHOICES if name not in self.deaf)
+
+    @property
+    def other_turns(self) -> bool:
+        """Virtual stages may take turns of more micro-batches than there are ranks."""
+        return "turns" not in self.lacks
 
     def treatments(self) -> tuple[Treatment, ...]:
         """Return what the search does about each setting of a training job."""
@@ -85,6 +102,10 @@ class Runtime:
         """Return what a user has to know of every result."""
         return ()
 
+    def implied(self, asked: Constraints) -> Constraints:
+        """Return what is asked for with what it cannot do without: nothing more."""
+        return asked
+
     def check_model(self, model: Decoder, settings: Settings) -> None:
         """Refuse a model that the runtime cannot train so.
 
@@ -98,12 +119,16 @@ class Runtime:
             raise SpecError(f"{error}; `space=planner` plans it") from None
 
     def check_asked(self, asked: Constraints) -> None:
-        """Refuse what is in no plan, whatever the model and the devices: here is none.
+        """Refuse what is in no plan, whatever the model and the devices: what there is no setting
+        for.
 
         Raises
         ------
         UsageError: the name, what was found and what plans have.
         """
+        from ilp_planner.spaces.megatron.askable import check_askable
+
+        check_askable(self, asked.but({*NAMES} - {*self.deaf, "schedule"}))
 
     def settings(
         self, model: Decoder, precision: str, cluster: ClusterSpec, recipe: str
@@ -135,14 +160,21 @@ class Runtime:
         """Return what is tried besides blocks of layers."""
         return whole_recomputations(model, kernels, asked)
 
+    def alike(self, degrees: MegatronDegrees) -> MegatronDegrees:
+        """Return degrees without what makes no difference to `refusals` and `tries`: micro-batches
+        are the schedule's own affair, and nodes decide neither."""
+        return degrees._replace(micro_batch=0, nodes=())
+
     def refusals(self, job: TrainingJob) -> Iterator[str]:
         """Yield why the settings of a job do not go with its degrees; its layout is any."""
         yield from context_rules(job)
-        yield from map(str, (*of_degrees(job), *check_states(job)))
+        yield from map(str, (*of_degrees(job), *check_states(job), *check_offload(job)))
 
     def recomputes(self, settings: Settings, model: Decoder, again: Recompute) -> bool:
-        """Tell whether settings of a job go with what is computed again."""
-        return not any(of_recomputation(settings, model, again))
+        """Tell whether settings of a job go with what is computed again: with whole layers on the
+        host nothing is (`check_offload`)."""
+        whole = settings.offload.layers > 0 and again.granularity != "none"
+        return not whole and not any(of_recomputation(settings, model, again))
 
     def has_stages(self, settings: Settings, pp: int, virtual: int) -> bool:
         """Tell whether settings of a job go with so many virtual stages per pipeline rank."""
@@ -156,13 +188,16 @@ class Runtime:
     def tries(self, job: TrainingJob, asked: Constraints) -> bool:
         """Tell whether settings are tried with the degrees of a job, where no others are asked for:
         sharded parameters without a pipeline, as NVIDIA's recipes have them, and exchanged heads
-        without latent attention; of a ring of exchanges neither one rank nor all in each; and of
-        what is asked for, what Megatron runs as it says (`does_otherwise`)."""
-        sharded = job.settings.optimizer.sharding in ("gradients", "parameters")
+        without latent attention; copies that share something; of a ring of exchanges neither one
+        rank nor all in each; and of what is asked for, what Megatron runs as it says
+        (`does_otherwise`)."""
+        sharded = job.settings.optimizer.divides
         exchanged = job.settings.cp_comm == "a2a" and job.model.latent is not None
+        alone = 1 < job.settings.optimizer.instances == job.dp * job.settings.cp
         several = 1 < job.settings.cp_inner < job.settings.cp
         return not (
             (sharded and job.pp > 1 and not asked.sharding)
+            or alone
             or (exchanged and not asked.cp_comm)
             or (job.settings.cp_comm == "a2a+p2p" and not several)
             or does_otherwise(job)

@@ -19,21 +19,17 @@ from ilp_planner.evaluate import evaluate
 from ilp_planner.numerics import NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
+from ilp_planner.spaces.megatron.any_layout import near_layout
 from ilp_planner.spaces.megatron.cut_graph import cut_graph, cut_of
 from ilp_planner.spaces.megatron.first_plans import FIRST, dive, look_at_samples
 from ilp_planner.spaces.megatron.layouts import best_layout
 from ilp_planner.spaces.megatron.membership import variant_of
-from ilp_planner.spaces.megatron.partition import (
-    INFINITE,
-    Cut,
-    CutSearch,
-    CutTables,
-    best_cut,
-    least_peak,
-)
+from ilp_planner.spaces.megatron.near_cuts import NEAR, ROUNDING, best_spread
+from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
-from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
+from ilp_planner.spaces.megatron.variants import in_turns
+from ilp_planner.specs.pipeline_layout import ANYHOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,10 +40,8 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.variants import Family, Variant
 
 ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
-NEAR = (8, 64, 512, 4096)  # cuts of a variant that are simulated, each time that it is its turn
 TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
 BETWEEN_REPORTS = 0.2  # seconds
-ROUNDING = 1e-9  # relative: a bound so near to a plan is met
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,29 +165,40 @@ class MegatronSearch:
         return self.bounds[number]
 
     def work(self, number: int, variant: Variant, cutoff: float | None = None) -> None:
-        """Look for plans of a variant below the cutoff, and bound it, until it is done."""
+        """Look for plans of a variant below the cutoff, and bound it, until it is done. At first
+        with the least turns alone: plans come soon, and all turns have one bound by arithmetic."""
         cutoff = self.cutoff if cutoff is None else cutoff
         part, key = self.parts[number], (number, variant)
         if not self.turns[key]:
             self.rule_out(number, variant)
         if key in self.done:
             return
-        if part.spread(variant):
-            most = NEAR[self.turns[key]]
-            found = best_spread(part, variant, cutoff, self.solve, self.goon, most)
-        else:
-            found = best_layout(part, variant, cutoff, self.goon)
+        most, bound, best = NEAR[self.turns[key]], NEVER, None
+        for place, one in enumerate(in_turns(part, variant)):
+            if place and (not self.turns[key] or not self.goon()):
+                bound = min(bound, part.bound(variant))
+                break
+            limit = cutoff if best is None else best[1].value
+            if part.spread(variant):
+                found = best_spread(part, one, limit, self.solve, self.goon, most)
+            elif variant.remainder == ANYHOW:
+                found = near_layout(part, one, limit, self.goon, moves=self.turns[key] > 0)
+            else:
+                found = best_layout(part, one, limit, self.goon)
+            bound = min(bound, found.bound)
+            best = best if found.cut is None else (one, found.cut)
         self.turns[key] += 1
-        bound = min(found.bound, NEVER)
-        if found.cut is not None:
-            plan = part.group_plan(variant, found.cut.ends)
-            entry = Solved(value=found.cut.value, plan=plan, part=number, variant=variant)
+        if best is not None:
+            turned, cut = best
+            plan = part.group_plan(turned, cut.ends)
+            entry = Solved(value=cut.value, plan=plan, part=number, variant=variant)
             if self.top == 1 or not (whole_stages(plan) and FULL in part.recomputations):
                 others = [e for e in self.best if (e.part, e.variant) != key]
                 self.best = sorted([*others, entry], key=lambda e: e.value)[: self.top]
             self.accept(plan)
-            cutoff = found.cut.value
-        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == len(NEAR) or not self.goon():
+            cutoff = cut.value
+        last = 2 if variant.remainder == ANYHOW else len(NEAR)
+        if bound >= cutoff * (1 - ROUNDING) or self.turns[key] == last or not self.goon():
             self.done.add(key)
             self.closed[number] = min(self.closed[number], bound)
             self.open[number].pop(variant, None)
@@ -210,10 +215,12 @@ class MegatronSearch:
         if (number, variant.family) in self.weighed:
             return
         self.weighed.add((number, variant.family))
-        gone = [v for v in {variant: 0.0, **open_} if v.recompute == variant.recompute]
+        every = {variant: 0.0, **open_}
+        gone = [v for v in every if v.recompute == variant.recompute and not v.divided]
         if not never_fits(part, variant):
             # Of a single one its tables say as much.
-            gone = hopeless(part, alike) if part.spread(variant) and len(alike) > 1 else []
+            several = len(alike) > 1 and len(in_turns(part, variant)) == 1
+            gone = hopeless(part, alike) if part.spread(variant) and several else []
         for other in gone:
             self.done.add((number, other))
             open_.pop(other, None)
@@ -231,51 +238,6 @@ class MegatronSearch:
                 SCHEDULE if worked or least >= self.closed[number] else ARITHMETIC
             )
             self.raised(number)
-
-
-def best_spread(
-    part: MegatronPart,
-    variant: Variant,
-    cutoff: float,
-    solve: Callable[[CutTables, float], CutSearch],
-    goon: Callable[[], bool] = lambda: True,
-    most: int = NEAR[-1],
-) -> CutSearch:
-    """Return the fastest cut between ranks below the cutoff, and a bound on all of them.
-
-    The cut of the least bound and the one that `solve` finds by a formula are judged, and then
-    others whose bound is below the best, the least first, so many at `most`; if these come to an
-    end, nothing is faster.
-    """
-    tables = part.tables(variant)
-    cuts = LeastCuts(tables)
-    if cuts.seconds >= INFINITE:
-        return CutSearch(None, NEVER)
-    once = least_peak(tables) + part.ranks.constant
-    bound = cuts.seconds + once
-    if bound >= cutoff:
-        return CutSearch(None, bound)
-    judged: dict[tuple[int, ...], float] = {}
-
-    def judge(ends: tuple[int, ...]) -> None:
-        if ends not in judged:
-            judged[ends] = part.seconds(variant, ends) if part.keeps(variant, ends) else NEVER
-
-    judge(cuts.ends)
-    by_formula = solve(tables, INFINITE).cut
-    if by_formula is not None:
-        judge(by_formula.ends)
-    room = (min(*judged.values(), cutoff) - once) * (1 - ROUNDING)
-    if goon():
-        near = cuts.nearest(room, most)
-        for least, ends in near.cuts:
-            if least + once < min(judged.values()) and goon():
-                judge(ends)
-        left = [least for least, ends in near.cuts if ends not in judged]
-        left += [near.rest] if near.rest < room else []
-        bound = min(*(least + once for least in left), *judged.values(), cutoff)
-    ends, best = min(judged.items(), key=lambda item: item[1])
-    return CutSearch(Cut(ends, best) if best < cutoff else None, min(bound, best))
 
 
 def solver_of(search: PartSearch[MegatronPart]) -> Callable[[CutTables, float], CutSearch]:

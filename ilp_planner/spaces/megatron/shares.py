@@ -42,7 +42,7 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
     if not others:
         tally.add(LINKS, waiting - sent)
     for number, (stage, found) in enumerate(zip(plan.stages, cost.stages, strict=True)):
-        rank = number % plan.ranks
+        rank = plan.rank_of(number)
         weight = plan.micro_batches if rank == slowest else (waiting - sent) / others
         terms = dict(found.time_terms)
         if ranks.profile is not None:
@@ -64,7 +64,7 @@ def megatron_tally(ranks: RankCosts, plan: GroupPlan, cost: PlanCost) -> Tally:
 
 def _add_sync(tally: Tally, ranks: RankCosts, plan: GroupPlan) -> None:
     """Count the rings and the optimiser's step of the rank that takes longest for both."""
-    slowest, _ = ranks.longest_sync((0, *(stage.stop for stage in plan.stages)))
+    slowest, _ = ranks.longest_sync(ranks.job)
     kind = ranks.kinds[slowest]
     for share, ring in ranks.exposed_rings(kind):
         size = _held(ring.sizes, plan, slowest)
@@ -103,4 +103,5 @@ def _sent(ranks: RankCosts, element: Timed, rank: int) -> list[tuple[Origin, flo
 
 def _held(each: NDArray[np.float64], plan: GroupPlan, rank: int) -> float:
     """Return the sum over the elements of a pipeline rank."""
-    return sum(float(each[s.start : s.stop].sum()) for s in plan.stages[rank :: plan.ranks])
+    own = (plan.stages[k] for k in plan.schedule.stages_of(rank, plan.ranks))
+    return sum(float(each[s.start : s.stop].sum()) for s in own)

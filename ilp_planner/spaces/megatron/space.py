@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.certificate import claimed_bound
 from ilp_planner.inputs.likeness import other_memory
+from ilp_planner.schedule import DIVIDED
 from ilp_planner.search.graph_certificate import at_most
 from ilp_planner.search.group_search import PartSearch
 from ilp_planner.spaces.graph_space import LayerSpace
 from ilp_planner.spaces.megatron.choices import values_of
 from ilp_planner.spaces.megatron.costs import MegatronCosts
 from ilp_planner.spaces.megatron.effects import without_effect
-from ilp_planner.spaces.megatron.parts import MegatronPart, megatron_parts
+from ilp_planner.spaces.megatron.parts import MegatronPart
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.variants import Variant
 
@@ -65,8 +67,19 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
         )
         spread += " the ends alone or not, or, where layers differ, as many in each"
         spread = f"{spread} but the first and the last" if self.runtime.interleaves else ""
-        if problem.constraints.layout is not None:
+        if problem.constraints.one_layout is not None:
             spread = ", as the layout says"
+        elif problem.constraints.layout is not None:
+            spread = ", spread anyhow over its virtual stages" * self.runtime.interleaves
+        constraints = problem.constraints
+        divided = [
+            name
+            for name in self.runtime.schedules
+            if name in DIVIDED and constraints.allows("schedule", name)
+        ]
+        if divided and not constraints.remainder and constraints.one_layout is None:
+            spread += f", with {_either(divided)} also as many in all of these, or on all ranks but"
+            spread += " that of the output"
         return (
             f"{self.tried(problem)}{f', {asked},' if asked else ''} of the planner's settings, "
             f"{_either(_of(problem, 'sharding'))} sharded, cp at most {problem.costs.max_cp} by "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ilp_planner.inputs.constraints import KEEP, LAYOUT
 from ilp_planner.spaces.megatron.choices import different
 from ilp_planner.spaces.megatron.first_plans import polish
+from ilp_planner.spaces.megatron.membership import turn_of
 from ilp_planner.spaces.megatron.search import MegatronSearch, parts_of
 from ilp_planner.spaces.megatron.variants import leanest
 from ilp_planner.specs.training import ORDERS, PARTS
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.spaces.megatron.variants import Variant
 
-OF_VARIANTS = ("virtual_stages", "remainder")  # demands that leave out variants of a part
+# Demands that leave out variants of a part, or turns of these.
+OF_VARIANTS = ("virtual_stages", "remainder", "micro_batch_group_size", "schedule")
 NEAREST = 24  # parts in which a plan like another one is looked for
 POLISHED = 6  # of them in which other variants are tried as well
 
@@ -119,12 +121,14 @@ def distance(part: MegatronPart, plan: GroupPlan) -> float:
 def like(part: MegatronPart, plan: GroupPlan) -> Variant:
     """Return the variant of a part that is most like that of a plan."""
     assert plan.settings is not None
-    again = plan.settings.recompute
+    again, schedule = plan.settings.recompute, plan.settings.schedule
 
     def unlike(variant: Variant) -> tuple[float, ...]:
         own = variant.recompute
         return (
             abs(math.log2(variant.virtual / plan.virtual)),
+            variant.turn != turn_of(plan),
+            variant.schedule != schedule,
             (own.granularity, own.method) != (again.granularity, again.method),
             own.modules != again.modules,
             abs(own.layers - again.layers),

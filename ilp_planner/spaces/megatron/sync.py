@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.profiles.link_times import LinkTimes
     from ilp_planner.profiles.table import Origin
-    from ilp_planner.spaces.megatron.network import Route
+    from ilp_planner.spaces.megatron.routes import Route
 
 
 class Ring(NamedTuple):

@@ -48,13 +48,15 @@ COLUMNS = ("_qkv", "_fc1", "_up_proj", "linear_q_proj", "eh_proj", "output_layer
 class ElementTime:
     """Seconds of one element of the chain.
 
-    compute, messages: both ways. forward: of both together, in the forward pass. again: the forward
-    pass once more, its messages included. parts: likewise, of what selective recomputation names.
+    compute, messages: both ways. forward: of both together, in the forward pass. weight: of
+    compute, the gradients of weights alone. again: the forward pass once more, its messages
+    included. parts: likewise, of what selective recomputation names.
     """
 
     compute: float = 0.0
     messages: float = 0.0
     forward: float = 0.0
+    weight: float = 0.0
     again: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict)
 
@@ -68,10 +70,14 @@ class ElementTime:
         """The attention's core once more."""
         return self.parts.get(CORE, 0.0)
 
-    def waiting(self, there: float, back: float) -> ElementTime:
-        """Return the element where each pass takes at least so long, for what is sent beside."""
+    def waiting(self, there: float, back: float, exposed: float) -> ElementTime:
+        """Return the element where each pass takes so much longer for what is sent beside it.
+
+        there, back: seconds of what is sent with each pass. exposed: share of them that a pass does
+        not hide, however long it is.
+        """
         forward, backward = self.forward, self.total - self.forward
-        late = max(0.0, there - forward), max(0.0, back - backward)
+        late = max(exposed * there, there - forward), max(exposed * back, back - backward)
         return replace(self, messages=self.messages + sum(late), forward=forward + late[0])
 
     def sending(self, back: float) -> ElementTime:
@@ -82,12 +88,14 @@ class ElementTime:
 class Passes(NamedTuple):
     """Seconds of an element on a device, each forward and backward.
 
-    kernels: at least what the host needs to start them. sent: messages that nothing hides. parts:
-    kernels and messages of the forward pass, of what selective recomputation names.
+    kernels: at least what the host needs to start them. sent: messages that nothing hides. weight:
+    of the backward kernels, those that make gradients of weights alone. parts: kernels and messages
+    of the forward pass, of what selective recomputation names.
     """
 
     kernels: tuple[float, float]
     sent: tuple[float, float]
+    weight: float = 0.0
     parts: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
     def plus(self, other: Passes, times: int) -> Passes:
@@ -97,7 +105,7 @@ class Passes(NamedTuple):
             zip(self.sent, other.sent, strict=True),
         )
         (a, b), (c, d) = ([own + times * more for own, more in both] for both in pairs)
-        return Passes((a, b), (c, d), self.parts)
+        return Passes((a, b), (c, d), self.weight + times * other.weight, self.parts)
 
     def element(self, ratios: tuple[float, float] = (1.0, 1.0)) -> ElementTime:
         """Return the element. ratios: of what its kernels take, each way, to what is said here."""
@@ -106,6 +114,7 @@ class Passes(NamedTuple):
             compute=there + back,
             messages=sum(self.sent),
             forward=there + self.sent[0],
+            weight=self.weight * ratios[1],
             again=there + self.sent[0],
             parts={
                 name: kernels * ratios[0] + sent for name, (kernels, sent) in self.parts.items()
@@ -114,11 +123,13 @@ class Passes(NamedTuple):
 
 
 def of_slowest(every: Sequence[ElementTime]) -> ElementTime:
-    """Return an element on several device types: of all its figures the largest that one has."""
+    """Return an element on several device types: of all its figures the largest that one has, but
+    of the gradients of weights, which the most is left beside."""
     return ElementTime(
         compute=max(one.compute for one in every),
         messages=max(one.messages for one in every),
         forward=max(one.forward for one in every),
+        weight=min(one.weight for one in every),
         again=max(one.again for one in every),
         parts={name: max(one.parts[name] for one in every) for name in every[0].parts},
     )
@@ -264,9 +275,17 @@ class _Rank(NamedTuple):
             sent = _exposed(job, machine, way, backward=way is ways[BACKWARD])
             passes.append((max(sum(way.kernels.values()), element.layers * floor - sent), sent))
         (forward, sent), (backward, returned) = passes
+        alone = sum(
+            kernel_time(
+                module.of_weights, self.device, job.settings.precision, job.settings.quantised
+            )
+            for module in element.work
+        )
         return Passes(
             kernels=(forward, backward),
             sent=(sent, returned),
+            # in proportion, where the host takes longer to start them
+            weight=backward * alone / (sum(ways[BACKWARD].kernels.values()) or 1.0),
             parts={name: ways[FORWARD].of(share) for name, share in element.again.items()},
         )
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ilp_planner.spaces.megatron.layouts import layout_bounds, layouts_of
+from ilp_planner.schedule import rank_of_stage
+from ilp_planner.spaces.megatron.layouts import BOTH, FORWARD, layout_bounds, layouts_of
 from ilp_planner.spaces.megatron.memory import most_layers
 from ilp_planner.spaces.megatron.partition import INFINITE
 from ilp_planner.spaces.megatron.variants import Variant
-from ilp_planner.specs.pipeline_layout import ALONE, FIRST
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,17 +34,18 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     """
     if not part.fits_at_all:
         return INFINITE
-    if part.problem.constraints.layout is not None:
-        bounds = layout_bounds(part, variant, layouts_of(part, variant.virtual))
+    if part.problem.constraints.one_layout is not None:
+        bounds = layout_bounds(part, variant, layouts_of(part, variant))
         return float(bounds[0] + part.ranks.constant)
     again, pp, v = variant.recompute, part.degrees.pp, variant.virtual
     block = again.layers if again.method == "block" else 0
     if part.spread(variant):
         block *= v - (variant.remainder == ALONE)  # of a rank's layers, which are spread evenly
     repeated = part.repeated(again)
-    key = (again.granularity, again.modules, block)
+    last = rank_of_stage(part.degrees.pp * v - 1, pp, v_shaped=variant.v_shaped)
+    key = (again.granularity, again.modules, block, last)
     if key not in part.slowest:
-        part.slowest[key] = _slowest(part, repeated, block)
+        part.slowest[key] = _slowest(part, repeated, block, last)
     slowest = part.slowest[key]
     total = float(part.elements[:, 0].min(axis=0).sum())
     if block:
@@ -54,25 +56,56 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
         total += float(repeated.min(axis=0).sum())
     syncs = part.syncs.min(axis=0)
     sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
-    fair = v == 1 or (part.alike and variant.remainder == FIRST)
-    work = (_fair_bound if fair else _unfair_bound)(part, v, slowest, total)
+    fair = part.spread(variant) and (v == 1 or variant.remainder == FIRST)
+    bound = _fair_bound if fair else _unfair_bound
+    work = bound(part, variant, slowest, total)
+    if variant.remainder == ANYHOW:
+        work = max(work, _anyhow_bound(part, repeated, block))
     return float(work + sync + part.ranks.constant)
 
 
-def _unfair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
+def _unfair_bound(part: MegatronPart, variant: Variant, slowest: float, total: float) -> float:
     """Return seconds that the passes of an iteration take at least, whatever the first virtual
     stage of a rank has of its layers: one at least, or the embedding.
 
     slowest, total: as in `_fair_bound`. A rank makes M of its own passes, and before them a
-    micro-batch goes through the first virtual stages of the ranks before it.
+    micro-batch goes through the first virtual stages of the ranks before it, and after them back;
+    but gradients of weights, where they are divided from the others, may come last.
     """
-    pp, m = part.degrees.pp, part.micro_batches
-    before = np.full(pp, float(part.elements[:, 0, 1:-1].min()))
-    before[0] = part.elements[part.rank_rows[0], 0, 0]
+    pp, m, way = part.degrees.pp, part.micro_batches, FORWARD if variant.divided else BOTH
+    before = np.full(pp, float(part.elements[:, way, 1:-1].min()))
+    before[0] = part.elements[part.rank_rows[0], way, 0]
     return max(m * slowest, (m * total + float(before @ np.arange(pp)[::-1])) / pp)
 
 
-def _fair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) -> float:
+def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
+    """Return seconds that the passes of an iteration take at least, however layers are spread over
+    virtual stages, of which every rank has several.
+
+    A rank begins when the first micro-batch has come through the first virtual stages of the ranks
+    before, and its last gradients go back through them: the embedding at least, or a layer, and the
+    messages between. In between it makes its own passes of all M micro-batches. So within T seconds
+    it can have so many layers as these leave time for, and all ranks together must have all.
+
+    repeated, block: as in `_slowest`.
+    """
+    pp, m, rows = part.degrees.pp, part.micro_batches, part.rank_rows
+    times = part.elements[:, 0] + (0.0 if block else repeated)
+    layer = times[:, 1:-1].min(axis=1)
+    more = repeated[:, 1:-1].min(axis=1) if block else np.zeros_like(layer)
+    first = layer[rows]
+    first[0] = times[rows[0], 0]
+    through = first[:-1] + np.array(part.ranks.transfers[: pp - 1])
+    ready = np.concatenate(([0.0], through.cumsum()))
+    ready[0] += m * times[rows[0], 0]
+    ready[-1] += m * times[rows[-1], -1]
+    steps = np.arange(1, part.costs.model.layers + 1)
+    took = m * (steps * layer[:, None] + np.minimum(steps, block) * more[:, None])
+    ends = np.sort(ready[:, None] + took[rows], axis=None)
+    return max(float(ends[steps.size - 1]), float(ready.max()))
+
+
+def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: float) -> float:
     """Return seconds that the passes of an iteration take at least where the first virtual stage of
     a rank has its share of the rank's layers, or more.
 
@@ -82,7 +115,7 @@ def _fair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) 
     waits for the ranks behind counts as well (`schedule_bound`): all ranks' loads, and M - 1 -
     (pp - 1 - r) / 2 times its own.
     """
-    pp, m = part.degrees.pp, part.micro_batches
+    pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual
     steps = m * virtual
     falling = total / virtual / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
     found = max(m * slowest, falling)
@@ -96,17 +129,17 @@ def _fair_bound(part: MegatronPart, virtual: int, slowest: float, total: float) 
     return found
 
 
-def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
+def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last: int) -> float:
     """Return seconds of a micro-batch that the slowest rank takes at least.
 
     Within tau seconds, a rank computes at most what takes tau * s on the fastest kind of rank, with
     s the best ratio that any element has there; and whole layers, beside the embedding on the first
-    rank and the output on the last one. All ranks together must do all.
+    rank and the output on that of the last stage. All ranks together must do all.
 
     Parameters
     ----------
     repeated: seconds [kinds, n] that elements take once more. block: or only the first so many
-        layers of every virtual stage; 0: all.
+        layers of every virtual stage; 0: all. last: the rank of the last stage.
     """
     times = part.elements[:, 0] + (0.0 if block else repeated)
     fastest = times.min(axis=0)
@@ -118,7 +151,7 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> f
     took = steps * layer[:, None] + np.minimum(steps, block) * more[:, None]  # [kinds, L]
     edges = np.zeros(part.degrees.pp)  # what ranks have besides: the embedding, the output
     edges[0] += times[part.rank_rows[0], 0]
-    edges[-1] += times[part.rank_rows[-1], -1]
+    edges[last] += times[part.rank_rows[last], -1]
     ends = edges[:, None] + took[part.rank_rows]  # when a rank can have had so many layers
     moments = np.sort(ends, axis=None)
 
@@ -134,13 +167,14 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     stages.
 
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
-    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R).
-    So it keeps at least what it keeps in 1F1B, however its layers are spread; what is computed
-    again of the first layers alone depends on that, and is not looked at. Layers with and without
-    experts must fit all ranks together, each kind if there were no others.
+    the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R or
+    more). So it keeps at least what it keeps in 1F1B, however its layers are spread; what is
+    computed again of the first layers alone depends on that, and is not looked at, nor what ranks
+    hold where backward passes are divided. Layers with and without experts must fit all ranks
+    together, each kind if there were no others.
     """
     again = variant.recompute
-    if again.method == "block":
+    if again.method == "block" or variant.divided:
         return False
     if again not in part.never:
         parts = part.memory(Variant(1, again))

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ilp_planner.schedule import DIVIDED, USUAL
 from ilp_planner.spaces.megatron.keeping import leaves_room
-from ilp_planner.spaces.megatron.layouts import layout_asked_of
+from ilp_planner.spaces.megatron.layouts import layout_asked_of, layouts_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
-from ilp_planner.specs.pipeline_layout import ALONE, FIRST, LAST
+from ilp_planner.spaces.megatron.rules import divided_rules
+from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST, LAST
 from ilp_planner.specs.training import RECOMPUTATIONS, Recompute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
-Family = tuple[int, str, str, str, tuple[str, ...]]
+Family = tuple[str, int, int, str, str, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """virtual: stages per pipeline rank. remainder: which of them take what is left over of a
-    rank's layers (`job.spread`)."""
+    rank's layers (`job.spread`). turn: micro-batches that pass one of them before the next one's
+    turn; 0: as many as there are ranks. schedule: one of `PIPELINES`."""
 
     virtual: int
     recompute: Recompute
     remainder: str = FIRST
+    turn: int = 0
+    schedule: str = USUAL
+
+    @property
+    def divided(self) -> bool:
+        """Some backward passes run in two parts."""
+        return self.schedule in DIVIDED
+
+    @property
+    def v_shaped(self) -> bool:
+        """Virtual stages go down the ranks and back up."""
+        return self.divided and DIVIDED[self.schedule].v_shaped
 
     @property
     def family(self) -> Family:
         """All but how many layers are computed again."""
         again = self.recompute
-        return self.virtual, self.remainder, again.granularity, again.method, again.modules
+        names = again.granularity, again.method, again.modules
+        return self.schedule, self.virtual, self.turn, self.remainder, *names
 
     @property
     def again(self) -> str:
@@ -44,34 +62,97 @@ class Variant:
         return text
 
     def __str__(self) -> str:
-        return f"virtual {self.virtual}, recompute {self.again}"
+        name = f"{self.schedule}, " if self.divided else ""
+        turns = f" in turns of {self.turn}" * bool(self.turn)
+        return f"{name}virtual {self.virtual}{turns}, recompute {self.again}"
 
 
 def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
-    """Return the possible numbers of virtual stages per rank that are allowed.
-
-    The interleaved schedule takes micro-batches in groups of pp.
-    """
+    """Return the possible numbers of virtual stages per rank that are allowed with the usual
+    schedules: 1F1B, and interleaved, which takes micro-batches in turns."""
     asked, runtime = part.problem.constraints, part.costs.runtime
+    if not asked.allows("schedule", USUAL):
+        return ()
     every = (v for v in range(1, most_virtual(part) + 1) if asked.allows("virtual_stages", v))
     every = (v for v in every if runtime.has_stages(part.settings, part.degrees.pp, v))
     every = (v for v in every if not asked.keep or leaves_room(part, v))
     every = (v for v in every if not asked.remainder or remainders(part, v))
-    return tuple(v for v in every if asked.layout is None or layout_asked_of(part, v))
+    return tuple(v for v in every if asked.one_layout is None or layout_asked_of(part, v))
 
 
 def most_virtual(part: MegatronPart) -> int:
-    """Return how many virtual stages a rank may have at most, whatever is asked for."""
-    pp = part.degrees.pp
-    if pp == 1 or part.micro_batches % pp or not part.costs.runtime.interleaves:
+    """Return how many virtual stages a rank may have at most with the usual schedules, in turns
+    that are allowed, whatever else is asked for."""
+    if part.degrees.pp == 1 or not turns(part, 2):
         return 1
+    return _most_stages(part) if part.costs.runtime.interleaves else 1
+
+
+def _most_stages(part: MegatronPart) -> int:
+    """Return how many virtual stages there are elements for on every rank."""
     # the first virtual stage may have the embedding alone, and the last one the output
-    return max(1, (part.costs.model.layers + 2) // pp)
+    return max(1, (part.costs.model.layers + 2) // part.degrees.pp)
+
+
+def divided_variants(part: MegatronPart) -> Iterator[Variant]:
+    """Yield the variants that are allowed whose schedules divide backward passes: with layouts of
+    their own (`layouts_of`), so that none is where it is asked what is left over."""
+    asked, runtime, pp = part.problem.constraints, part.costs.runtime, part.degrees.pp
+    if pp == 1 or asked.remainder or NOTHING not in part.recomputations:
+        return
+    for name in runtime.schedules:
+        if name not in DIVIDED or not asked.allows("schedule", name):
+            continue
+        every = (
+            Variant(v, NOTHING, schedule=name)
+            for v in range(1, _most_stages(part) + 1)
+            if asked.allows("virtual_stages", v)
+            and not any(divided_rules(name, pp, v, part.micro_batches))
+        )
+        some = asked.layout is not None or part.kept  # others have layouts for every number
+        found = [v for v in every if not some or len(layouts_of(part, v))]
+        # what the runtime refuses of one it refuses of all
+        if found and not any(runtime.refusals(part.variant_job(found[0]))):
+            yield from found
+
+
+def pipelines(part: MegatronPart) -> Iterator[Variant]:
+    """Yield the schedules with their virtual stages that are allowed, without recomputation."""
+    for virtual in virtual_stages(part):
+        for remainder in remainders(part, virtual):
+            yield Variant(virtual, NOTHING, remainder, turns(part, virtual)[0])
+    yield from part.divided
+
+
+def turns(part: MegatronPart, virtual: int) -> tuple[int, ...]:
+    """Return how many micro-batches may pass one virtual stage before the next one's turn, 0 for as
+    many as there are ranks; other numbers only where they are asked for.
+
+    Megatron core takes ranks at least, micro-batches at most, and leaves none over, or as many as
+    ranks or more (`forward_backward_pipelining_with_interleaving`).
+    """
+    if virtual == 1:
+        return (0,)
+    pp, batches = part.degrees.pp, part.micro_batches
+    asked = part.problem.constraints.micro_batch_group_size
+    every = range(pp, batches + 1 if asked and part.costs.runtime.other_turns else pp + 1)
+    possible = (n for n in every if n <= batches and not 0 < batches % n < pp)
+    return tuple(n if n > pp else 0 for n in possible if asked is None or n in asked)
+
+
+def in_turns(part: MegatronPart, variant: Variant) -> tuple[Variant, ...]:
+    """Return a variant with all turns that are allowed, the least first; where backward passes are
+    divided, micro-batches take none. Arithmetic bounds them alike (`variant_bound`)."""
+    if variant.divided:
+        return (variant,)
+    return tuple(replace(variant, turn=turn) for turn in turns(part, variant.virtual))
 
 
 def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
     """Return which virtual stages may take what is left over of a rank's layers; where layers
-    differ, or a layout is asked for, stages are chosen one by one."""
+    differ, or a layout is asked for, stages are chosen one by one; of any layout, anyhow."""
+    if virtual > 1 and part.problem.constraints.layout and not part.problem.constraints.one_layout:
+        return (ANYHOW,)
     if not part.spread(Variant(virtual, NOTHING)) or virtual == 1:
         return (FIRST,)
     spare = part.costs.model.layers + 2 - part.degrees.pp * virtual
@@ -80,7 +161,8 @@ def remainders(part: MegatronPart, virtual: int) -> tuple[str, ...]:
 
 
 def variants(part: MegatronPart) -> tuple[Variant, ...]:
-    """Return all variants of a part that are allowed; none where its degrees have none."""
+    """Return all variants of a part that are allowed, with the least turns (`in_turns`); none where
+    its degrees have none."""
     pp, layers = part.degrees.pp, part.costs.model.layers
     runtime, allowed = part.costs.runtime, part.recomputations
     found = []
@@ -92,7 +174,7 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
             longest = most
             if layout := layout_asked_of(part, virtual):
                 longest = max(stage.layers for stage in layout.stages)
-            elif virtual > 1 and part.alike:
+            elif virtual > 1 and part.alike and remainder != ANYHOW:
                 longest = 1 + -(-most // (virtual - (remainder == ALONE)))
             # As many as there are is another way to write `full`.
             longest += FULL not in allowed
@@ -101,16 +183,16 @@ def variants(part: MegatronPart) -> tuple[Variant, ...]:
                 for k in range(1, longest if runtime.blocks else 1)
             )
             every = (*allowed, *filter(part.allows, blocks))
-            found += [Variant(virtual, r, remainder) for r in every]
-    return tuple(found)
+            found += [Variant(virtual, r, remainder, turns(part, virtual)[0]) for r in every]
+    return (*found, *part.divided)
 
 
 def leanest(part: MegatronPart) -> Variant:
     """Return the variant that keeps least between the passes, of those that are allowed."""
-    virtual = virtual_stages(part)[0]
-    if FULL in part.recomputations:
-        return Variant(virtual, FULL, remainders(part, virtual)[0])
+    first = next(pipelines(part))
+    if FULL in part.recomputations and not first.divided:
+        return replace(first, recompute=FULL)
     return max(
-        (v for v in variants(part) if v.virtual == virtual),
+        (v for v in variants(part) if v.virtual == first.virtual),
         key=lambda v: (RECOMPUTATIONS.index(v.recompute.kind), v.recompute.layers),
     )

@@ -22,6 +22,6 @@ def build(files: InputFiles) -> Problem[MetisCosts]:
     SpecError, ProfileError, UsageError: what cannot be planned, and why.
     """
     refuse_stages(files, MetisSpace.name)
-    costing, (cluster, _) = metis_costing(files), files.cluster
+    costing, (cluster, _) = metis_costing(files, files.cluster[0]), files.cluster
     space = MetisSpace(summed=files.request.memory_rule == "metis")
     return layer_problem(files, space, cluster, costing, costing.costs.degrees())

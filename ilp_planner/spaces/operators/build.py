@@ -9,7 +9,7 @@ from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.profiles import operator_source
 from ilp_planner.problem import Problem
 from ilp_planner.spaces.layers import micro_batch_counts
-from ilp_planner.spaces.operators.space import GROUP_SIZES, OperatorSpace
+from ilp_planner.spaces.operators.space import OperatorSpace, stage_devices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ def build(files: InputFiles) -> Problem[OperatorTables]:
         micro_batch_sizes=asked.micro_batch_sizes,
         memory_limit=min(limits, default=None),
         max_stages=asked.max_stages,
+        max_stage_nodes=asked.max_stage_nodes,
     )
 
 
@@ -55,13 +56,16 @@ def build_problem(
     micro_batch_sizes: Sequence[int] = (),
     memory_limit: float | None = None,
     max_stages: int | None = None,
+    max_stage_nodes: int | None = None,
 ) -> Problem[OperatorTables]:
     """Check the inputs against each other and freeze them.
 
     Parameters
     ----------
-    micro_batch_sizes: to try; empty: all that the profile holds.
+    micro_batch_sizes: to try, over all replicas; empty: all that replicas of profiled samples make
+        up to the batch.
     memory_limit: bytes per device; None: all of the device's memory.
+    max_stage_nodes: nodes that one stage is on, at most; None: any, where its costs price that.
 
     Raises
     ------
@@ -83,17 +87,22 @@ def build_problem(
             f"{profile.source}: operator {missing[0]!r} of {model.name} has no row "
             f"({len(missing)} operators without any)"
         )
-    costs = COST_MODELS[cost_model](model.operators, model.family, profile)
+    per_node = cluster.devices_per_node
+    costs = COST_MODELS[cost_model](
+        model.operators, model.family, profile, devices_per_node=per_node
+    )
     notes = list(profile.notes)
-    known = costs.micro_batch_sizes()
-    wanted = tuple(dict.fromkeys(micro_batch_sizes)) or known
+    most = max_stage_nodes or cluster.node_count
+    groups = stage_devices(cluster, most if costs.spans_nodes else 1)
+    known = costs.micro_batch_sizes(groups)
+    wanted = tuple(dict.fromkeys(micro_batch_sizes)) or _up_to(global_batch, known)
     if any(m < 1 for m in wanted):
         raise SpecError(f"micro-batch size: must be at least 1, found {min(wanted)}")
     unknown = [m for m in wanted if m not in known]
     if unknown:
         notes.append(
-            f"micro-batch {', '.join(map(str, unknown))}: not in the profile "
-            f"(it has {', '.join(map(str, known))}), left out"
+            f"micro-batch {', '.join(map(str, unknown))}: not of profiled samples "
+            f"({', '.join(map(str, known))} are), left out"
         )
     profiled = [m for m in wanted if m in known]
     if not profiled:
@@ -102,20 +111,24 @@ def build_problem(
             f"expected one of {', '.join(map(str, known))}"
         )
     micro_batches, left_out = micro_batch_counts(global_batch, profiled)
-    sizes = tuple(g for g in GROUP_SIZES if g <= cluster.devices_per_node)
     return Problem(
         model=model.name,
         cluster=cluster,
-        space=OperatorSpace(group_sizes=sizes),
+        space=OperatorSpace(group_sizes=groups),
         costs=costs,
         global_batch=global_batch,
         micro_batches=micro_batches,
         memory_limits={cluster.type_names[0]: limit},
         max_stages=min(stages, cluster.device_count, len(model.operators)),
-        max_tp=max(sizes),
+        max_tp=max(g for g in groups if g <= per_node),
         profile_source=profile.source,
         notes=(*notes, *left_out),
     )
+
+
+def _up_to(global_batch: int, sizes: Sequence[int]) -> Sequence[int]:
+    """Return the sizes of micro-batches that are no larger than the batch; all, if none is."""
+    return [size for size in sizes if size <= global_batch] or sizes
 
 
 def _profiled(profile: Profile) -> set[str]:

@@ -7,6 +7,7 @@ of memory find for its operators, and operators move from the slowest stage to i
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -94,31 +95,35 @@ def first_plan(part: OperatorPart) -> FirstPlan | None:
 
 
 def rows_of_groups(part: OperatorPart) -> Iterator[tuple[int, ...]]:
-    """Yield rows of group sizes that fill the devices: in every node the same, or larger groups in
-    the first nodes."""
+    """Yield rows of group sizes that fill the devices: everywhere the same, or larger groups on the
+    first nodes."""
     cluster, sizes = part.problem.cluster, part.stages.groups
     per_node = cluster.devices_per_node
     nodes = cluster.device_count // per_node
-    rows = {g: filled for g in sizes if (filled := _filled(per_node, g, sizes))}
     seen = set()
-    for large in rows:
-        for small in rows:
-            if large < small:
-                continue
-            for share in SHARES:
-                first = round(share * nodes)
-                row = rows[large] * first + rows[small] * (nodes - first)
-                if row not in seen:
-                    seen.add(row)
-                    yield row
+    for large, small in itertools.combinations_with_replacement(sorted(sizes, reverse=True), 2):
+        for share in SHARES:
+            first = round(share * nodes)
+            row = (
+                *_filled(first, per_node, [g for g in sizes if g <= large]),
+                *_filled(nodes - first, per_node, [g for g in sizes if g <= small]),
+            )
+            if sum(row) == cluster.device_count and row not in seen:
+                seen.add(row)
+                yield row
 
 
-def _filled(devices: int, largest: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return group sizes up to `largest` that fill a node, larger ones first; () if none do."""
+def _filled(nodes: int, per_node: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return group sizes that fill so many nodes, the largest that fit first; fewer where none
+    fill them."""
     row: list[int] = []
-    for size in sorted((g for g in sizes if g <= largest), reverse=True):
-        row += [size] * ((devices - sum(row)) // size)
-    return tuple(row) if sum(row) == devices else ()
+    for size in sorted((g for g in sizes if g > per_node), reverse=True):
+        count, nodes = divmod(nodes, size // per_node)
+        row += [size] * count
+    node: list[int] = []
+    for size in sorted((g for g in sizes if g <= per_node), reverse=True):
+        node += [size] * ((per_node - sum(node)) // size)
+    return (*row, *node * nodes)
 
 
 class Improver:

@@ -89,7 +89,7 @@ class OperatorSearch(SearchState):
             found += [plan for plan in [first_plan(part)] if plan is not None]
         self.report()
         found.sort(key=lambda plan: plan.seconds)
-        deadline = self.deadline.within(IMPROVING)
+        deadline = self.deadline.moment(IMPROVING)
         for plan in found:
             if plan.seconds < found[0].seconds * PROMISING:
                 self.judge(plan.plan(), plan.seconds)
@@ -168,6 +168,8 @@ class OperatorSearch(SearchState):
                 self.last_words(part, path)
             self.report()
             if not path or solution.objective >= cutoff:
+                if path and not part.counted and solution.objective < self.objective:
+                    self.follow(part, path)
                 part.closed = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
                 return
             self.check_time()
@@ -233,7 +235,7 @@ class OperatorSearch(SearchState):
         if len(path) > self.problem.max_stages:
             return False
         improver = self.improver(part)
-        improver.deadline = self.deadline.within(FOLLOWING)
+        improver.deadline = self.deadline.moment(FOLLOWING)
         plan = improver.along(part.cuts(path), part.sizes(path))
         return plan.seconds < min(self.objective, NEVER) and self.judge(plan.plan(), plan.seconds)
 

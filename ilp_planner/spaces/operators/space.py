@@ -22,15 +22,24 @@ if TYPE_CHECKING:
     from ilp_planner.search.confirm import LastProblem
     from ilp_planner.solvers.base import Task
     from ilp_planner.spaces.operators.search import OperatorSearch
+    from ilp_planner.specs.cluster import ClusterSpec
 
 GROUP_SIZES = (1, 2, 4, 8)
 
 
+def stage_devices(cluster: ClusterSpec, max_nodes: int) -> tuple[int, ...]:
+    """Return the numbers of devices that one stage may have, ascending: 1, 2, 4 or 8 of a node, or
+    2, 4, 8 ... whole nodes up to `max_nodes`."""
+    per_node, nodes = cluster.devices_per_node, min(cluster.node_count, max_nodes)
+    whole = [per_node << double for double in range(1, nodes.bit_length())]
+    return (*(g for g in GROUP_SIZES if g <= per_node), *whole)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
-    """A part for every size of micro-batch.
+    """A part for every size of micro-batch over all replicas of a stage.
 
-    group_sizes: devices that one stage may have; a stage never straddles a node.
+    group_sizes: devices that one stage may have: a part of one node, or whole nodes.
     """
 
     name = "operators"
@@ -74,10 +83,13 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     def describe(self, problem: Problem[OperatorTables]) -> str:
         """Return which plans the proofs are about."""
         sizes = ", ".join(map(str, problem.micro_batch_sizes))
-        groups = ", ".join(map(str, self.group_sizes))
+        per_node = problem.cluster.devices_per_node
+        groups = ", ".join(str(g) for g in self.group_sizes if g <= per_node)
+        nodes = ", ".join(str(g // per_node) for g in self.group_sizes if g > per_node)
+        whole = f" or {nodes} whole nodes" if nodes else ""
         return (
-            f"plans with micro-batch {sizes}, on at most {problem.max_stages} stages of {groups} "
-            "devices inside a node, every device used in order"
+            f"plans with micro-batch {sizes} over all replicas, on at most {problem.max_stages} "
+            f"stages of {groups} devices inside a node{whole}, every device used in order"
         )
 
     def outside(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> str | None:
@@ -91,12 +103,13 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     # ---- its rules ------------------------------------------------------------------------------
 
     def check_whole(self, problem: Problem[OperatorTables], plan: Plan[Any]) -> Iterator[Violation]:
-        """Stages are of operators, on the devices in order; the profile knows the micro-batch."""
+        """Stages are of operators, on the devices in order; replicas of profiled samples make the
+        micro-batch."""
         if not is_of_operators(plan) or plan.settings is not None or plan.virtual > 1:
             limit = "stages of operators, without settings of a runtime"
             yield Violation("stages", "plan", "others", limit)
             return
-        profiled = problem.costs.micro_batch_sizes()
+        profiled = problem.costs.micro_batch_sizes(self.group_sizes)
         if plan.micro_batch_size not in profiled:
             limit = f"one of {', '.join(map(str, profiled))}"
             yield Violation("micro-batch", "plan", str(plan.micro_batch_size), limit)
@@ -112,13 +125,13 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
     ) -> Iterator[Violation]:
         """Groups, degrees and memory."""
         yield from self.check_groups(problem, plan)
-        yield from self.check_degrees(plan)
+        yield from self.check_degrees(problem, plan)
         yield from self.check_memory(problem, plan, cost)
 
     def check_groups(
         self, problem: Problem[OperatorTables], plan: OperatorPlan
     ) -> Iterator[Violation]:
-        """Device groups have an allowed size and never straddle a node."""
+        """Device groups have an allowed size, and are a part of one node or whole nodes."""
         per_node = problem.cluster.devices_per_node
         for s, stage in enumerate(plan.stages):
             if stage.device_count not in self.group_sizes:
@@ -126,18 +139,25 @@ class OperatorSpace(Space[OperatorTables, "OperatorSearch"]):
                 have = str(stage.device_count)
                 yield Violation("devices of a stage", f"stage {s}", have, limit)
             last = stage.first_device + stage.device_count - 1
-            if stage.first_device // per_node != last // per_node:
+            whole = not (stage.first_device % per_node or stage.device_count % per_node)
+            if stage.first_device // per_node != last // per_node and not whole:
                 have = f"devices {stage.first_device} to {last}"
                 yield Violation("node straddled", f"stage {s}", have, f"nodes of {per_node}")
 
-    def check_degrees(self, plan: OperatorPlan) -> Iterator[Violation]:
-        """For every operator tp x dp is the stage's device count, and dp divides the
-        micro-batch."""
+    def check_degrees(
+        self, problem: Problem[OperatorTables], plan: OperatorPlan
+    ) -> Iterator[Violation]:
+        """For every operator tp x dp is the stage's device count, tp fits into a node, and dp
+        divides the micro-batch."""
+        per_node = problem.cluster.devices_per_node
         for s, stage in enumerate(plan.stages):
             for tp, dp in sorted({(x.tp, x.dp) for x in stage.strategies}):
                 if tp * dp != stage.device_count:
                     limit = f"{stage.device_count} devices"
                     yield Violation("degrees", f"stage {s}", f"tp {tp} x dp {dp}", limit)
+                if tp > per_node:
+                    limit = f"at most the {per_node} devices of a node"
+                    yield Violation("degrees", f"stage {s}", f"tp {tp}", limit)
                 if plan.micro_batch_size % dp:
                     limit = f"a divisor of the micro-batch {plan.micro_batch_size}"
                     yield Violation("degrees", f"stage {s}", f"dp {dp}", limit)

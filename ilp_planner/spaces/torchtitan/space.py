@@ -1,7 +1,8 @@
 """torchtitan's space: FSDP2 and HSDP, tensor, context and expert parallelism, and pipelines.
 
 Of activation checkpointing it has "full", and "selective" by operators (`anatomy.operators`); of
-the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order of operations.
+the pipeline's schedules 1F1B and Interleaved1F1B, which have Megatron's order of operations, and
+those that divide backward passes (`runtimes.limits.check_torch_schedule` says when).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from ilp_planner.runtimes import torchtitan, torchtitan_python
 from ilp_planner.runtimes.limits import Unfit
 from ilp_planner.runtimes.torchtitan import alone
 from ilp_planner.runtimes.torchtitan_python_models import check_model
+from ilp_planner.schedule import PIPELINES
 from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.checked import OF_FIGURES, CheckedRuntime
+from ilp_planner.spaces.megatron.checked import CheckedRuntime
 from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS
 from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.degrees import divisors
@@ -39,26 +41,47 @@ class Torchtitan(CheckedRuntime):
     `default` is `never` in a pipeline and `always` elsewhere."""
 
     selective = (BY_OPERATORS,)
+    tried: ClassVar = {
+        "sharding": ("gradients", "parameters"),
+        "sharding_copies": ("1",),
+        "tensor_overlap": ("off",),
+        "compile": ("off",),
+    }
+    lacks: ClassVar = {
+        name: why
+        for name, why in CheckedRuntime.lacks.items()
+        if name not in ("compiled layers", "overlap of tensor parallelism")
+    }
+    schedules = PIPELINES
     says: ClassVar = {
         **CheckedRuntime.says,
         "recomputation": "operators: outputs of attention, of messages and of every other product "
         "are kept (`selective` with `op`); of every n-th layer is left out",
-        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B; those "
-        "that divide backward passes (InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) are left "
-        "out: a search has neither a bound of them nor the memory that waits",
-        "layers": f"{OF_FIGURES}; torch.compile is in none, and not written but for async tensor "
-        "parallelism",
+        "virtual stages": "where pp divides the number of micro-batches: Interleaved1F1B, or "
+        "InterleavedZeroBubble; two with ZBVZeroBubble and DualPipeV",
+        "schedule": "1f1b is 1F1B or Interleaved1F1B; interleaved-zb, zb-v and dualpipe-v "
+        "(InterleavedZeroBubble, ZBVZeroBubble, DualPipeV) divide backward passes: in a pipeline, "
+        "without recomputation, quantised products, compiled layers and parameters that are given "
+        "up; all stages but the first and the last have as many layers, or all ranks but that of "
+        "the output",
+        "overlap of tensor parallelism": "async tensor parallelism, with tp above 1 and parameters "
+        "of 2 bytes; compiles the layers as well",
         "products in 8 or 4 bits": "where the devices have it, by torchao's converters; times and "
         "bytes are those of Transformer Engine's recipe; changes the arithmetic",
         "kept inputs divided": "tensor parallelism divides them already",
         "sharding": "by FSDP: parameters are given up after a layer's forward pass where they are "
         "sharded (`fsdp_reshard_after_forward` always), else never; none for being asked alone, "
         "with nothing but dp",
-        "copies of sharded states": "HSDP",
+        "copies of sharded states": "HSDP: any divisor of dp but dp x cp itself",
         "overlap of data parallelism": "of gradients without a pipeline",
         "parameters from the stepped copy": "where they are sharded",
         "gathered inputs kept": "DTensor keeps them",
     }
+
+    def implied(self, asked: Constraints) -> Constraints:
+        """Return what is asked for: async tensor parallelism is a pass of the compiler."""
+        compiles = "on" in asked.tensor_overlap and not asked.compile
+        return replace(asked, compile=("on",)) if compiles else asked
 
     def notes(self) -> tuple[str, ...]:
         """Return what a user has to know of every result."""
@@ -103,23 +126,21 @@ class Torchtitan(CheckedRuntime):
 
     def choices(self, base: Settings, asked: Constraints, ranks: int) -> tuple[Settings, ...]:
         """Return the settings of whole jobs that are tried: FSDP on all ranks first, then HSDP."""
-        every = super().choices(base, asked, ranks)
-        return tuple(
-            replace(one, optimizer=replace(one.optimizer, instances=count))
-            for count in divisors(ranks)
-            for one in every
-        )
+        copies = asked.sharding_copies or tuple(map(str, divisors(ranks)))
+        return super().choices(base, replace(asked, sharding_copies=copies), ranks)
 
     def with_degrees(self, choice: Settings, plainest: Settings, d: MegatronDegrees) -> Settings:
         """Return a choice with its degrees; where no two ranks have the same parameters, there is
         no FSDP. It gathers parameters from the master copy while layers compute, and reduces
-        gradients so as well, but in a pipeline."""
+        gradients so as well, but in a pipeline. Async tensor parallelism is a pass of the
+        compiler."""
         settings = super().with_degrees(choice, plainest, d)
         optimizer = replace(
             settings.optimizer, overlap_gradients=d.pp == 1, overlap_parameters=True
         )
-        sharded = optimizer.sharding in ("gradients", "parameters")
-        optimizer = replace(optimizer, from_master=sharded)
+        optimizer = replace(optimizer, from_master=optimizer.divides)
+        compiled = settings.kernels.compiled or settings.overlap_tensor
+        settings = replace(settings, kernels=replace(settings.kernels, compiled=compiled))
         if not d.replicated:
             optimizer = replace(optimizer, sharding="none", instances=1, from_master=False)
         return replace(settings, optimizer=optimizer)
@@ -130,20 +151,14 @@ class Newest(Torchtitan):
 
     name = "torchtitan"
     title = torchtitan_python.TOOL
-    tried: ClassVar = {"sharding": ("gradients", "parameters"), "cp_comm": ("all_gather",)}
-    lacks: ClassVar = {
-        name: why
-        for name, why in CheckedRuntime.lacks.items()
-        if name not in ("CUDA graphs", "overlap of tensor parallelism")
-    }
+    tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather",)}
+    lacks: ClassVar = {name: why for name, why in Torchtitan.lacks.items() if name != "CUDA graphs"}
     says: ClassVar = {
         **Torchtitan.says,
         "cp by": "keys and values gathered for flex attention",
         "tp of experts": "1 with ep above 1, tp otherwise",
         "CUDA graphs": "of whole steps, without a pipeline and ep: judged in imported plans, never "
         "tried",
-        "overlap of tensor parallelism": "async tensor parallelism, which compiles layers as well: "
-        "judged in imported plans without what compiling gains, never tried",
     }
 
     def check_release(self, job: TrainingJob) -> None:
@@ -161,8 +176,8 @@ class Earlier(Torchtitan):
 
     name = "torchtitan@0.2.2"
     title = torchtitan.TOOL
-    tried: ClassVar = {"sharding": ("gradients", "parameters"), "cp_comm": ("all_gather", "p2p")}
-    lacks: ClassVar = {**CheckedRuntime.lacks, "CUDA graphs": "it has none"}
+    tried: ClassVar = {**Torchtitan.tried, "cp_comm": ("all_gather", "p2p")}
+    lacks: ClassVar = {**Torchtitan.lacks, "CUDA graphs": "it has none"}
     says: ClassVar = {
         **Torchtitan.says,
         "cp by": "keys and values gathered, or around a ring",

@@ -111,3 +111,10 @@ def test_mixed_groups_share_a_tensor_degree() -> None:
     assert {option.tp for option in options} == {2}
     assert mixed_options([4, 4], [(1,), (2,)], 8) == ((), True)
     assert mixed_options([4, 4], [(1,), (1,)], 1) == ((), True)
+
+
+def test_many_types_take_no_longer_to_count_than_there_are_groups_to_try() -> None:
+    """Eight devices of each of twelve types: more groups than could ever be listed."""
+    options, complete = mixed_options((8,) * 12, [(1, 2, 4)] * 12, 64)
+    assert not complete
+    assert {sum(map(bool, option.replicas)) for option in options} == {2}

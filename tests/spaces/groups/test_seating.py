@@ -8,7 +8,8 @@ from ilp_planner.bounds.resource_paths import search_resource_paths
 from ilp_planner.evaluate import evaluate
 from ilp_planner.spaces.groups.parts import GroupPart
 from ilp_planner.spaces.groups.seating import Seating
-from ilp_planner.specs.cluster import ClusterSpec, Device, Link, NodeGroup
+from ilp_planner.specs.cluster import ClusterSpec, Device, NodeGroup
+from ilp_planner.specs.link import Link
 from tests.brute import random_problem
 from tests.examples import examples
 

@@ -30,9 +30,13 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "ep": {"1": EVERY},
     "dp": {"2": EVERY},
     "virtual_stages": {"1": EVERY, "2": EVERY - {DEEPSPEED}, "1..2": EVERY},
-    "layout": {"even": EVERY, "2,1": EVERY},
+    "micro_batch_group_size": {"2": EVERY, "3..8": EVERY},
+    "layout": {"even": EVERY, "any": EVERY, "2,1": EVERY},
     "remainder": {"first": EVERY, "last": EVERY - {DEEPSPEED}, "alone": EVERY - {DEEPSPEED}},
     "rank_order": {"tp-cp-ep-dp-pp": EVERY, "tp-cp-ep-pp-dp": {MEGATRON}},
+    "schedule": {
+        **{"1f1b": EVERY, "interleaved-zb": BOTH, "zb-v": BOTH, "dualpipe-v": BOTH},
+    },
     "recompute": {
         **{"none": EVERY, "full": EVERY, "block": {MEGATRON}, "core_attn": {MEGATRON}},
         "selective": EVERY - {DEEPSPEED},
@@ -41,6 +45,7 @@ HEARD: dict[str, dict[str, set[str]]] = {
         **{"none": EVERY, "optimizer": {MEGATRON, DEEPSPEED}, "gradients": EVERY},
         "parameters": EVERY,
     },
+    "sharding_copies": {"1": EVERY, "2": {MEGATRON, *BOTH}},
     "cp_comm": {
         **{"p2p": EVERY - {TITAN}, "all_gather": {MEGATRON, *BOTH}, "a2a": {MEGATRON}},
         "a2a+p2p": {MEGATRON},
@@ -49,12 +54,14 @@ HEARD: dict[str, dict[str, set[str]]] = {
     "fused_loss": {"none": EVERY, "native": {MEGATRON}},
     "gradients": {"fp32": EVERY, "bf16": {MEGATRON}},
     "moments": {"fp32": EVERY, "bf16": {MEGATRON}, "fp8": {MEGATRON}},
-    "tensor_overlap": {"off": EVERY, "on": {MEGATRON}},
+    "tensor_overlap": {"off": EVERY, "on": {MEGATRON, *BOTH}},
     "expert_overlap": {"off": EVERY, "on": {MEGATRON}},
     "cuda_graphs": {"none": EVERY, "attn": {MEGATRON}, "layer": {MEGATRON}},
     "optimizer_offload": {"0": EVERY, "0.3": {MEGATRON}, "1": {MEGATRON}},
+    "activation_offload": {"none": EVERY, "core_attn": {MEGATRON}, "1": {MEGATRON}},
     "dispatcher": {"alltoall": EVERY, "allgather": {MEGATRON}, "flex": {MEGATRON}},
     "fused_permute": {"off": EVERY, "on": {MEGATRON}},
+    "compile": {"off": EVERY, "on": BOTH},
     "max_devices": {"2": EVERY},
     "without": {"1": EVERY},
     "headroom": {"1 GiB": EVERY},
@@ -93,8 +100,9 @@ def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> 
     said, _, expected = str(refused.value).partition(", expected ")
     assert said == f"`{name}={value}`: found it for {runtime_named(space).title}"
     instead, _, other = expected.partition("; ")[0].partition(" or ")
-    assert other == "`space=megatron`"
-    built(MEGATRON, name, value)
+    heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
+    assert other == f"`space={heard}`"
+    built(heard, name, value)
     offered, _, values = instead.strip("`").partition("=")
     assert offered == name
     for each in values.split(","):
@@ -105,7 +113,8 @@ def test_every_demand_is_heard_or_refused(space: str, name: str, value: str) -> 
 @pytest.mark.parametrize("space", sorted(BOTH))
 def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) -> None:
     built(space, "recompute", OPERATORS)
-    with pytest.raises(UsageError, match=r"expected `recompute=none,full`; DeepSpeed: "):
+    offered = "expected `recompute=none,full` or `space=torchtitan`; DeepSpeed: "
+    with pytest.raises(UsageError, match=offered):
         built(DEEPSPEED, "recompute", OPERATORS)
 
 
@@ -114,5 +123,6 @@ def test_torchtitan_recomputes_by_operators_and_nothing_else_does(space: str) ->
 def test_other_spaces_name_the_one_that_listens(space: str, name: str, value: str) -> None:
     with pytest.raises(UsageError) as refused:
         built(space, name, value)
-    assert str(refused.value).startswith(f"`{name}={value}`: expected `space=megatron`, found ")
+    heard = MEGATRON if MEGATRON in HEARD[name][value] else TITAN
+    assert str(refused.value).startswith(f"`{name}={value}`: expected `space={heard}`, found ")
     assert space in str(refused.value)

@@ -20,6 +20,7 @@ from ilp_planner.runtimes.deepspeed import check_deepspeed
 from ilp_planner.runtimes.torchtitan import check_torchtitan
 from ilp_planner.solve import solve
 from ilp_planner.spaces.deepspeed.space import DEEPSPEED
+from ilp_planner.spaces.megatron.possible import possible_choices, possible_degrees
 from ilp_planner.spaces.torchtitan.space import NEWEST
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.training import (
@@ -169,3 +170,15 @@ def test_what_no_degree_allows_is_told(space: str) -> None:
 @runtimes
 def test_every_result_says_whose_kernels_are_timed(space: str) -> None:
     assert any("Megatron-LM's kernels" in note for note in runtime_problem(space).notes)
+
+
+@pytest.mark.parametrize("space", ["megatron", "torchtitan", "torchtitan@0.2.2", "deepspeed"])
+@pytest.mark.parametrize("model", ["dense", "experts"])
+def test_degrees_that_are_alike_have_the_same_choices(space: str, model: str) -> None:
+    problem = runtime_problem(space, model, global_batch=8)
+    costs, of = problem.costs, dict[object, set[tuple[int, ...]]]()
+    for degrees in possible_degrees(problem, costs):
+        alike = costs.runtime.alike(degrees)
+        of.setdefault(alike, set()).add(tuple(possible_choices(problem, costs, degrees)))
+    assert all(len(choices) == 1 for choices in of.values())
+    assert len(of) > 3

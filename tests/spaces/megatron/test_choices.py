@@ -37,7 +37,7 @@ SHORT = {"layers": 3, "hidden": 512, "sequence": 2048, "heads": 4, "ffn": 2048, 
 H100 = gpu_cluster(parse_gpus("4xH100"))
 ASKED = (
     "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload", "dispatcher",
-    "fused_permute",
+    "fused_permute", "sharding_copies", "activation_offload",
 )  # fmt: skip
 
 
@@ -80,6 +80,28 @@ def test_the_optimum_is_that_of_all_plans_with_the_values(said, cluster, limit, 
     assert check_certificate(problem, found.certificate).holds
 
 
+def test_copies_cost_memory_and_the_best_of_all_plans_is_found() -> None:
+    options = {"cluster": small_cluster(2, 2, between=1e9), "batch": 4}
+    said = {"pp": "1", "recompute": "none", "tp": "1"}
+    found = {n: solve(asked_problem({**said, "sharding_copies": n}, **options)) for n in ("1", "2")}
+    both = asked_problem({**said, "sharding_copies": ["1", "2"]}, **options)
+    assert solve(both).objective == min(each.objective for each in found.values())
+    plans = [plan for plan in every_plan(both) if both.space.contains(both, plan)]
+    legal = [e.iteration_time for plan in plans if (e := evaluate(both, plan)).legal]
+    assert solve(both).objective == pytest.approx(min(legal), rel=1e-9)
+    assert {plan.settings.optimizer.instances for plan in plans} == {1, 2}
+    for count, each in found.items():
+        assert each.plan.settings.optimizer.instances == int(count)
+    peaks = [evaluate(both, each.plan).memory for each in found.values()]
+    assert peaks[0] < peaks[1]
+
+
+@pytest.mark.parametrize("said", [0, "0", "1..2", 1.5, "two", True])
+def test_copies_are_whole_numbers(said: object) -> None:
+    with pytest.raises(UsageError, match=r"^sharding_copies: .* whole numbers of at least 1"):
+        constraints_of({"sharding_copies": said})
+
+
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n in ASKED for v in ASKABLE[n]])
 def test_megatron_reads_what_is_chosen(name: str, value: str) -> None:
     """Every plan is written with arguments that Megatron's rules accept, and that say the same; and
@@ -88,7 +110,8 @@ def test_megatron_reads_what_is_chosen(name: str, value: str) -> None:
     for experts in (None, MIXTURE):
         try:
             said = {name: [value], "recompute": [*FEW["recompute"].split(","), "moe", "mlp"]}
-            problem = asked_problem(said, cluster=small_cluster(1, 2), experts=experts)
+            cluster = small_cluster(1, 4 if name == "sharding_copies" else 2)
+            problem = asked_problem(said, cluster=cluster, experts=experts)
         except InfeasibleError as error:
             assert f"`{name}={value}`" in str(error)  # noqa: PT017
             continue

@@ -56,7 +56,12 @@ def keeps(plan: GroupPlan, said: dict[str, list[int | str]]) -> bool:
         "recompute": "block" if again.method == "block" else again.granularity,
         **values_of(plan.settings),
     }
-    for name, idle in (("cp_comm", cp == 1), ("tensor_overlap", has["tp"] == 1)):
+    has["micro_batch_group_size"] = plan.settings.turn or plan.ranks
+    for name, idle in (
+        ("cp_comm", cp == 1),
+        ("tensor_overlap", has["tp"] == 1),
+        ("micro_batch_group_size", plan.virtual == 1),
+    ):
         has[name] = said.get(name, [""])[0] if idle else has[name]
     modules = {*again.modules} & {*said.get("recompute", ())} == {*again.modules} != set()
     return all(
@@ -100,7 +105,8 @@ def demands(draw: st.DrawFn) -> dict[str, list[int | str]]:
 def test_the_optimum_is_that_of_all_plans_that_keep_them(said, cluster, limit, experts):
     options = {"batch": 4, "memory_limit": limit, **SHORT, "experts": experts}
     options["max_cp"] = max(said.get("cp", [1]))
-    of_jobs = {name: said[name] for name in (*TRIED, "recompute")}
+    made = (*TRIED, "recompute", "micro_batch_group_size")
+    of_jobs = {name: said[name] for name in made if name in said}
     every = small_problem(cluster, constraints=constraints_of(of_jobs), **options)
     least = best(every, said)
     try:

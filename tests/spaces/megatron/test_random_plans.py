@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from ilp_planner.evaluate import evaluate
 from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.rules import check_arguments
+from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.numerics import NEVER, ROUNDING
 from ilp_planner.result import Status
 from ilp_planner.solve import solve
 from ilp_planner.spaces.megatron.treatment import AS_ASKED, SEARCHED
 from ilp_planner.spaces.registry import RUNTIMES, runtime_named
+from tests.divided_layouts import DIVIDED
 from tests.examples import examples
 from tests.megatron_cases import alone, small_cluster
 from tests.random_plans import Drawer
@@ -33,7 +35,7 @@ PLANS = 250  # of a problem that are legal and inside, where there are so many
 TRIES = 8  # plans that are drawn for each of them, at most
 TOGETHER = 1000  # plans of the small problems that are legal and inside, at least
 # So many problems have them: some spaces are larger.
-PROBLEMS = {"megatron": 6, "torchtitan": 11, "torchtitan@0.2.2": 10, "deepspeed": 9}
+PROBLEMS = {"megatron": 6, "torchtitan": 11, "torchtitan@0.2.2": 10, "deepspeed": 12}
 SEEDS = st.integers(0, 2**32 - 1)
 runtimes = pytest.mark.parametrize("space", RUNTIMES)
 
@@ -84,6 +86,20 @@ def checked(problems: st.SearchStrategy[Problem], count: int) -> int:
 @runtimes
 def test_no_plan_is_faster_than_the_bound(space: str) -> None:
     assert checked(small_problems(space), PROBLEMS[space]) >= TOGETHER
+
+
+@pytest.mark.parametrize("schedule", DIVIDED)
+@pytest.mark.parametrize(("pp", "layers"), [(2, 9), (4, 14)])
+def test_no_divided_plan_is_faster_than_the_bound(schedule: str, pp: int, layers: int) -> None:
+    """Of the schedules that divide backward passes, plans of more ranks than there are above."""
+    problem = runtime_problem(
+        "torchtitan",
+        cluster=small_cluster(2, 2, between=2e9),
+        global_batch=16,
+        constraints=constraints_of({"schedule": schedule, "pp": pp}),
+        changes={"layers": layers, "vocab": 16000},
+    )
+    assert assert_none_is_faster(problem, seed=pp) >= 25
 
 
 @pytest.mark.slow

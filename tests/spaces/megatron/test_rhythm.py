@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,16 @@ from ilp_planner.anatomy.memory import rank_memory
 from ilp_planner.anatomy.replicas import replicas_traffic
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
-from ilp_planner.specs.cluster import Link
+from ilp_planner.specs.link import Link
+from ilp_planner.specs.machine import Machine
 from ilp_planner.specs.pipeline_layout import split_layout
 from ilp_planner.specs.training import OptimizerSettings, Settings, TrainingJob
 from tests.examples import examples
 from tests.megatron_cases import small_cluster
 from tests.training_jobs import llama
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MODEL = llama(layers=4, hidden=256, heads=4, kv_heads=4, sequence=128, vocab=2048, ffn=512)
 
@@ -41,11 +46,18 @@ def fsdp(
     )
 
 
-def costs(job: TrainingJob, bandwidth: float) -> RankCosts:
-    """Return what ranks take where every message has only bytes."""
-    cluster = small_cluster(job.world, 1)
+def costs(job: TrainingJob, bandwidth: float, exposed: Sequence[float] = (0.0,)) -> RankCosts:
+    """Return what ranks take where every message has only bytes.
+
+    exposed: share of what every micro-batch sends that no pass hides, of one device type or two.
+    """
+    slow = job.world // 2 if len(exposed) > 1 else 0
+    cluster = small_cluster(job.world - slow, 1, slow=slow)
     link = Link(bandwidth=bandwidth, latency=1e-12)
-    cluster = replace(cluster, intra_node=link, inter_node=link)
+    machines = [Machine(sharded_exposed=share) for share in exposed]
+    pairs = zip(cluster.device_types.items(), machines, strict=True)
+    types = {name: replace(device, machine=machine) for (name, device), machine in pairs}
+    cluster = replace(cluster, intra_node=link, inter_node=link, device_types=types)
     return RankCosts(job, Network(cluster, tuple(range(job.world))))
 
 
@@ -92,6 +104,41 @@ def test_passes_wait_for_what_they_use() -> None:
     assert forward[1, "gradients"] == pytest.approx(forward[1, "parameters"])
     assert forward[1, "gradients"] > alone[0]
     assert backward[1, "parameters"] > backward[1, "gradients"] > alone[1]
+
+
+@examples(20)
+@given(
+    sharding=st.sampled_from(("gradients", "parameters")),
+    pp=st.sampled_from((1, 2)),
+    instances=st.sampled_from((1, 2)),
+    digits=st.floats(6.0, 13.0),
+    exposed=st.floats(0.0, 1.0),
+)
+def test_passes_hide_what_is_not_exposed_as_far_as_they_are_long(
+    sharding: str, pp: int, instances: int, digits: float, exposed: float
+) -> None:
+    """A pass takes longer by what it cannot hide, or by the exposed share of all that is sent with
+    it, which is the longer one; with all of it exposed, by the whole."""
+    job, bandwidth = fsdp(sharding, pp=pp, instances=instances), 10**digits
+    hidden, some, whole = (
+        costs(job, bandwidth, [share]).elements(0) for share in (0.0, exposed, 1.0)
+    )
+    plain = costs(replace(fsdp(sharding, pp=pp), dp=1, global_batch=4), bandwidth).elements(0)
+    for alone, least, found, most in zip(plain, hidden, some, whole, strict=True):
+        assert found.compute == alone.compute
+        for way in (lambda e: e.forward, lambda e: e.total - e.forward):
+            sent = way(most) - way(alone)
+            late = max(exposed * sent, way(least) - way(alone))
+            assert way(found) - way(alone) == pytest.approx(late, rel=1e-6, abs=1e-12)
+            assert way(least) == pytest.approx(max(way(alone), sent), rel=1e-6)
+
+
+def test_of_several_device_types_the_one_that_hides_least_counts() -> None:
+    both, other, least = (
+        sum(e.messages for e in costs(fsdp("parameters"), 1e12, shares).elements(0))
+        for shares in ((0.2, 0.6), (0.6, 0.2), (0.2, 0.2))
+    )
+    assert both == other > least
 
 
 def test_a_dtensors_sum_waits_in_every_backward_pass() -> None:

@@ -82,6 +82,8 @@ def interleaved_tables(draw):
     again = np.minimum(number, draw(st.integers(0, 3))) * draw(st.sampled_from((0.0, 1.0)))
     each = random.random((2, kinds, 1)) * 2
     wide = draw(st.sampled_from((0.0, 0.5, 6.0)))
+    batches = draw(st.integers(ranks, 5 * ranks))
+    turns = [n for n in range(ranks, batches + 1) if not 0 < batches % n < ranks]
     return CutTables(
         kind=random.integers(0, kinds, ranks),
         load=np.ones((kinds, count, count)),
@@ -93,7 +95,7 @@ def interleaved_tables(draw):
         work=np.zeros((kinds, count, count)),
         forward=np.zeros((kinds, count, count)),
         sends=np.append(random.random(ranks - 1) * draw(st.sampled_from((0.0, 0.5, 4.0))), 0.0),
-        micro_batches=ranks * draw(st.integers(1, 5)),
+        micro_batches=batches,
         virtual=virtual,
         spread=Spread(
             forward=number * each[0],
@@ -101,6 +103,7 @@ def interleaved_tables(draw):
             edge=random.random((kinds, 2, 2)) * wide,
             around=random.random() * draw(st.sampled_from((0.0, 0.5, 4.0))),
             remainder=remainder,
+            turn=draw(st.sampled_from(turns)),
         ),
     )
 
@@ -130,7 +133,7 @@ def simulated_spread(found, ends):
         backward[place] += spread.edge[kinds[place], edge, 1]
     sends = np.tile(np.append(found.sends[:-1], spread.around), virtual)[:-1] / 2
     times = StageTimes(forward, backward, backward, 0 * backward, sends, sends)
-    orders = schedule_orders("interleaved", ranks, found.micro_batches, virtual)
+    orders = schedule_orders("interleaved", ranks, found.micro_batches, virtual, spread.turn)
     return simulate(orders, times).seconds
 
 
@@ -158,7 +161,7 @@ def test_equal_virtual_stages_take_the_published_time():
         least=np.array([virtual + 1] + [virtual] * (ranks - 1)),
         virtual=virtual,
         spread=Spread(
-            np.arange(13.0)[None], 2 * np.arange(13.0)[None], np.zeros((1, 2, 2)), 0.0, FIRST
+            np.arange(13.0)[None], 2 * np.arange(13.0)[None], np.zeros((1, 2, 2)), 0.0, FIRST, ranks
         ),
     )
     assert LeastCuts(found).seconds == pytest.approx((8 * 3 + 3) * 3)

@@ -27,10 +27,10 @@ from ilp_planner.solve import solve
 from ilp_planner.solvers.base import Limits, Task
 from ilp_planner.spaces.megatron.iteration import HOST
 from ilp_planner.spaces.megatron.measured import element_kinds
+from ilp_planner.spaces.megatron.near_cuts import best_spread
 from ilp_planner.spaces.megatron.partition import CutSearch, best_cut, least_peak
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.schedule_bound import LeastCuts
-from ilp_planner.spaces.megatron.search import best_spread
 from ilp_planner.spaces.megatron.shares import megatron_tally
 from ilp_planner.specs.cluster import NodeGroup
 from ilp_planner.specs.decoder import Experts
@@ -135,6 +135,25 @@ def assert_optimal(problem):
 )
 def test_the_optimum_is_that_of_all_plans(cluster, options):
     assert_optimal(small_problem(cluster, **options))
+
+
+def test_what_predicts_fits_to_the_byte_with_virtual_stages():
+    """Which rank has the last norm depends on where the last layer is."""
+    predicts = {"prediction_layers": 1, "tied": False, "positions": "rope"}
+    options = {"batch": 4, **SHORT, "layers": 4, **predicts}
+    cluster = small_cluster(2, 1)
+    problem = small_problem(cluster, **options)
+    needs = sorted(
+        {
+            max(max(stage.memory) for stage in evaluation.stages)
+            for plan in every_plan(problem)
+            if plan.virtual > 1 and (evaluation := evaluate(problem, plan)).legal
+        }
+    )
+    assert len(needs) > 8
+    for need in needs[::8]:
+        limit = int(need) + 1
+        assert_optimal(small_problem(cluster, **options, memory_limit=limit))
 
 
 @examples(4)

@@ -34,6 +34,7 @@ WITH = {
     "turns": {"turn": 8},
     "activations on the host": {"offload": Offload(modules=("core_attn",))},
     "CUDA graphs": {"graphs": "full_iteration"},
+    "compiled layers": {"compiled": True},
     "overlap of tensor parallelism": {"overlap_tensor": True},
     "overlap of expert parallelism": {"overlap_experts": True},
     "products in 8 or 4 bits": {"quantised": "fp8-current"},
@@ -128,7 +129,8 @@ def test_values_are_there_for_being_asked(name: str, choice: str) -> None:
     (said,) = (t for row, t in zip(ROWS, runtime.treatments(), strict=True) if row.choice == choice)
     for value in ASKABLE[choice]:
         asked = constraints_of({choice: value, "cp": 4 if choice == "cp_comm" else None})
-        cluster = small_cluster(1, 4 if choice == "cp_comm" else 2)
+        several = ("cp_comm", "tensor_overlap", "sharding_copies")
+        cluster = small_cluster(1, 4 if choice in several else 2)
         found = set()
         for model in ("dense", "experts"):
             with suppress(PlannerError):
@@ -143,7 +145,7 @@ def test_what_a_runtime_lacks_is_refused(name: str) -> None:
     lacks = {setting for setting, why in runtime.lacks.items() if why == NO_SETTING} - PARTS
     for setting in lacks:
         own = dict(WITH[setting])
-        kernels = {key: own.pop(key) for key in ("graphs", "quantised") if key in own}
+        kernels = {key: own.pop(key) for key in ("graphs", "quantised", "compiled") if key in own}
         plain = job(tp=1, pp=1, dp=2, layout=None, settings=Settings())
         settings = replace(plain.settings, **own)
         settings = replace(settings, kernels=replace(settings.kernels, **kernels))

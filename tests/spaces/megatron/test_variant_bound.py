@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ilp_planner.spaces.megatron.memory import most_layers
-from ilp_planner.spaces.megatron.parts import megatron_parts
+from ilp_planner.spaces.megatron.possible import megatron_parts
 from ilp_planner.spaces.megatron.search import MegatronSearch
 from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
 from tests.megatron_cases import GIB, MIXTURE, small_cluster, small_problem

@@ -27,12 +27,14 @@ NAMES = ("a", "b", "c", "d")
 LIMIT = 7 * MIB
 
 
-def problem_of(limit: float = LIMIT, max_stages: int | None = None) -> Problem:
+def problem_of(
+    limit: float = LIMIT, max_stages: int | None = None, samples: tuple[int, ...] = (1, 2)
+) -> Problem:
     """Return four equal operators on two nodes of two devices, 4 micro-batches of 2 samples."""
     rows = {
         RowKey(operator=name, micro_batch=m, tp=tp, split=0): make_row(weights=0)
         for name in NAMES
-        for m in (1, 2)
+        for m in samples
         for tp in (1, 2)
     }
     return make_problem(
@@ -41,7 +43,7 @@ def problem_of(limit: float = LIMIT, max_stages: int | None = None) -> Problem:
         make_profile(rows),
         cost_model="native",
         limit=limit,
-        micro_batches=(1, 2),
+        micro_batches=samples,
         global_batch=8,
         nodes=2,
         devices=2,
@@ -92,6 +94,30 @@ def test_the_terms_add_up() -> None:
         assert cost.memory == pytest.approx((sum(cost.memory_terms.values()),))
 
 
+def test_every_replica_may_have_as_many_samples_as_are_profiled() -> None:
+    """Of 2 samples on a device at most: 4 on two of them, and never on one."""
+    spread = plan_of(stage(0, 2, 0, dp=2), stage(2, 4, 2, dp=2), micro_batches=2)
+    assert evaluate(problem_of(limit=math.inf), spread).legal
+    alone = evaluate(problem_of(limit=math.inf), replace(LEGAL, micro_batches=2))
+    assert {found.rule for found in alone.violations} == {"profiled"}
+
+
+def test_a_micro_batch_that_no_replicas_of_profiled_samples_make_is_not_priced() -> None:
+    verdict = evaluate(problem_of(samples=(1,)), replace(LEGAL, micro_batches=1))
+    assert list(verdict.violations) == [broken("micro-batch", "plan", "8", "one of 1, 2, 4")]
+    assert verdict.cost is None
+
+
+def test_a_stage_may_have_whole_nodes_and_tensor_parallelism_inside_each() -> None:
+    problem = problem_of(limit=math.inf)
+    both = plan_of(stage(0, 4, 0, tp=2, dp=2))
+    assert evaluate(problem, both).legal
+    assert "1, 2 devices inside a node or 2 whole nodes" in problem.space.describe(problem)
+    wide = plan_of(stage(0, 4, 0, tp=4))
+    found = {(v.rule, v.have, v.limit) for v in evaluate(problem, wide).violations}
+    assert ("degrees", "tp 4", "at most the 2 devices of a node") in found
+
+
 UNPRICED = {
     "a gap between operators": (
         plan_of(stage(0, 2, 0, tp=2), stage(3, 4, 2, tp=2)),
@@ -124,10 +150,6 @@ UNPRICED = {
     "micro-batches of nothing": (
         replace(LEGAL, micro_batches=16),
         [broken("micro-batches", "plan", "16 micro-batches", "a divisor of 8")],
-    ),
-    "a micro-batch that is not profiled": (
-        replace(LEGAL, micro_batches=2),
-        [broken("micro-batch", "plan", "4", "one of 1, 2")],
     ),
     "a device left out": (
         plan_of(stage(0, 2, 0, tp=2), stage(2, 4, 3)),
@@ -175,11 +197,18 @@ PRICED = {
         plan_of(stage(0, 1, 0), stage(1, 3, 1, tp=2), stage(3, 4, 3)),
         [broken("node straddled", "stage 1", "devices 1 to 2", "nodes of 2")],
     ),
-    "a group larger than a node": (
-        plan_of(stage(0, 4, 0, tp=2, dp=2)),
+    "a group larger than a node, and no whole number of them": (
+        plan_of(stage(0, 3, 0, dp=3), stage(3, 4, 3), micro_batches=8),
         [
-            broken("devices of a stage", "stage 0", "4", "one of 1, 2"),
-            broken("node straddled", "stage 0", "devices 0 to 3", "nodes of 2"),
+            broken(
+                "profiled",
+                "stage 0",
+                "operator 0 with tp 1, 0 samples per replica, split 0 (3 such operators)",
+                "a row of the profile",
+            ),
+            broken("devices of a stage", "stage 0", "3", "one of 1, 2, 4"),
+            broken("node straddled", "stage 0", "devices 0 to 2", "nodes of 2"),
+            broken("degrees", "stage 0", "dp 3", "a divisor of the micro-batch 1"),
         ],
     ),
     "degrees that leave a device idle": (
@@ -266,7 +295,7 @@ def test_every_rule_that_is_broken_is_named() -> None:
         "devices used once",
     ]
     plan = plan_of(stage(0, 2, 1, tp=2), stage(2, 4, 0, dp=1), micro_batches=1)
-    assert [v.rule for v in evaluate(problem_of(), plan).violations] == [
+    assert [v.rule for v in evaluate(problem_of(samples=(1,)), plan).violations] == [
         "micro-batch",
         "devices in order",
         "devices in order",

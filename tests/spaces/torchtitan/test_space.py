@@ -6,13 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from ilp_planner.errors import SpecError, UsageError
+from ilp_planner.anatomy.memory import memory_parts, stage_of_rank
+from ilp_planner.errors import InfeasibleError, PlanError, SpecError, UsageError
 from ilp_planner.evaluate import evaluate
 from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.report.stages import describe_training
+from ilp_planner.schedule import PIPELINES
 from ilp_planner.solve import solve
+from ilp_planner.spaces.megatron.recomputations import BY_OPERATORS, FULL
+from ilp_planner.spaces.torchtitan.space import NEWEST
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import Kernels, OptimizerSettings
+from tests.divided_layouts import DIVIDED
 from tests.megatron_cases import GIB, small_cluster
 from tests.runtime_cases import every_plan, runtime_problem
+from tests.training_jobs import job, settings
 
 
 @pytest.mark.parametrize(
@@ -47,7 +55,7 @@ def test_sharding_that_was_asked_for(asked: str, pp: int) -> None:
     problem = runtime_problem(
         "torchtitan",
         cluster=small_cluster(2, 2),
-        constraints=constraints_of({"sharding": asked, "pp": pp}),
+        constraints=constraints_of({"sharding": asked, "pp": pp, "dp": 4 // pp}),
     )
     plan = solve(problem).plan
     assert plan is not None
@@ -60,6 +68,59 @@ def test_sharding_that_it_has_not() -> None:
     asked = constraints_of({"sharding": "optimizer", "dp": 2})
     with pytest.raises(UsageError, match="expected `sharding=gradients,parameters,none`"):
         runtime_problem("torchtitan", constraints=asked)
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+def test_async_tensor_parallelism_is_faster_and_compiles(space: str) -> None:
+    """What it hides is in the figures; what compiling gains is not, which the result says."""
+    cluster = small_cluster(1, 4)  # 0.2.2 has bf16 with tp under FSDP alone
+    asked = {"tp": 2, "tensor_overlap": "on"}
+    plain, both = (
+        runtime_problem(space, cluster=cluster, constraints=constraints_of(said))
+        for said in ({"tp": 2}, asked)
+    )
+    found = solve(both)
+    assert found.plan is not None
+    assert found.plan.settings.overlap_tensor
+    assert found.plan.settings.kernels.compiled
+    assert found.objective < solve(plain).bound
+    assert both.space.outside(both, found.plan) is None
+    noted = [note.partition(": not counted")[0] for note in found.notes]
+    assert {"tensor overlap on", "compile on"} <= {*noted}
+    assert "layers compiled" in describe_training(found.plan)
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+def test_compiling_alone_changes_no_figure(space: str) -> None:
+    cluster = small_cluster(1, 2)
+    seconds = []
+    for value in ("off", "on", "off,on"):
+        asked = constraints_of({"compile": value})
+        problem = runtime_problem(space, cluster=cluster, constraints=asked)
+        found = solve(problem)
+        assert found.plan is not None
+        assert found.plan.settings.kernels.compiled == (value == "on")  # the plainer of equals
+        assert any("compile on: not counted" in note for note in found.notes) == (value != "off")
+        seconds.append(found.objective)
+    assert len({*seconds}) == 1
+
+
+def test_async_tensor_parallelism_is_not_had_without_compiling() -> None:
+    asked = constraints_of({"tp": 2, "tensor_overlap": "on", "compile": "off"})
+    with pytest.raises(InfeasibleError, match="`tensor_overlap=on`, `compile=off`") as refused:
+        runtime_problem("torchtitan", cluster=small_cluster(1, 2), constraints=asked)
+    assert "would do" in str(refused.value)
+
+
+@pytest.mark.parametrize("space", ["megatron", "deepspeed"])
+def test_other_systems_do_not_run_compiled_layers(space: str) -> None:
+    problem = runtime_problem(space, cluster=small_cluster(1, 2))
+    plan = solve(problem).plan
+    assert plan is not None
+    kernels = replace(plan.settings.kernels, compiled=True)
+    other = replace(plan, settings=replace(plan.settings, kernels=kernels))
+    (broken,) = evaluate(problem, other).violations
+    assert "compile" in f"{broken.have} {broken.limit}"
 
 
 def test_one_device_has_no_fsdp() -> None:
@@ -132,3 +193,61 @@ def test_a_result_says_how_many_copies_there_are() -> None:
         optimizer = replace(plan.settings.optimizer, sharding="gradients", instances=instances)
         one = replace(plan, settings=replace(plan.settings, optimizer=optimizer))
         assert text in describe_training(one).split(", ")
+
+
+@pytest.mark.parametrize("space", ["torchtitan", "torchtitan@0.2.2"])
+@pytest.mark.parametrize("schedule", DIVIDED)
+def test_schedules_that_divide_backward_passes(space: str, schedule: str) -> None:
+    """A plan has the schedule that is asked for, and is proved; what is not divided is no better
+    than where all are tried."""
+    cluster, names = small_cluster(1, 4), ("1f1b", schedule)
+    found = {}
+    for name in ("", *names):
+        asked = constraints_of({"pp": 2, **({"schedule": name} if name else {})})
+        problem = runtime_problem(space, cluster=cluster, global_batch=8, constraints=asked)
+        found[name] = solve(problem)
+        plan = found[name].plan
+        assert plan is not None
+        assert plan.settings.schedule in ((name,) if name else PIPELINES)
+        assert problem.space.outside(problem, plan) is None
+    assert found[""].objective <= min(found[name].objective for name in names)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "limit"),
+    [
+        ({"recompute": FULL}, "recompute", "without recomputation"),
+        ({"recompute": BY_OPERATORS}, "recompute", "without recomputation"),
+        ({"kernels": Kernels(quantised="mxfp8")}, "kernels.quantised", "are not quantised"),
+        ({"overlap_tensor": True}, "overlap_tensor", "are not compiled"),
+        (
+            {"optimizer": OptimizerSettings(sharding="parameters", from_master=True)},
+            "optimizer.sharding",
+            "stay gathered",
+        ),
+    ],
+)
+def test_what_does_not_go_with_divided_backward_passes(
+    changes: dict[str, object], field: str, limit: str
+) -> None:
+    """The repair that is offered is one."""
+    layout = split_layout([2, 2, 2, 2])
+    case = job(pp=2, layout=layout, settings=settings(schedule="zb-v", **changes))
+    with pytest.raises(PlanError, match=rf"settings\.{field}: .* {limit}") as refused:
+        NEWEST.check_release(case)
+    assert str(refused.value).endswith("nearest it can run: schedule = 1f1b")
+    NEWEST.check_release(replace(case, settings=replace(case.settings, schedule="1f1b")))
+
+
+def test_gradients_that_wait_take_memory() -> None:
+    """A rank with divided backward passes needs more the more gradients wait, and no less than what
+    1F1B's interleaved order keeps of the first micro-batch."""
+    case = job(pp=2, layout=split_layout([2, 2, 2, 2]), settings=settings(schedule="zb-v"))
+    parts = memory_parts(case)
+    assert parts.parts["layer"].waiting > 0
+    free = {kind: replace(part, waiting=0.0) for kind, part in parts.parts.items()}
+    for rank in range(2):
+        less = stage_of_rank(replace(parts, parts=free), rank).peak
+        assert less < stage_of_rank(parts, rank).peak
+    plain = replace(case, settings=replace(case.settings, schedule="1f1b"))
+    assert memory_parts(plain).parts["layer"].waiting == 0

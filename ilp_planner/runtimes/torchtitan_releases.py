@@ -1,0 +1,52 @@
+"""What both releases of torchtitan that are planned for do alike, and otherwise than a plan."""
+
+from collections.abc import Iterator
+
+from ilp_planner.specs.training import TrainingJob
+
+
+def is_compiled(job: TrainingJob) -> bool:
+    """Tell whether torchtitan compiles layers: its async tensor parallelism is a pass of the
+    compiler, which it refuses to do without (`maybe_enable_async_tp` of 0.2.2; `CompileConfig` of
+    0.3.0)."""
+    return job.settings.kernels.compiled or job.settings.overlap_tensor
+
+
+def _compile_notes(job: TrainingJob) -> Iterator[str]:
+    """Yield what a plan's figures do not have of layers that torchtitan compiles."""
+    if job.settings.overlap_tensor and not job.settings.kernels.compiled:
+        yield (
+            "settings.overlap_tensor: by torch.compile with async tensor parallelism, which "
+            "compiles every layer as well"
+        )
+    if is_compiled(job):
+        yield (
+            "settings.kernels.compiled: what torch.compile makes of kernels is in neither the "
+            "plan's seconds nor its bytes"
+        )
+
+
+def shared_differences(job: TrainingJob) -> Iterator[str]:
+    """Yield what torchtitan does otherwise, so that nobody takes the plan's bytes for its own."""
+    s = job.settings
+    if job.padded_vocab != job.model.vocab:
+        yield (
+            f"settings.vocab_multiple: {s.vocab_multiple}; torchtitan does not pad the vocabulary "
+            f"({job.model.vocab}, not {job.padded_vocab})"
+        )
+    if s.optimizer.gradient != 4:
+        yield (
+            f"settings.optimizer.gradient: {s.optimizer.gradient} bytes; torchtitan adds gradients "
+            "up in 4"
+        )
+    if s.optimizer.offload:
+        yield (
+            "settings.optimizer.offload: torchtitan moves parameters and gradients to the host too"
+        )
+    if s.optimizer.overlap_offload:
+        yield (
+            "settings.optimizer.overlap_offload: true; not written: torchtitan orders copies and "
+            "steps itself"
+        )
+    yield from _compile_notes(job)
+    yield "the plan's seconds and bytes are for Megatron's kernels and buffers; torchtitan's differ"
