@@ -53,6 +53,7 @@ SAME = (
     "cost_model",
     "memory_rule",
     "placement",
+    "shares",
     "experiment",
     "global_batch",
     "hidden",

@@ -65,6 +65,8 @@ def layer_costs(
     cluster: ClusterSpec,
     limits: Mapping[str, float] | None = None,
     calibration: Calibration = DEFAULT,
+    *,
+    uneven: bool = True,
 ) -> LayerCosts:
     """Return the native cost model of a profile on a cluster.
 
@@ -72,10 +74,12 @@ def layer_costs(
     ----------
     profile: with the cluster's names of device types (`profiles.device_names.for_cluster`).
     limits: device type -> bytes per device; by default the devices' whole memory.
+    uneven: as `LayerCosts` has it.
     """
     if limits is None:
         limits = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
-    return LayerCosts(profile, limits, rates=memory_rates(cluster), calibration=calibration)
+    rates = memory_rates(cluster)
+    return LayerCosts(profile, limits, rates=rates, calibration=calibration, uneven=uneven)
 
 
 class LayerCosts:
@@ -87,10 +91,10 @@ class LayerCosts:
     limits: device type -> bytes per device.
     rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
     for the optimiser step where the profile does not have it.
+    uneven: replicas of one type may differ by a sample, and the last micro-batch may be short.
     """
 
     name = "native"
-    uneven = True
 
     def __init__(
         self,
@@ -99,8 +103,10 @@ class LayerCosts:
         *,
         rates: Mapping[str, float] | None = None,
         calibration: Calibration = DEFAULT,
+        uneven: bool = True,
     ) -> None:
         self.profile = profile
+        self.uneven = uneven
         self.limits = dict(limits)
         self.rates = dict(rates or {})
         self.calibration = calibration
@@ -161,7 +167,13 @@ class LayerCosts:
         ----------
         limits: device type -> bytes per device.
         """
-        return LayerCosts(self.profile, limits, rates=self.rates, calibration=self.calibration)
+        return LayerCosts(
+            self.profile,
+            limits,
+            rates=self.rates,
+            calibration=self.calibration,
+            uneven=self.uneven,
+        )
 
     def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
         """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,

@@ -287,10 +287,8 @@ class PiperCosts(LayerCosts):
     and every stage holds as many micro-batches as there are stages behind it, and itself: no fewer
     samples than Piper's y."""
 
-    uneven = False
-
     def __init__(self, chain: Chain, limits: Mapping[str, float]) -> None:
-        super().__init__(profile_of(chain), limits)
+        super().__init__(profile_of(chain), limits, uneven=False)
         self.piper = chain
         self._loads: dict[tuple[int, int], Floats] = {}
 

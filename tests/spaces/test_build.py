@@ -81,6 +81,8 @@ def test_micro_batch_sizes_that_do_not_divide_are_left_out() -> None:
     assert "micro-batch 3: does not divide 16, left out" in problem.notes
     native = room_problem(micro_batch_sizes=(4, 3, 16))
     assert native.micro_batches == (1, 4, 6)  # five of 3 samples and one of a single one
+    even = room_problem(micro_batch_sizes=(4, 3, 16), shares="even")
+    assert even.micro_batches == (1, 4)
 
 
 def test_degrees_beyond_the_profile_are_a_note() -> None:
@@ -116,6 +118,13 @@ def without(*names: str) -> MetisProfile:
         ({"cost_model": "amp", "space": "groups"}, UsageError, ["`space=amp`", "groups"]),
         ({"cost_model": "amp"}, UsageError, ["`profile=amp:FILE`", "metis:made-up"]),
         ({"memory_rule": "metis"}, UsageError, ["`memory_rule=metis`", "`space=metis`"]),
+        ({"shares": "odd"}, UsageError, ["shares", "any, even", "odd"]),
+        ({"shares": "even", "cost_model": "metis"}, UsageError, ["`shares=even`", "metis", "none"]),
+        (
+            {"shares": "even", "cost_model": "metis", "space": "metis"},
+            UsageError,
+            ["`shares=even`", "`space=groups`", "found metis"],
+        ),
         ({"placement": "free"}, UsageError, ["`placement=free`", "`space=amp`", "groups"]),
         ({"global_batch": 0}, SpecError, ["global batch size", "at least 1", "0"]),
         ({"memory_limit": 0.0}, SpecError, ["memory limit", "positive"]),

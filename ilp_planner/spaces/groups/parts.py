@@ -58,8 +58,6 @@ class GroupPart(SpacePart):
         self.micro_batches = micro_batches
         batches = Batches(problem.global_batch, micro_batches)
         self.name = f"{micro_batches} micro-batches"
-        if costs.uneven:  # other plans than those of an even part
-            self.name += f" of {batches.size}"
         self.constant = costs.constant(micro_batches)
         self.layers = len(costs.chain)
         self.schedule = OneForwardOneBackward(micro_batches, part=batches.part)
