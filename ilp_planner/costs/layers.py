@@ -21,6 +21,7 @@ lines between those that are.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -176,17 +177,17 @@ class LayerCosts(LayerRows):
             return None
         shape = self._gradients.shape
         nonempty = np.triu(np.ones(shape, bool), 1)
-        time = np.max([self._range("time", key) for key in keys], axis=0)
-        step = np.max([self._range("step", key) for key in keys], axis=0)
+        time = reduce(np.maximum, (self._range("time", key) for key in keys))
+        step = reduce(np.maximum, (self._range("step", key) for key in keys))
         ring = best_ring(option, cluster)
-        reduce = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
-        held = np.min([self._in_flight(key) for key in keys], axis=0)
+        ringing = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
+        held = reduce(np.minimum, (self._in_flight(key) for key in keys))
         last: tuple[int, ...] = ()
-        peaks = [reduce + step]
+        peaks = [ringing + step]
         if batches.short:
             last = tuple(batches.share_of_last(x) for x in samples)
             rest = _keys(option, kinds, last)
-            busy = np.max([self._range("time", key) for key in rest], axis=0)
+            busy = reduce(np.maximum, (self._range("time", key) for key in rest))
             peaks.append(np.maximum(busy - batches.part * time, 0.0))
         return OptionTables(
             time=time,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,13 +78,18 @@ class Catalogue:
         held = [self.schedule.in_flight(behind) for behind in range(most)]
         return np.searchsorted(held, stages.in_flight, side="right") - 1
 
-    @cached_property
-    def kept(self) -> NDArray[np.int64]:
-        """The candidates that no other one of the same range beats in everything."""
-        return self.unbeaten(self.use, self.sending.own, self.sending.no_worse())
+    def kept(self, choices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return those of some candidates that no other one of them, of the same range, beats in
+        everything."""
+        own, no_worse = self.sending.own, self.sending.no_worse()
+        return self.unbeaten(self.use, own, no_worse, choices)
 
     def unbeaten(
-        self, needs: NDArray[np.int64], kind: NDArray[np.int64], better: NDArray[np.bool_]
+        self,
+        needs: NDArray[np.int64],
+        kind: NDArray[np.int64],
+        better: NDArray[np.bool_],
+        choices: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
         """Return the candidates that no other one of the same range beats in everything.
 
@@ -93,12 +97,16 @@ class Catalogue:
         ----------
         needs: int64 [options, N], of which less is no worse. kind: int64 [options]. better: bool
             [kinds, kinds], to a sender a group of the first kind is no worse than of the second.
+        choices: of these alone; None: of all.
         """
-        c, sending = self.stages, self.sending
+        sending = self.sending
+        c = self.stages if choices is None else self.stages.only(choices)
         order = np.lexsort((c.time, c.stop, c.start))
         keep = np.ones(order.size, np.bool_)
         starts = np.searchsorted(c.start[order], np.arange(self.layers + 1))
         for begin, end in pairwise(starts.tolist()):  # the tables of all at once would be large
+            if begin == end:
+                continue
             these = c.only(order[begin:end])
             row = self.rows(these)
             rows = (
@@ -121,7 +129,8 @@ class Catalogue:
                     better,
                     keep[begin + first : begin + last],
                 )
-        return np.sort(order[keep])
+        found = np.sort(order[keep])
+        return found if choices is None else choices[found]
 
 
 def build_catalogue(

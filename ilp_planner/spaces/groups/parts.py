@@ -77,6 +77,7 @@ class GroupPart(SpacePart):
         self.single = tuple(single_type_options(counts, self.degrees, self.samples, uneven=uneven))
         self._mixed, self.complete = ((), True) if alone else self._several_types()
         self.seats = Seating(cluster) if cluster.symmetric else None
+        self._kept_below, self._kept = -np.inf, np.zeros(0, np.int64)
 
     def _several_types(self) -> tuple[tuple[GroupOption, ...], bool]:
         """Return the groups of several types that are tried, and whether these are all."""
@@ -124,12 +125,23 @@ class GroupPart(SpacePart):
         alone = np.array(
             [sum(n > 0 for n in option.replicas) == 1 for option in found.options], bool
         )
-        return self.graph(np.inf, found.kept[alone[found.stages.option[found.kept]]])
+        kept = self.kept(np.inf)
+        return self.graph(np.inf, kept[alone[found.stages.option[kept]]])
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return the graph over positions alone: any number of stages after, the best link to any
         group."""
-        return self._leveled(self.below(cutoff, self.catalogue.kept), np.zeros(1, np.int64))
+        begins = np.zeros(1, np.int64)
+        return leveled_graph(self.catalogue, self.kept(cutoff), self.most_stages, begins)
+
+    def kept(self, cutoff: float) -> NDArray[np.int64]:
+        """Return the candidates that can be part of a plan below `cutoff` seconds, but for those
+        that another one of the same range beats in everything."""
+        if cutoff > self._kept_below:
+            everything = np.arange(self.catalogue.stages.option.size)
+            self._kept = self.catalogue.kept(self.below(cutoff, everything))
+            self._kept_below = cutoff
+        return self.below(cutoff, self._kept)
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
         """Return the graph of all plans below `cutoff` seconds on the best links."""
@@ -148,19 +160,15 @@ class GroupPart(SpacePart):
         return below
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the graph over (layer, roughly the stages after)."""
+        """Return the graph over (layer, roughly the stages after), seated where that can be."""
         found = self.catalogue
         if choices is None:
-            choices = found.kept
-        return self._leveled(choices, level_begins(found, choices, self.most_stages))
-
-    def _leveled(self, choices: NDArray[np.int64], begins: NDArray[np.int64]) -> OpenGraph:
-        """Return the graph with a level for every range of stages after, seated where that can
-        be."""
-        opened = leveled_graph(self.catalogue, choices, self.most_stages, begins)
+            choices = self.kept(cutoff)
+        begins = level_begins(found, choices, self.most_stages)
+        opened = leveled_graph(found, choices, self.most_stages, begins)
         if self.seats is None or opened.context is None:
             return opened
-        option = self.catalogue.stages.option[opened.choice]
+        option = found.stages.option[opened.choice]
         rows, single, after, near = self._seat_tables
         context = opened.context._replace(
             demand=rows[option],
@@ -168,7 +176,7 @@ class GroupPart(SpacePart):
             after=after,
             near=near,
             rest=self.seats.rest,
-            apart=self.catalogue.sending.apart,
+            apart=found.sending.apart,
         )
         return replace(opened, seated=context)
 
