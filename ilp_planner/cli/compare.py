@@ -53,7 +53,6 @@ SAME = (
     "cost_model",
     "memory_rule",
     "placement",
-    "shares",
     "experiment",
     "global_batch",
     "hidden",
