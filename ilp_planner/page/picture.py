@@ -42,7 +42,7 @@ def check_picture(file: Path) -> None:
     """
     if file.suffix.lower() not in FORMATS:
         raise UsageError(
-            f"--png: found {file.name!r}, expected a name that ends in {' or '.join(FORMATS)}, as "
+            f"png: found {file.name!r}, expected a name that ends in {' or '.join(FORMATS)}, as "
             f"{file.stem}.png"
         )
 

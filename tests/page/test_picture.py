@@ -29,7 +29,7 @@ def test_a_picture_is_written(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--png: found 'plan.jpg', expected .* plan.png"):
+    with pytest.raises(UsageError, match=r"png: found 'plan.jpg', expected .* plan.png"):
         write_picture(tmp_path / "plan.jpg", [room_view()])
     with pytest.raises(OutputError, match="no such folder"):
         write_picture(tmp_path / "none" / "plan.png", [room_view()])
