@@ -3,6 +3,7 @@ class Timeline {
   constructor(root, data, columns) {
     Object.assign(this, { root, data });
     this.canvas = root.querySelector("canvas");
+    this.drawing = document.createElement("canvas");
     this.readout = root.querySelector(".readout");
     this.linked = [this];
     this.seconds = data.whole / data.ticks;
@@ -54,12 +55,12 @@ class Timeline {
   // ---- drawing ---------------------------------------------------------------------------------
 
   draw() {
-    const { data, canvas } = this, width = canvas.clientWidth;
+    const { data } = this, width = this.canvas.clientWidth;
     if (!width) return;
     this.top = 22;
     this.row = clamp(Math.floor(620 / data.ranks), 7, 30);
-    const height = this.top + this.row * data.ranks + 2;
-    const context = sharpened(canvas, width, height);
+    const height = this.height = this.top + this.row * data.ranks + 2;
+    const context = sharpened(this.drawing, width, height);
     const fills = ["forward", "backward", "input", "weight"].map(colour);
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = colour("idle");
@@ -71,9 +72,16 @@ class Timeline {
     }
     this.drawAfter(context, scale, width, height);
     this.drawTicks(context, scale, width);
-    this.drawHovered(context, scale);
+    this.present();
     this.root.querySelector(".range").textContent =
       `${secondsText(this.from)} to ${secondsText(this.to)}`;
+  }
+
+  // The drawing, and on it what is pointed at: all that changes while a pointer moves.
+  present() {
+    const width = this.canvas.clientWidth, context = sharpened(this.canvas, width, this.height);
+    context.drawImage(this.drawing, 0, 0, width, this.height);
+    this.drawHovered(context, width / (this.to - this.from));
   }
 
   drawRank(context, rank, scale, width, fills) {
@@ -185,7 +193,7 @@ class Timeline {
     this.hovered = next < last && this.start(next) <= moment ? next : -1;
     if (this.hovered >= 0) this.tell(this.operationText(next));
     else this.tell(this.idleText(rank, moment, next, last));
-    this.draw();
+    this.present();
   }
 
   idleText(rank, moment, next, last) {
@@ -204,7 +212,7 @@ class Timeline {
   forget() {
     this.hovered = -1;
     this.tell(this.summary());
-    this.draw();
+    this.present();
   }
 
   summary() {
@@ -266,7 +274,7 @@ class Timeline {
     const length = this.to - this.from;
     if (start < this.from || end > this.to) {
       this.show((start + end - length) / 2, (start + end + length) / 2);
-    } else this.draw();
+    } else this.present();
   }
 
   listen() {
