@@ -120,6 +120,15 @@ def test_a_page_is_drawn_at_every_width(opened: Opened, width: int, scheme: str)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_bars_that_are_compared_have_one_scale(opened: Opened, width: int) -> None:
+    shown = opened(room_view(), width=width)
+    for kind in ("term", "rank"):
+        tracks = shown.page.locator(f".{kind} .track").all()
+        assert len(tracks) > 1
+        assert len({track.bounding_box()["width"] for track in tracks}) == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_two_plans_move_together(opened: Opened, width: int) -> None:
     shown = opened(room_view("one.json"), room_view("two.json"), width=width)
     assert not shown.overflows()
