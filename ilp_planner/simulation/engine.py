@@ -92,7 +92,7 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
         raise ValueError(f"{stages} stages need as many times, and one less of messages")
     duration = np.concatenate(times[:4])[orders.places]
     start, end = np.zeros(len(duration)), np.full(len(duration), -1.0)
-    work = recursion.Work(ops.starts, orders.needs, _delay(orders, times), duration, start, end)
+    work = recursion.Work(ops.starts, orders.needs, delays(orders, times), duration, start, end)
     if blocking:
         messages = _messages(orders)
         _run(recursion.run_blocking, work, messages)
@@ -105,7 +105,7 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     return Timeline(orders, start, end, finish)
 
 
-def _delay(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
+def delays(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
     """Return the seconds that what each operation needs is on its way, float64 [n]."""
     return np.concatenate([[0.0], times.send_forward, times.send_backward])[orders.ways]
 
