@@ -7,6 +7,8 @@ READY_TEST := $(VENV)/.ready-test
 LOWEST := .venv-lowest
 # The extra with the training systems that exports are checked by (1 GB, most of it torch).
 RUNTIMES := runtimes
+# Whoever may install packages of the system
+ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # pip adds the exact versions of what the pinned dependencies depend on themselves
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .constraints.txt
 
@@ -16,7 +18,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-lowest lint bench bench-gpu clean
+.PHONY: plan test test-all test-page test-lowest lint bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -26,6 +28,13 @@ test: $(READY_TEST)
 
 test-all: $(READY_TEST)
 	$(BIN)/python -m pytest -n auto -m "slow or not slow" --hypothesis-profile=new
+
+# Pages of plans in headless Chromium: Debian's or Ubuntu's package, where none is there.
+test-page: $(READY_TEST)
+	$(PIP) --editable '.[test,browser]'
+	for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
+		$(ROOT) apt-get update && $(ROOT) apt-get install --yes chromium
+	$(BIN)/python -m pytest tests/page
 
 # The fast tests with the lowest versions that pyproject.toml allows; those of 2024 run on Python 3.11
 # and 3.12.

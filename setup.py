@@ -3,7 +3,11 @@
 from setuptools import find_packages, setup
 
 DATA = ("models", "clusters")
-FILES = {"ilp_planner": ["py.typed"], "ilp_planner.specs": ["*.json", "*.toml"]}
+FILES = {
+    "ilp_planner": ["py.typed"],
+    "ilp_planner.page": ["templates/*"],
+    "ilp_planner.specs": ["*.json", "*.toml"],
+}
 
 setup(
     packages=[*find_packages(include=["ilp_planner*"]), *(f"ilp_planner.{name}" for name in DATA)],

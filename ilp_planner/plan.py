@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
 from ilp_planner.batches import Batches
-from ilp_planner.schedule import USUAL, schedule_of
+from ilp_planner.schedule import USUAL, rank_of_stage, schedule_of, v_shaped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +170,8 @@ class Plan(Generic[AnyStage]):
 
     def rank_of(self, stage: int) -> int:
         """Return the pipeline rank of a stage."""
-        return self.schedule.rank_of(stage, self.ranks)
+        down_and_up = self.settings is not None and v_shaped(self.settings.schedule)
+        return rank_of_stage(stage, self.ranks, v_shaped=down_and_up)
 
     @property
     def cp(self) -> int:

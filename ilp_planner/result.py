@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.units import format_percent, format_seconds
 
@@ -45,6 +45,15 @@ def relative_gap(objective: float, bound: float) -> float:
     return max(0.0, 1.0 - bound / objective)
 
 
+class Moment(NamedTuple):
+    """What a search knew at one moment. after: seconds since it began. objective, bound: seconds
+    per iteration, inf without a plan, 0.0 without a bound."""
+
+    after: float
+    objective: float
+    bound: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
     """One of the best plans. bound: seconds; no plan that is not listed before it takes less."""
@@ -66,6 +75,7 @@ class Result:
     confirmed_by: which other solver found the same optimum in what the proof leaves open; empty
     where none was asked (`notes` say why).
     ranking: the best plans in order, the plan itself first, when more than one was asked for.
+    history: what was known from moment to moment, each improvement once.
     """
 
     plan: Plan[Any] | None
@@ -84,6 +94,7 @@ class Result:
     among: str = ""
     confirmed_by: str = ""
     ranking: tuple[Ranked, ...] = ()
+    history: tuple[Moment, ...] = ()
 
     @property
     def gap(self) -> float:

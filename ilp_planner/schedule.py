@@ -95,10 +95,6 @@ class Schedule(ABC):
         back: after every virtual stage but the pipeline's last."""
         return self.virtual - (behind == 0)
 
-    def rank_of(self, stage: int, ranks: int) -> int:
-        """Return the rank of so many that a (virtual) stage is on."""
-        return rank_of_stage(stage, ranks, v_shaped=self.v_shaped)
-
     def stages_of(self, rank: int, ranks: int) -> tuple[int, ...]:
         """Return the numbers of a rank's (virtual) stages, ascending."""
         laps = (range(lap * ranks, (lap + 1) * ranks) for lap in range(self.virtual))
@@ -248,6 +244,11 @@ def _held_by_order(name: str, *shape: int) -> tuple[tuple[tuple[int, ...], ...],
     from ilp_planner.simulation.schedules import schedule_orders
 
     return held_mixes(schedule_orders(name, *shape))
+
+
+def v_shaped(name: str) -> bool:
+    """Tell whether virtual stages go down the ranks and back up, by a schedule of `PIPELINES`."""
+    return name in DIVIDED and DIVIDED[name].v_shaped
 
 
 def rank_of_stage(stage: int, ranks: int, *, v_shaped: bool = False) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.deadline import Deadline, OutOfTimeError
 from ilp_planner.errors import UsageError, interruptible
 from ilp_planner.result import Stop
+from ilp_planner.search.history import Recorder
 from ilp_planner.search.start import start_from
 from ilp_planner.search.ties import take_plainest
 from ilp_planner.solvers import registry
@@ -56,12 +58,14 @@ def solve(
     unranked = problem.space.why_unranked()
     if top > 1 and unranked:
         raise UsageError(f"top: found {top} {unranked}")
+    recorder = Recorder(progress, deadline)
     if registry.is_heuristic(solver):
         from ilp_planner.heuristic import solve_by_heuristic
 
         prove = partial(solve, start=start)
-        return solve_by_heuristic(problem, limits, solver, progress, top, prove, deadline)
-    search: SearchState = problem.space.begin(problem, Task(limits, solver, progress, deadline))
+        result = solve_by_heuristic(problem, limits, solver, recorder, top, prove, deadline)
+        return _with_history(result, recorder)
+    search: SearchState = problem.space.begin(problem, Task(limits, solver, recorder, deadline))
     ranking: tuple[Ranked, ...] = ()
     try:
         with interruptible():
@@ -73,7 +77,13 @@ def solve(
                 ranking = problem.space.rank(search, top)
     except KeyboardInterrupt:
         stop = Stop.USER
-    return search.result(stop, ranking)
+    return _with_history(search.result(stop, ranking), recorder)
+
+
+def _with_history(result: Result, recorder: Recorder) -> Result:
+    """Return a result that says what was known from moment to moment; its own figures end it."""
+    recorder.keep(result.objective, result.bound)
+    return replace(result, history=tuple(recorder.moments))
 
 
 def _searched(search: SearchState, start: Start | None) -> Stop:

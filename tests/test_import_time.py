@@ -8,7 +8,7 @@ import pytest
 from ilp_planner.cli import profile
 from ilp_planner.cli.main import COMMANDS
 
-HEAVY = {"ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
+HEAVY = {"jinja2", "ortools", "numba", "numpy", "pandas", "matplotlib", "pulp", "torch"}
 
 
 MODULES = dict.fromkeys(module for module, _ in (COMMANDS | profile.COMMANDS).values())

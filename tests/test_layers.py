@@ -41,6 +41,7 @@ LAYERS = (
     ("formats",),
     ("analysis", "calibration"),
     ("report",),
+    ("page",),
     ("cli",),
     ("api",),
 )
@@ -142,7 +143,7 @@ def test_no_module_imports_in_a_circle() -> None:
 
 DRIVERS = {
     *("certificate", "coverage", "evaluate", "heuristic", "program", "search", "solve"),
-    *("report", "cli"),
+    *("report", "page", "cli"),
 }
 SHARED = {"base", "graph_space", "layers", "registry"}  # of spaces/: of no space in particular
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ilp_planner.schedule import Interleaved, OneForwardOneBackward, schedule_of
+from ilp_planner.schedule import Interleaved, OneForwardOneBackward, rank_of_stage, schedule_of
 from ilp_planner.simulation.orders import placed
 from ilp_planner.simulation.schedules import schedule_orders
 
@@ -131,7 +131,7 @@ def test_divided_backward_passes(name, virtual):
     place = placed(schedule_orders(name, pp, micro_batches, virtual)).tolist()
     assert [list(schedule.stages_of(rank, pp)) for rank in range(pp)] == place
     for rank, own in enumerate(place):
-        assert {schedule.rank_of(stage, pp) for stage in own} == {rank}
+        assert {rank_of_stage(stage, pp, v_shaped=schedule.v_shaped) for stage in own} == {rank}
         for mix in schedule.held(pp - 1 - rank):
             kept, waiting = mix[:virtual], mix[virtual:]
             assert all(0 <= less <= more for less, more in zip(waiting, kept, strict=True))

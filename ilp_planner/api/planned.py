@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.analyze import Analysis
     from ilp_planner.formats.saved_plan import SavedPlan
+    from ilp_planner.page.view import View
     from ilp_planner.problem import Problem
     from ilp_planner.search.start import Start
 
@@ -84,6 +85,31 @@ class Planned(Printed, ABC):
                 return write_runtime(kept.plan, target, runtime, output, nearest=nearest).files
             save_aceso(output, kept.plan, problem.spec)
             return (output,)
+
+    def page(self) -> str:
+        """Return the plan as a page of HTML that fetches nothing, as `ilp-plan show` writes it.
+
+        Raises
+        ------
+        PlanError: there is no plan.
+        """
+        from ilp_planner.page.render import plan_page
+
+        return plan_page([self._view()])
+
+    def _view(self) -> View:
+        from ilp_planner.formats.saved_check import judge_saved
+        from ilp_planner.page.view import view_of
+
+        with python_words():
+            judgement = judge_saved(self.problem, self._kept(), certificate=False)
+            source = Path(self._source)
+            return view_of(judgement, name=source.name, stem=source.stem)
+
+    def _repr_html_(self) -> str:
+        from ilp_planner.page.render import plan_summary
+
+        return plan_summary(self._view(), str(self))
 
     def analyze(self, **said: Any) -> Analysis:
         """Return what every rank of the plan holds and sends.

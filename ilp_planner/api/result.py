@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.api.check import check_plan
 from ilp_planner.api.planned import Planned
-from ilp_planner.api.words import as_text, described, python_words
+from ilp_planner.api.words import Printed, as_text, described, python_words
 from ilp_planner.errors import PlanError, UsageError
 from ilp_planner.result import Result as Outcome
 
@@ -38,6 +38,10 @@ class Result(Planned, Outcome):
 
         lines = summary(result_lines(self.problem, self))
         return as_text(lines, result_tables(self.problem, self))
+
+    def _repr_html_(self) -> str:
+        # Without a plan there is nothing to draw.
+        return super()._repr_html_() if self.plan is not None else Printed._repr_html_(self)
 
     @property
     def found(self) -> AnyPlan:

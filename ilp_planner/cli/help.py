@@ -57,6 +57,11 @@ EXAMPLES = {
         ("ilp-plan simulate plan.json --trace trace.json", "opens in ui.perfetto.dev"),
         ("ilp-plan simulate plan.json --schedule zb-h1", "the same stages in another order"),
     ),
+    "show": (
+        ("ilp-plan show plan.json --html plan.html --trace trace.json --png plan.png", ""),
+        ("ilp-plan show plan.json --price 2.5", "writes plan.html, with what it costs"),
+        ("ilp-plan show plan.json other.json --html both.html", "two plans beside each other"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

@@ -31,7 +31,7 @@ NAMED = (
     "without", "headroom", "sharding", "sharding_copies", "cp_comm", "overlap", "fused_loss",
     "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
     "activation_offload", "dispatcher", "fused_permute", "compile", "nearest", "layout",
-    "remainder", "keep", "start", "max_stage_nodes",
+    "remainder", "keep", "start", "max_stage_nodes", "png",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

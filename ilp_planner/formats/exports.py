@@ -195,7 +195,7 @@ def write_runtime(
         remarks = [f"not the plan, but the nearest that {runtime} runs: {shown}"]
     if near:
         plan, job, target = near.plan, near.job, target._replace(time=near.seconds)
-    expected = _expected(plan, job, target)
+    expected = expected_of(plan, job, target)
     exported = export_job(runtime, job, output.stem, expected)
     name, asked = _stem(output, exported)
     if name != output.stem:  # files that name each other need their own name
@@ -215,7 +215,7 @@ def write_runtime(
     return Written(tuple(files), job.pp, (*remarks, *notes))
 
 
-def _expected(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
+def expected_of(plan: AnyPlan, job: TrainingJob, target: Target) -> Expected:
     """Return what is known of a run before it starts."""
     from ilp_planner.anatomy.memory import rank_memory
     from ilp_planner.formats.megatron.plan import hosts_of

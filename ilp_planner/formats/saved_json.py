@@ -19,7 +19,7 @@ from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.profiles.table import Provenance
-from ilp_planner.result import Status, Stop
+from ilp_planner.result import Moment, Status, Stop
 from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"
@@ -46,7 +46,8 @@ RESULT_KEYS = (
     "status", "stopped_by", "objective_s", "bound_s", "gap", "bound_source", "solver", "seed",
     "notes", "among", "confirmed_by",
 )  # fmt: skip
-RUN_KEYS = ("wall_s", "versions")
+RUN_KEYS = ("wall_s", "versions", "history")
+MOMENT_KEYS = ("after_s", "objective_s", "bound_s")
 # Since the first version, as are `among` and `confirmed_by`: files without them are read as well.
 SHARE_KEYS = ("provenance", "provenance_error")
 EVALUATION_KEYS = ("legal", "iteration_time_s", "stages", "violations", *SHARE_KEYS)
@@ -77,7 +78,7 @@ def encode_saved(saved: SavedPlan) -> dict[str, Any]:
         "result": None if saved.claim is None else _encode_claim(saved.claim),
         "evaluation": None if saved.verdict is None else _encode_verdict(saved.verdict),
         "certificate": saved.certificate or None,
-        **({} if run is None else {"run": {"wall_s": run.wall, "versions": dict(run.versions)}}),
+        **({} if run is None else {"run": _encode_run(run)}),
     }
 
 
@@ -217,13 +218,35 @@ def _decode_claim(root: Fields) -> Claim:
     )
 
 
+def _encode_run(run: Run) -> dict[str, Any]:
+    """Return what differs from run to run."""
+    history = [dict(zip(MOMENT_KEYS, moment, strict=True)) for moment in run.history]
+    kept = {"history": history} if history else {}
+    return {"wall_s": run.wall, "versions": dict(run.versions), **kept}
+
+
 def _decode_run(fields: Fields) -> Run:
     """Read what differs from run to run."""
     versions = fields.record("versions")
     for package, version in versions.items():
         if not isinstance(version, str):
             raise fields.error(f"versions.{package}", "a text", shown(version))
-    return Run(wall=fields.number_or("wall_s", math.nan), versions=versions)
+    moments = fields.each("history") if "history" in fields.values else ()
+    return Run(
+        wall=fields.number_or("wall_s", math.nan),
+        versions=versions,
+        history=tuple(map(_decode_moment, moments)),
+    )
+
+
+def _decode_moment(fields: Fields) -> Moment:
+    """Read what was known at one moment; null stands for no plan, or none that there is."""
+    fields.only(MOMENT_KEYS)
+    return Moment(
+        fields.number("after_s"),
+        fields.number_or("objective_s", math.inf),
+        fields.number_or("bound_s", math.inf),
+    )
 
 
 def _encode_verdict(verdict: Verdict) -> dict[str, Any]:

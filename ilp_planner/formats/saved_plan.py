@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.result import Result, Status, Stop
+    from ilp_planner.result import Moment, Result, Status, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What differs when the same is solved again, or elsewhere.
 
-    wall: seconds that the search took. versions: package -> version.
+    wall: seconds that the search took. versions: package -> version. history: what it knew from
+    moment to moment; empty where the file does not say.
     """
 
     wall: float
     versions: Mapping[str, str] = field(default_factory=dict)
+    history: tuple[Moment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,9 @@ def claim_of(result: Result, versions: Mapping[str, str] | None = None) -> Claim
         notes=result.notes,
         among=result.among,
         confirmed_by=result.confirmed_by,
-        run=None if versions is None else Run(wall=result.wall, versions=dict(versions)),
+        run=None
+        if versions is None
+        else Run(wall=result.wall, versions=dict(versions), history=result.history),
     )
 
 

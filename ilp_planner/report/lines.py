@@ -101,15 +101,15 @@ def _schedule_lines(plan: AnyPlan, evaluation: Evaluation) -> list[tuple[str, st
 def describe_throughput(done: Throughput, problem: Problem[Any]) -> str:
     """Return `63,700 tokens/s, 995 per device; 451 TFLOP/s ...`."""
     rate, unit = (done.tokens, "tokens") if done.tokens else (done.samples, "samples")
-    text = f"{_figures(rate)} {unit}/s, {_figures(rate / done.devices)} per device; "
-    text += f"{_figures(done.flops / TERA)} TFLOP/s of the model per device"
+    text = f"{three_digits(rate)} {unit}/s, {three_digits(rate / done.devices)} per device; "
+    text += f"{three_digits(done.flops / TERA)} TFLOP/s of the model per device"
     if done.utilisation is not None:
         assert problem.spec is not None
         text += f", {format_percent(done.utilisation)} of its {problem.spec.precision} peak"
     return f"{text}; slowest stages busy {format_percent(done.busy)}"
 
 
-def _figures(number: float) -> str:
+def three_digits(number: float) -> str:
     """Return three significant digits, thousands grouped."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 

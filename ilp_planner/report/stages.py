@@ -151,11 +151,21 @@ def describe_samples(samples: Sequence[int]) -> str:
 
 def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, float]:
     """Return (bytes used, bytes allowed) of the stage's device with the largest share in use."""
-    type_of, each = problem.cluster.type_of, len(stage.devices) // len(cost.memory)
-    limits = [problem.memory_limits[type_of[device]] for device in stage.devices]
+    used, name = fullest_replica(problem, stage, cost)
+    return used, problem.memory_limits[name]
+
+
+def fullest_replica(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, str]:
+    """Return (bytes used, device type) of the stage's device with the largest share in use."""
+    limits, devices = problem.memory_limits, stage.devices
+    types = [problem.cluster.type_of[device] for device in devices]
+    each = len(devices) // len(cost.memory)
     return max(
-        ((used, min(limits[r * each : (r + 1) * each])) for r, used in enumerate(cost.memory)),
-        key=lambda pair: pair[0] / pair[1],
+        (
+            (used, min(types[r * each : (r + 1) * each], key=limits.__getitem__))
+            for r, used in enumerate(cost.memory)
+        ),
+        key=lambda pair: pair[0] / limits[pair[1]],
     )
 
 

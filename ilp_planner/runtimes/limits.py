@@ -206,6 +206,7 @@ def _check_divided(job: TrainingJob, tool: str) -> None:
         ("recompute", again.kind, again.granularity != "none", "without recomputation"),
         ("kernels.quantised", recipe, recipe, "of products that are not quantised"),
         ("overlap_tensor", "true", s.overlap_tensor, "of stages that are not compiled"),
+        ("kernels.compiled", "true", s.kernels.compiled, "of stages that are not compiled"),
         (
             "optimizer.sharding",
             s.optimizer.sharding,

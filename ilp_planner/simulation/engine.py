@@ -90,9 +90,9 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     ops, stages = orders.operations, orders.shape.stages
     if any(len(row) != stages for row in times[:4]) or any(len(r) != stages - 1 for r in times[4:]):
         raise ValueError(f"{stages} stages need as many times, and one less of messages")
-    duration = np.stack(times[:4])[ops.kinds, ops.stages]
+    duration = np.concatenate(times[:4])[orders.places]
     start, end = np.zeros(len(duration)), np.full(len(duration), -1.0)
-    work = recursion.Work(ops.starts, orders.needs, _delay(orders, times), duration, start, end)
+    work = recursion.Work(ops.starts, orders.needs, delays(orders, times), duration, start, end)
     if blocking:
         messages = _messages(orders)
         _run(recursion.run_blocking, work, messages)
@@ -105,13 +105,9 @@ def simulate(orders: Orders, times: StageTimes, *, blocking: bool = False) -> Ti
     return Timeline(orders, start, end, finish)
 
 
-def _delay(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
+def delays(orders: Orders, times: StageTimes) -> NDArray[np.float64]:
     """Return the seconds that what each operation needs is on its way, float64 [n]."""
-    ops = orders.operations
-    forward = np.concatenate([[0.0], times.send_forward])
-    backward = np.concatenate([times.send_backward, [0.0]])
-    delay = np.where(ops.kinds == FORWARD, forward[ops.stages], backward[ops.stages])
-    return np.where(orders.remote, delay, 0.0)
+    return np.concatenate([[0.0], times.send_forward, times.send_backward])[orders.ways]
 
 
 def _messages(orders: Orders) -> recursion.Messages:

@@ -99,6 +99,20 @@ class Orders:
         return needs
 
     @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Return where the seconds of every operation are in [kinds, S], row by row, int64 [n]."""
+        stages = self.operations.stages.astype(np.int64)
+        return self.operations.kinds * self.shape.stages + stages
+
+    @cached_property
+    def ways(self) -> NDArray[np.int64]:
+        """Return where the seconds are that what every operation needs is on its way, int64 [n]: in
+        a nought, what is sent forward from the first stage on, and what is sent backward."""
+        kinds, stages = self.operations.kinds, self.operations.stages.astype(np.int64)
+        backward = self.shape.stages + stages
+        return np.where(self.remote, np.where(kinds == FORWARD, stages, backward), 0)
+
+    @cached_property
     def ranks(self) -> NDArray[np.int32]:
         """Return the rank of every operation, int32 [n]."""
         return self.rank_of[self.operations.stages]

@@ -7,7 +7,7 @@ and sends; `formats` reads and writes it in other tools' words.
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ilp_planner.schedule import PIPELINES, USUAL, Schedule, schedule_of
+from ilp_planner.schedule import PIPELINES, USUAL, Schedule, rank_of_stage, schedule_of, v_shaped
 from ilp_planner.specs.architecture import check_counts, check_fields
 from ilp_planner.specs.decoder import Decoder
 from ilp_planner.specs.generations import HOPPER
@@ -420,4 +420,4 @@ class TrainingJob:
 
     def rank_of(self, stage: int) -> int:
         """Return the pipeline rank of a (virtual) stage."""
-        return self.schedule.rank_of(stage, self.pp)
+        return rank_of_stage(stage, self.pp, v_shaped=v_shaped(self.settings.schedule))

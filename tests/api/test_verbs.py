@@ -34,7 +34,9 @@ def test_a_result_says_what_it_is(result: ilp.Result) -> None:
     assert repr(result).startswith("<Result optimal ")
     assert "gap 0 %" in repr(result)
     assert "iteration time" in str(result)
-    assert result._repr_html_().startswith("<pre>")
+    assert result._repr_html_().startswith("<div")
+    assert "Proved optimal" in result._repr_html_()
+    assert result.page().startswith("<!DOCTYPE html>")
     for thing in (result, result.problem, result.problem.space, result.plan, result.evaluation):
         assert len(repr(thing)) < 120
         assert "\n" not in repr(thing)

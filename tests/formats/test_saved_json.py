@@ -20,7 +20,7 @@ from ilp_planner.formats.json_fields import Fields
 from ilp_planner.formats.saved_json import decode_saved, encode_saved, read_saved, write_saved
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict, verdict_of
 from ilp_planner.profiles.table import Provenance
-from ilp_planner.result import Status, Stop
+from ilp_planner.result import Moment, Status, Stop
 from tests.formats.saved_cases import (
     OF_LAYERS,
     TEXTS,
@@ -69,6 +69,13 @@ def through_a_file(path: Path, saved: SavedPlan) -> SavedPlan:
 
 TIMES = st.floats(0, 1e12)
 SHARES = st.dictionaries(st.sampled_from([str(source) for source in Provenance]), TIMES)
+MOMENTS = st.builds(Moment, TIMES, TIMES | st.just(math.inf), TIMES)
+RUNS = st.builds(
+    Run,
+    wall=TIMES,
+    versions=st.dictionaries(TEXTS, TEXTS, max_size=3),
+    history=st.lists(MOMENTS, max_size=3).map(tuple),
+)
 CLAIMS = st.builds(
     Claim,
     status=st.sampled_from(Status),
@@ -82,7 +89,7 @@ CLAIMS = st.builds(
     notes=st.lists(TEXTS, max_size=3).map(tuple),
     among=TEXTS,
     confirmed_by=TEXTS,
-    run=st.none() | st.builds(Run, wall=TIMES, versions=st.dictionaries(TEXTS, TEXTS, max_size=3)),
+    run=st.none() | RUNS,
 )
 VERDICTS = st.builds(
     Verdict,
@@ -254,6 +261,10 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["result"].update(seed=-1), "result.seed: found -1, expected a whole"),
     (lambda d: d["run"].update(versions={"a": 1}), "run.versions.a: found 1, expected a text"),
     (lambda d: d.update(run=None), "run: found null, expected an object"),
+    (
+        lambda d: d["run"].update(history=[{"after_s": -1}]),
+        r"run.history\[0\].after_s: found -1, expected a number of at least 0",
+    ),
     (lambda d: d["evaluation"].update(legal="yes"), "evaluation.legal: found 'yes', expected true"),
     (lambda d: d["evaluation"].update(stages={}), "evaluation.stages: found an object, expected"),
     (
@@ -298,7 +309,7 @@ def test_every_missing_field_is_named(tmp_path: Path, saved: SavedPlan) -> None:
     data = written(saved)
     data["run"]["versions"] = {}
     path = tmp_path / "bad.json"
-    once_added = {"run", "among", "confirmed_by", "provenance", "provenance_error"}
+    once_added = {"run", "history", "among", "confirmed_by", "provenance", "provenance_error"}
     for fields in (data, data["result"], data["run"], data["evaluation"]):
         for key in sorted(fields.keys() - once_added):
             value = fields.pop(key)

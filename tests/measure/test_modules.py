@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ilp_planner.anatomy.decoder import (
     embedding_module,
+    final_norm_module,
     layer_module,
     output_module,
     prediction_module,
@@ -33,6 +34,7 @@ def held(job):
     for kind in job.kinds[1:-1]:
         found[kind] = [layer_module(job, kind == "layer with experts")]
     if job.model.prediction_layers:
+        found["head"] += [final_norm_module(job)]  # its row is the output's, wherever it is built
         found["head"] += job.model.prediction_layers * [prediction_module(job)]
         found["head"].append(embedding_module(job).children[0])
     return found

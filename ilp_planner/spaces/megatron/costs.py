@@ -69,6 +69,14 @@ class MegatronCosts:
         self._known.append((cluster, {}))
         return self._known[-1][1]
 
+    def of_cuts(self, cluster: ClusterSpec, jobs: object) -> dict[object, Any]:
+        """Return what judged cuts of the same jobs have found; those of others are forgotten."""
+        known = self.known(cluster)
+        if "cuts" not in known or known["cuts"][0] != jobs:
+            known["cuts"] = (jobs, {})
+        found: dict[object, Any] = known["cuts"][1]
+        return found
+
     def network(self, cluster: ClusterSpec, nodes: tuple[int, ...]) -> Network:
         """Return the links under ranks that fill nodes in this order, the same one every time."""
         known = self.known(cluster)

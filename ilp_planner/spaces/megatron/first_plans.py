@@ -61,7 +61,11 @@ def polish(search: MegatronSearch, numbers: Sequence[int]) -> None:
     for number in numbers:
         part = search.parts[number]
         bounds = {v: part.bound(v) for v in part.variants()} if search.goon() else {}
-        for variant in heapq.nsmallest(TRIED, bounds, key=bounds.__getitem__):
+        single = [variant for variant in bounds if variant.virtual == 1]
+        for variant in (
+            *heapq.nsmallest(TRIED, single, key=bounds.__getitem__),
+            *heapq.nsmallest(TRIED, bounds, key=bounds.__getitem__),
+        ):
             before = search.cutoff
             if bounds[variant] < before and (number, variant) not in search.done and search.goon():
                 search.work(number, variant)

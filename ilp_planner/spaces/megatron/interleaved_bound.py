@@ -24,7 +24,7 @@ What A has of other ranks is the least that cuts allow before and behind.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.megatron.partition import CutTables
+
+
+class Rounds(NamedTuple):
+    """How micro-batches go through a rank's virtual stages: how many, through how many, in turns of
+    how many, and which stages take what is left over, by its place in `REMAINDERS`."""
+
+    micro_batches: int
+    virtual: int
+    turn: int
+    remainder: int
 
 
 def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -54,10 +64,10 @@ def interleaved(tables: CutTables) -> tuple[NDArray[np.float64], NDArray[np.floa
     message = t.virtual * half.sum() - half[-1] - (np.cumsum(half) - half) + behind
     ends = np.full((4, ranks + 1, count), INFINITE)
     ends[:2, ranks, count - 1] = ends[2:, 0, 0] = 0.0
+    rounds = Rounds(t.micro_batches, t.virtual, spread.turn, REMAINDERS.index(spread.remainder))
     _own(
         t.kind, spread.edge, spread.forward, spread.backward, t.sends, message, t.row, t.fits,
-        t.least, t.micro_batches, t.virtual, spread.turn, REMAINDERS.index(spread.remainder), ends,
-        through, own,
+        t.least, rounds, ends, through, own,
     )  # fmt: skip
     return through, own
 
@@ -98,12 +108,12 @@ def _passes(  # type: ignore[no-untyped-def]
 
 @kernel
 def _own(  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    kind, edge, forward, backward, sends, message, row, fits, least, m, v, turn, remainder,
-    ends, through, own,
-):  # fmt: skip
+    kind, edge, forward, backward, sends, message, row, fits, least, rounds, ends, through, own
+):
     # ends: of the ranks behind, all forward passes and the last backward one, and the other way
     # round; of the ranks before, all passes but the first, forward and backward
     ranks, count = kind.size, own.shape[1]
+    m, v, turn, remainder = rounds
     over = m % turn if m % turn else turn
     for step in range(3 * ranks):
         task = step // ranks

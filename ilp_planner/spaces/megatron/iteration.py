@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,13 +30,20 @@ TIED = "gradient of the tied embedding"
 STEP = "what no rank does"
 
 
-class Stage(NamedTuple):
+@dataclass(frozen=True)
+class Stage:
     """What a micro-batch takes in a (virtual) stage. again: seconds that are computed again. host:
     what its passes wait for activations there; None where all are on the device."""
 
     elements: tuple[ElementTime, ...]
     again: float
     host: Waits | None
+
+    @cached_property
+    def own(self) -> tuple[float, float, float]:
+        """Seconds of forward passes, of both, and of the gradients of weights."""
+        each = self.elements
+        return sum(e.forward for e in each), sum(e.total for e in each), sum(e.weight for e in each)
 
     @property
     def late(self) -> Waits:
@@ -61,40 +70,54 @@ def stage_times(ranks: RankCosts, job: TrainingJob, stages: Sequence[Stage]) -> 
     whose input needs no gradient, but all of it as the second part (`backward_one_chunk` of
     `torch.distributed.pipelining.stage`).
     """
-    alone = np.array([sum(e.forward for e in stage.elements) for stage in stages])
-    own = np.array([sum(e.total for e in stage.elements) for stage in stages]) - alone
+    alone, own, weight = np.array([stage.own for stage in stages]).T
+    own = own - alone
     forward = alone + np.array([stage.late.forward for stage in stages])
     again = np.array([stage.again + stage.late.backward for stage in stages])
-    whole, weight = own + again, np.array([sum(e.weight for e in s.elements) for s in stages])
+    whole, weight = own + again, weight.copy()
     if job.schedule.divides:
         weight[0] = whole[0]
-    sends = np.array([sent_after(ranks, job, k) / 2 for k in range(len(stages) - 1)])
+    sends = np.array(sends_of(ranks, job)) / 2
     return StageTimes(forward, whole, whole - weight, weight, sends, sends)
 
 
-def sent_after(ranks: RankCosts, job: TrainingJob, stage: int) -> float:
-    """Return the seconds of a micro-batch's messages between a (virtual) stage and the next one,
-    both ways; of one rank there are none."""
-    here, there = job.rank_of(stage), job.rank_of(stage + 1)
-    if here == there:
-        return 0.0
-    return ranks.transfers[here if there == (here + 1) % job.pp else there]
+def sends_of(ranks: RankCosts, job: TrainingJob) -> list[float]:
+    """Return the seconds of a micro-batch's messages between every (virtual) stage and the next
+    one, both ways; between those of one rank there are none."""
+    transfers, pp = ranks.transfers, job.pp
+    places = (job.rank_of(stage) for stage in range(len(job.stages)))
+    return [
+        0.0 if here == there else transfers[here if there == (here + 1) % pp else there]
+        for here, there in pairwise(places)
+    ]
 
 
-def stages_of(ranks: RankCosts, job: TrainingJob) -> list[Stage]:
-    """Return what every virtual stage takes. job: that of `ranks`, with any layout and
-    recomputation."""
-    ends, found = ends_of(job.pipeline), []
+def stages_of(
+    ranks: RankCosts, job: TrainingJob, known: dict[object, Any] | None = None
+) -> list[Stage]:
+    """Return what every virtual stage takes.
+
+    Parameters
+    ----------
+    job: that of `ranks`, with any layout and recomputation. known: what is known already of jobs
+        that differ in their layouts, and in how many layers of a block are computed again.
+    """
+    ends, found, known = ends_of(job.pipeline), [], {} if known is None else known
     chains = {kind: ranks.elements(kind) for kind in set(ranks.kinds)}
     moved = {kind: moved_seconds(job, ranks.network, kind) for kind in chains}
     for number, (start, stop) in enumerate(pairwise(ends)):
         kind = ranks.kinds[job.rank_of(number)]
+        key = (kind, start, stop, job.settings.recompute.layers)
+        if key in known:
+            found.append(known[key])
+            continue
         elements, edges = chains[kind][start:stop], (start == 0, stop == ends[-1])
         again = recomputed(job.settings.recompute, elements, embedding=edges[0], output=edges[1])
         host = None
         if sent := moved[kind][start:stop]:
             host = waits(job, elements, sent, embedding=edges[0], output=edges[1])
-        found.append(Stage(elements, again, host))
+        known[key] = Stage(elements, again, host)
+        found.append(known[key])
     return found
 
 
@@ -112,14 +135,22 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
 
 
 def iteration_terms(
-    ranks: RankCosts, job: TrainingJob, times: StageTimes | None = None
+    ranks: RankCosts,
+    job: TrainingJob,
+    times: StageTimes | None = None,
+    known: dict[object, Any] | None = None,
 ) -> dict[str, float]:
-    """Return what an iteration takes, by terms. job: as in `stages_of`. times: its stages'."""
-    times = times or stage_times(ranks, job, stages_of(ranks, job))
+    """Return what an iteration takes, by terms.
+
+    Parameters
+    ----------
+    job, known: as in `stages_of`. times: of its stages.
+    """
+    times = times or stage_times(ranks, job, stages_of(ranks, job, known))
     passes = times.forward + times.backward
     busy = max(float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp))
     slowest = job.micro_batches * busy
-    _, longest = ranks.longest_sync(job)
+    _, longest = ranks.longest_sync(job, known)
     return {
         SLOWEST: slowest,
         WAITING: max(0.0, timeline(job, times).seconds - slowest),

@@ -147,7 +147,7 @@ class MegatronPart:
     @cached_property
     def syncs(self) -> NDArray[np.float64]:
         """Seconds [kinds, 1 + n] of synchronisation: fixed, and of each element."""
-        found = [self.ranks.sync(kind) for kind in self.ranks.distinct]
+        found = [self.ranks.syncs[kind] for kind in self.ranks.distinct]
         return np.array([np.concatenate(([fixed], each)) for fixed, each in found])
 
     @cached_property
@@ -243,14 +243,20 @@ class MegatronPart:
 
     def seconds(self, variant: Variant, ends: Sequence[int]) -> float:
         """Return what the plan of a cut takes, by the judge's own arithmetic."""
-        plan = self.group_plan(variant, ends)
-        ends_of_all = (0, *(stage.stop for stage in plan.stages))
-        job = dataclasses.replace(
-            self.variant_job(variant), layout=layout_of(ends_of_all, self.costs.model)
-        )
-        assert plan.settings is not None
-        job = dataclasses.replace(job, settings=plan.settings)
-        return sum(iteration_terms(self.ranks, job).values())
+        job = self.job_of_stages(variant, self.stops(variant, ends))
+        known = self.costs.of_cuts(self.problem.cluster, (self.degrees, variant))
+        return sum(iteration_terms(self.ranks, job, known=known).values())
+
+    def job_of_stages(self, variant: Variant, stops: Sequence[int]) -> TrainingJob:
+        """Return the job of a variant whose virtual stages end there."""
+        job, again = self.variant_job(variant), variant.recompute
+        layout = layout_of(stops, self.costs.model)
+        if again.method == "block":
+            # More than there are would be all, and is no number of layers to write down.
+            longest = max(stage.layers for stage in layout.stages)
+            again = dataclasses.replace(again, layers=min(again.layers, longest))
+        settings = dataclasses.replace(job.settings, recompute=again)
+        return dataclasses.replace(job, layout=layout, settings=settings)
 
     def sends(self, virtual: int) -> tuple[float, ...]:
         """Return the seconds that each rank sends to the next and back per micro-batch."""
@@ -320,17 +326,7 @@ class MegatronPart:
     def group_plan(self, variant: Variant, ends: Sequence[int]) -> GroupPlan:
         """Return the plan whose ranks, or virtual stages, have the elements between `ends`."""
         stops = self.stops(variant, ends)
-        groups = self.rank_devices()
-        job = self.variant_job(variant)
-        settings = job.settings
-        if variant.recompute.method == "block":
-            layout = layout_of(stops, self.costs.model)
-            longest = max(stage.layers for stage in layout.stages)
-            # More than there are would be all, and is no number of layers to write down.
-            again = dataclasses.replace(
-                variant.recompute, layers=min(variant.recompute.layers, longest)
-            )
-            settings = dataclasses.replace(settings, recompute=again)
+        groups, job = self.rank_devices(), self.job_of_stages(variant, stops)
         return Plan(
             model=self.problem.model,
             global_batch=self.problem.global_batch,
@@ -339,7 +335,7 @@ class MegatronPart:
                 GroupStage(start=start, stop=stop, replicas=groups[job.rank_of(k)])
                 for k, (start, stop) in enumerate(pairwise(stops))
             ),
-            settings=settings,
+            settings=job.settings,
             virtual=variant.virtual,
         )
 

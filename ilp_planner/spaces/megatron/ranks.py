@@ -266,18 +266,27 @@ class RankCosts:
         fixed = sum(share * one.latency for share, one in rings)
         return fixed, np.sum([self.step(kind), *terms], axis=0)
 
-    def longest_sync(self, job: TrainingJob) -> tuple[int, float]:
+    @cached_property
+    def syncs(self) -> Mapping[int, tuple[float, NDArray[np.float64]]]:
+        """What `sync` says of every kind of rank."""
+        return {kind: self.sync(kind) for kind in self.distinct}
+
+    def longest_sync(
+        self, job: TrainingJob, known: dict[object, Any] | None = None
+    ) -> tuple[int, float]:
         """Return the rank whose synchronisation takes longest, and its seconds.
 
-        job: this one, with any layout and schedule.
+        job: this one, with any layout and schedule. known: of other layouts.
         """
-        spans = list(pairwise(ends_of(job.pipeline)))
-        syncs = {kind: self.sync(kind) for kind in set(self.kinds)}
+        spans, known = list(pairwise(ends_of(job.pipeline))), {} if known is None else known
         seconds = []
         for rank, kind in enumerate(self.kinds):
-            fixed, each = syncs[kind]
-            own = (spans[k] for k in job.stages_of(rank))
-            held = sum(float(each[start:stop].sum()) for start, stop in own)
+            fixed, each = self.syncs[kind]
+            held = 0.0
+            for span in (spans[k] for k in job.stages_of(rank)):
+                if (kind, *span) not in known:
+                    known[kind, *span] = float(each[slice(*span)].sum())
+                held += known[kind, *span]
             seconds.append(fixed + held)
         longest = max(seconds)
         return seconds.index(longest), longest

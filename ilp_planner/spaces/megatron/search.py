@@ -210,11 +210,11 @@ class MegatronSearch:
     def rule_out(self, number: int, variant: Variant) -> None:
         """Close what memory rules out of the variants that differ from this one in how many layers
         are computed again."""
-        part, open_ = self.parts[number], self.open[number]
-        alike = [v for v in {variant: 0.0, **open_} if v.family == variant.family]
-        if (number, variant.family) in self.weighed:
+        part, open_, family = self.parts[number], self.open[number], variant.family
+        if (number, family) in self.weighed:
             return
-        self.weighed.add((number, variant.family))
+        self.weighed.add((number, family))
+        alike = [v for v in {variant: 0.0, **open_} if v.family == family]
         every = {variant: 0.0, **open_}
         gone = [v for v in every if v.recompute == variant.recompute and not v.divided]
         if not never_fits(part, variant):

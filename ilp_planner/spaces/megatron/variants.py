@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ilp_planner.schedule import DIVIDED, USUAL
+from ilp_planner.schedule import DIVIDED, USUAL, v_shaped
 from ilp_planner.spaces.megatron.keeping import leaves_room
 from ilp_planner.spaces.megatron.layouts import layout_asked_of, layouts_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
@@ -41,7 +41,7 @@ class Variant:
     @property
     def v_shaped(self) -> bool:
         """Virtual stages go down the ranks and back up."""
-        return self.divided and DIVIDED[self.schedule].v_shaped
+        return v_shaped(self.schedule)
 
     @property
     def family(self) -> Family:

@@ -220,6 +220,7 @@ def test_schedules_that_divide_backward_passes(space: str, schedule: str) -> Non
         ({"recompute": BY_OPERATORS}, "recompute", "without recomputation"),
         ({"kernels": Kernels(quantised="mxfp8")}, "kernels.quantised", "are not quantised"),
         ({"overlap_tensor": True}, "overlap_tensor", "are not compiled"),
+        ({"kernels": Kernels(compiled=True)}, "kernels.compiled", "are not compiled"),
         (
             {"optimizer": OptimizerSettings(sharding="parameters", from_master=True)},
             "optimizer.sharding",

@@ -1,0 +1,147 @@
+"""The verdict on a plan in a few words, and the numbers that people ask for first."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.coverage import proved_gap
+from ilp_planner.report.expected import expected_object
+from ilp_planner.report.lines import HOUR, TERA, hourly_price, three_digits
+from ilp_planner.report.tables import describe_gap, exact_seconds, proved_by
+from ilp_planner.throughput import throughput
+from ilp_planner.units import format_percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.analysis.simulated import Simulated
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_check import Judgement
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+
+GIGA = 1e9
+GOOD, FAIR, BAD = "good", "fair", "bad"
+
+
+class Headline(NamedTuple):
+    """A verdict. mood: `good`, `fair` or `bad`. details: one line each. folded: what to unfold them
+    by; empty where everybody must see them."""
+
+    mood: str
+    text: str
+    details: tuple[str, ...] = ()
+    folded: str = ""
+
+
+class Figure(NamedTuple):
+    """A number with its name. note: what it is of. value: in a fixed unit, nan where the ratio of
+    two plans' numbers says nothing."""
+
+    name: str
+    text: str
+    note: str = ""
+    value: float = math.nan
+
+
+def headline_of(judgement: Judgement) -> Headline:
+    """Return the verdict on a plan: whether it is legal, what its file claims holds, and how far
+    from the best it can be."""
+    evaluation, claim = judgement.evaluation, judgement.saved.claim
+    if not evaluation.legal:
+        count = len(evaluation.violations)
+        rules = f"{count} rule{'s' if count > 1 else ''}"
+        return Headline(BAD, f"Breaks {rules}", tuple(map(str, evaluation.violations)))
+    if judgement.faults:
+        return Headline(BAD, "Legal, but its file claims what does not hold", judgement.faults)
+    among, outside = judgement.coverage
+    if claim is None:
+        return Headline(FAIR, "Legal, nothing proved", ("The plan came from elsewhere.",))
+    if outside:
+        return Headline(FAIR, "Legal, outside of what the proof is about", (outside,))
+    gap = proved_gap(evaluation.iteration_time, claim.bound)
+    about = ((f"{among[:1].upper()}{among[1:]}.",), "Of which plans that is said")
+    if gap == 0:
+        return Headline(GOOD, "Proved optimal: no plan is faster", *about)
+    if claim.bound <= 0:
+        return Headline(FAIR, "Legal, no bound known", *about)
+    return Headline(FAIR, f"At most {format_percent(gap)} from the best", *about)
+
+
+def figures_of(judgement: Judgement, found: Simulated | None) -> Iterator[Figure]:
+    """Yield the three numbers, iteration time, bound and gap, and then what the time is worth.
+
+    Parameters
+    ----------
+    found: the iteration in time, where it was run.
+    """
+    problem, plan, evaluation = judgement.problem, judgement.saved.plan, judgement.evaluation
+    yield from _proof(judgement)
+    yield from _rates(problem, plan, evaluation)
+    if found is not None:
+        share = format_percent(found.timeline.bubble)
+        yield Figure("bubble", share, "of the ranks' time in the pipeline")
+    yield Figure(
+        "devices", str(plan.devices), f"in {plan.ranks} pipeline rank{'s' * (plan.ranks > 1)}"
+    )
+    yield from _expected(problem, plan)
+    yield from _prices(problem, plan, evaluation)
+
+
+def _proof(judgement: Judgement) -> Iterator[Figure]:
+    plan, evaluation = judgement.saved.plan, judgement.evaluation
+    claim, seconds = judgement.saved.claim, evaluation.iteration_time
+    batch = f"{plan.global_batch} samples in {plan.micro_batches} micro-batches"
+    yield Figure("iteration time", exact_seconds(seconds), batch, seconds)
+    if claim is None or claim.bound <= 0:
+        yield Figure("bound", "-", "none is claimed")
+        yield Figure("gap", "-", "no bound")
+        return
+    note = f"claimed, proved by {proved_by(claim)}" if claim.bound_source else "claimed"
+    yield Figure("bound", exact_seconds(claim.bound), note, claim.bound)
+    outside = judgement.coverage.outside
+    if outside or not evaluation.legal or judgement.faults:
+        yield Figure("gap", "-", "the bound is not about this plan" if outside else "not judged")
+        return
+    gap = proved_gap(seconds, claim.bound)
+    yield Figure("gap", describe_gap(gap).removesuffix(" (proved optimal)"), "1 - bound / time")
+
+
+def _rates(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
+    done = throughput(problem, plan, evaluation)
+    if done is None:
+        return
+    rate, unit = (done.tokens, "tokens/s") if done.tokens else (done.samples, "samples/s")
+    yield Figure(unit, three_digits(rate), "of all devices", rate)
+    each = rate / done.devices
+    yield Figure(f"{unit} per device", three_digits(each), "", each)
+    flops = done.flops / TERA
+    yield Figure("TFLOP/s per device", three_digits(flops), "of the model", flops)
+    if done.utilisation is not None:
+        assert problem.spec is not None
+        note = f"of the {problem.spec.precision} peak"
+        yield Figure("MFU", format_percent(done.utilisation), note)
+
+
+def _expected(problem: Problem[Any], plan: AnyPlan) -> Iterator[Figure]:
+    """Yield how far times are off as a rule, where that is known."""
+    known = expected_object(problem, plan)
+    error, runs = known["expected_error"], known["calibration_runs"]
+    if error is not None:
+        note = f"{runs} runs of this machine" if runs else "other machines of this kind"
+        yield Figure("expected error", format_percent(error), note)
+
+
+def _prices(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> Iterator[Figure]:
+    """Yield what the devices in use cost; nothing where a price is not known."""
+    hourly = None if evaluation.cost is None else hourly_price(problem, plan)
+    if hourly is None:
+        return
+    yield Figure("price per hour", f"{hourly:,.2f}", f"of {plan.devices} devices", hourly)
+    once = hourly * evaluation.iteration_time / HOUR
+    yield Figure("price per iteration", f"{once:.4g}", "", once)
+    done = throughput(problem, plan, evaluation)
+    if done is not None and done.tokens:
+        tokens = hourly / HOUR / done.tokens * GIGA
+        yield Figure("price per 10^9 tokens", f"{tokens:,.2f}", "", tokens)

@@ -1,0 +1,48 @@
+"""Pictures are drawn of any plan, and only in formats that are known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from ilp_planner.analysis.simulated import simulated
+from ilp_planner.errors import OutputError, UsageError
+from ilp_planner.page.picture import COLUMNS, IDLE, sampled, write_picture
+from tests.mixed_cases import room_plan, room_problem, room_result
+from tests.page.pages import hostile_view, room_view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", ["plan.svg", "plan.PNG"])
+def test_a_picture_is_written(tmp_path: Path, name: str) -> None:
+    write_picture(tmp_path / name, [room_view(), hostile_view()])
+    content = (tmp_path / name).read_bytes()
+    if name.endswith("svg"):
+        assert ElementTree.fromstring(content).tag.endswith("svg")
+    else:
+        assert content.startswith(b"\x89PNG")
+
+
+def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"png: found 'plan.jpg', expected .* plan.png"):
+        write_picture(tmp_path / "plan.jpg", [room_view()])
+    with pytest.raises(OutputError, match="no such folder"):
+        write_picture(tmp_path / "none" / "plan.png", [room_view()])
+
+
+def test_bubbles_are_as_wide_as_ranks_are_idle() -> None:
+    problem = room_problem()
+    plan = room_plan(problem)
+    result = room_result(problem, plan)
+    assert result.evaluation is not None
+    timeline = simulated(plan, result.evaluation).timeline
+    image = sampled(timeline, timeline.seconds)
+    idle = np.array([int(IDLE[i : i + 2], 16) for i in (1, 3, 5)])
+    share = (image == idle).all(axis=2).mean(axis=1)
+    operations = len(timeline.start)
+    assert share == pytest.approx(1 - timeline.busy / timeline.seconds, abs=operations / COLUMNS)
