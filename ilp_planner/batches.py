@@ -28,13 +28,13 @@ class Batches:
 
     @property
     def short(self) -> bool:
-        """The last micro-batch has fewer samples than the others."""
-        return self.last < self.size
+        """The last micro-batch has fewer samples than the others, and some."""
+        return self.possible and self.last < self.size
 
     @property
     def part(self) -> float:
-        """What part of a full micro-batch the last one is, at most 1."""
-        return self.last / self.size
+        """What part of a full micro-batch the last one is, at most 1; 1 where so many cannot be."""
+        return self.last / self.size if self.possible else 1.0
 
     @property
     def possible(self) -> bool:

@@ -32,6 +32,7 @@ def test_a_count_that_cannot_be() -> None:
     assert not Batches(16, 9).possible  # 8 micro-batches of 2 are all
     assert not Batches(16, 0).possible
     assert not Batches(16, -1).possible
+    assert all(not Batches(16, n).short and Batches(16, n).part == 1 for n in (-1, 0, 9, 17))
     assert Batches(16, 8) == Batches(samples=16, count=8)
     assert Batches(10, 3) == Batches(samples=10, count=3)
     assert (Batches(10, 3).size, Batches(10, 3).last) == (4, 2)
