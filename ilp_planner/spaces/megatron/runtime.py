@@ -19,7 +19,12 @@ from ilp_planner.spaces.megatron.combined import (
 from ilp_planner.spaces.megatron.degrees import MOST_CP
 from ilp_planner.spaces.megatron.job import base_settings
 from ilp_planner.spaces.megatron.recomputations import whole_recomputations
-from ilp_planner.spaces.megatron.rules import check_megatron, check_states, context_rules
+from ilp_planner.spaces.megatron.rules import (
+    check_megatron,
+    check_plan,
+    check_states,
+    context_rules,
+)
 from ilp_planner.spaces.megatron.unfit import check_model
 from ilp_planner.specs.training import ORDERS
 
@@ -173,9 +178,13 @@ class Runtime:
             or does_otherwise(job)
         )
 
+    def violations(self, job: TrainingJob) -> Iterator[Violation]:
+        """Yield the rules of this runtime alone that a job breaks."""
+        return check_megatron(job)
+
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
         """Yield what the runtime cannot run of a plan."""
-        return check_megatron(problem, plan)
+        return check_plan(problem, plan, self.violations)
 
 
 MEGATRON = Runtime()
