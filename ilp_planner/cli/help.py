@@ -57,6 +57,11 @@ EXAMPLES = {
         ("ilp-plan simulate plan.json --trace trace.json", "opens in ui.perfetto.dev"),
         ("ilp-plan simulate plan.json --schedule zb-h1", "the same stages in another order"),
     ),
+    "fit": (
+        ("ilp-plan fit run.sh --cluster a100-4x8", "a launch script: read, never run"),
+        ("ilp-plan fit plan.json --device-memory 64GiB", "what would make a saved plan fit"),
+        ("ilp-plan fit llama3-8b --sharding optimizer --cluster a100-4x8", ""),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

@@ -28,6 +28,7 @@ COMMANDS = {
     "solve": ("ilp_planner.cli.solve", "solve"),
     "evaluate": ("ilp_planner.cli.evaluate", "evaluate"),
     "simulate": ("ilp_planner.cli.simulate", "simulate"),
+    "fit": ("ilp_planner.cli.fit", "fit"),
     "analyze": ("ilp_planner.cli.analyze", "analyze"),
     "export": ("ilp_planner.cli.export", "export"),
     "import": ("ilp_planner.cli.import_", "import_plan"),

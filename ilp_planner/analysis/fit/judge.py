@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.errors import PlanError, PlannerError
@@ -13,7 +13,6 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.rules import check_job
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
 
@@ -33,17 +32,15 @@ ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Needs:
     """A job with what it needs.
 
-    ranks: memory of a GPU of every pipeline rank. limits: bytes of it that may be used. seconds: of
-    an iteration.
+    ranks: memory of a GPU of every pipeline rank. limits: bytes of it that may be used.
     """
 
     job: TrainingJob
     ranks: tuple[RankMemory, ...]
     limits: tuple[float, ...]
-    seconds: float
 
     @property
     def fullest(self) -> int:
@@ -63,6 +60,13 @@ class Judged:
     def fits(self) -> bool:
         """Whether every GPU has room for what it needs."""
         return self.left >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged(Needs):
+    """The same with what it takes. seconds: of an iteration."""
+
+    seconds: float
 
 
 class Judge:
@@ -94,8 +98,8 @@ class Judge:
             self._problems[world] = build_for(InputFiles(request, objects=objects), self.space)
         return self._problems[world]
 
-    def verdict(self, job: TrainingJob) -> Judged:
-        """Return what a job needs and would take, whether it fits or not.
+    def needs(self, job: TrainingJob) -> Needs:
+        """Return what a job needs, whether it fits or not.
 
         Raises
         ------
@@ -106,7 +110,17 @@ class Judge:
         if broken is not None:
             title = self.space.runtime.title
             raise PlanError(f"{title} cannot run the job: {broken}")
-        return self._judged(problem, job)
+        return Needs(**self._needs(job))
+
+    def verdict(self, job: TrainingJob) -> Judged:
+        """Return the same with what the job takes, were there room.
+
+        Raises
+        ------
+        PlannerError: as `needs` raises it.
+        """
+        self.needs(job)
+        return self._judged(job)
 
     def faster(self, job: TrainingJob, within: float) -> Judged | None:
         """Return what is found of a job that keeps the rules, fits and takes less than so many
@@ -128,7 +142,7 @@ class Judge:
         limits = enumerate(self._limits(problem, job))
         if any(stage_of_rank(parts, rank).needed > limit for rank, limit in limits):
             return None
-        if sum(iteration_terms(ranks, job).values()) >= within:
+        if self.seconds(job) >= within:
             return None
         try:
             plan = plan_of_job(job, problem.cluster, model=problem.model)
@@ -136,17 +150,34 @@ class Judge:
             return None
         if not runtime.tries(job, ALL_ASKED) or not evaluate(problem, plan).legal:
             return None
-        return self._judged(problem, job)
+        return self._judged(job)
 
-    def _judged(self, problem: Problem[MegatronCosts], job: TrainingJob) -> Judged:
+    def device(self, job: TrainingJob, pp_rank: int) -> str:
+        """Return what people call the device with least memory of a pipeline rank."""
+        problem = self.problem(job.world)
+        network = problem.costs.ranks_of_job(job, problem.cluster).network
+        types, limits = problem.cluster.device_types, problem.memory_limits
+        return types[min(network.stage_types(job, pp_rank), key=limits.__getitem__)].type
+
+    def seconds(self, job: TrainingJob) -> float:
+        """Return the seconds of an iteration."""
+        from ilp_planner.spaces.megatron.iteration import iteration_terms
+
+        problem = self.problem(job.world)
+        ranks = problem.costs.ranks_of_job(job, problem.cluster)
+        return sum(iteration_terms(ranks, job).values())
+
+    def _judged(self, job: TrainingJob) -> Judged:
+        return Judged(**self._needs(job), seconds=self.seconds(job))
+
+    def _needs(self, job: TrainingJob) -> dict[str, Any]:
+        problem = self.problem(job.world)
         parts = problem.costs.memory(job, problem.cluster)
-        terms = iteration_terms(problem.costs.ranks_of_job(job, problem.cluster), job)
-        return Judged(
-            job=job,
-            ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
-            limits=tuple(self._limits(problem, job)),
-            seconds=sum(terms.values()),
-        )
+        return {
+            "job": job,
+            "ranks": tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
+            "limits": tuple(self._limits(problem, job)),
+        }
 
     def _limits(self, problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[float]:
         """Yield the bytes that the smallest device of every pipeline rank has."""

@@ -7,7 +7,6 @@ the types of gradients and moments and the model itself stay as they are.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.inputs.constraints import ANY
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.draft import Draft
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
+OF_EXPERTS = ("expert_fc1", "moe_act")  # of the modules whose activations can go to the host
 SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states that go to the host
 
 
@@ -107,11 +107,13 @@ def _micro_batches(draft: Draft) -> Iterable[int]:
 
 
 def _offloads(draft: Draft) -> Iterator[Offload]:
-    """Yield every number of whole layers, every module alone and all of them."""
+    """Yield every number of whole layers, every module alone and all that the model has."""
+    model = draft.base.model
     yield Offload()
-    for layers in range(1, draft.base.model.layers if draft.pp == 1 else 1):
+    for layers in range(1, model.layers if draft.pp == 1 else 1):
         yield Offload(layers=layers)
-    for modules in chain(((name,) for name in OFFLOADED), (OFFLOADED,)):
+    there = tuple(name for name in OFFLOADED if model.experts or name not in OF_EXPERTS)
+    for modules in (*((name,) for name in there), there):
         yield Offload(modules=modules)
 
 

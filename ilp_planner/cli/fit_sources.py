@@ -1,0 +1,168 @@
+"""What `ilp-plan fit` was given: a judge of its job, and who says changes in the user's words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.analysis.devices import devices_of
+from ilp_planner.analysis.fit.judge import Judge
+from ilp_planner.analysis.fit.site import Site
+from ilp_planner.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
+from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.file_kinds import FileKind, file_kind
+from ilp_planner.formats.line_change import LineChange
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.changes import line_change
+from ilp_planner.formats.nearest_run import differences
+from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.data_sheets import generation
+from ilp_planner.specs.model import ModelSpec
+
+if TYPE_CHECKING:
+    import typer
+
+    from ilp_planner.analysis.fit.changes import Writer
+    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.training import TrainingJob
+
+
+class Asked(NamedTuple):
+    """A job to judge. name: of its model. words: what changes are said of, for people."""
+
+    judge: Judge
+    writer: Writer
+    name: str
+    words: str
+    notes: tuple[str, ...]
+
+
+def read_job(ctx: typer.Context) -> Asked:
+    """Return the job that was asked about.
+
+    Raises
+    ------
+    PlannerError: what cannot be read or cannot be, and the value that would repair it.
+    """
+    asked = ctx.params
+    source = one_source(ctx)
+    spec = cluster_asked(asked)
+    limit, notes = device_memory(asked["device_memory"])
+    if source == "plan_file":
+        return _of_plan(asked, spec, limit, notes)
+    if spec is None:
+        raise UsageError(
+            "--cluster: found none, expected the GPUs whose memory and speed decide, as "
+            "--cluster a100-4x8 or --gpus 32xA100-80GB"
+        )
+    spec = with_memory(spec, limit)
+    devices = devices_of(spec)
+    asked, more = _with_world(asked, source, spec)
+    said = said_job(asked, source, spec, devices)
+    notes += (*more, *said.notes, *spec.notes)
+    if said.arguments is not None:
+        writer: Writer = partial(line_change, said.arguments, said.job)
+        words = f"arguments of {asked[source]}" if source == "megatron_script" else "arguments"
+    else:
+        from ilp_planner.cli.fit_options import option_change
+
+        writer = partial(option_change, asked, devices, said.job)
+        words = "options"
+    model = ModelSpec(
+        name=said.name, precision=said.job.settings.precision, architecture=said.job.model
+    )
+    judge = judge_of(said.job, model, spec, MegatronSpace())
+    return Asked(judge, writer, said.name, words, notes)
+
+
+def judge_of(job: TrainingJob, model: ModelSpec, spec: ClusterSpec, space: MegatronSpace) -> Judge:
+    """Return the judge of a job whose ranks fill the nodes of a cluster in order."""
+    site = Site(cluster=spec)
+    on_site = replace(job, devices_per_node=site.each, generation=generation(spec))
+    return Judge(site, model, on_site, space)
+
+
+def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
+    """Return a cluster whose devices have so many bytes; None: their own."""
+    if limit is None:
+        return spec
+    types = {name: replace(device, memory=int(limit)) for name, device in spec.device_types.items()}
+    return replace(spec, device_types=types)
+
+
+def _with_world(
+    asked: dict[str, Any], source: str, spec: ClusterSpec
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what was asked for with a number of GPUs, and a note where it is the cluster's."""
+    from ilp_planner.formats.megatron.arguments import read_arguments
+
+    if source != "megatron_args" or asked["world_size"] is not None:
+        return asked, ()
+    text = asked["megatron_args"]
+    if read_arguments(text, source="--megatron-args", strict=asked["strict"]).world_said:
+        return asked, ()
+    note = f"--world-size is not given: the {spec.device_count} GPUs of {spec.name} are taken"
+    return {**asked, "world_size": spec.device_count}, (note,)
+
+
+def _of_plan(
+    asked: dict[str, Any],
+    spec: ClusterSpec | None,
+    limit: float | None,
+    notes: tuple[str, ...],
+) -> Asked:
+    """Return the job of a saved plan, on its own cluster or on another one."""
+    from ilp_planner.formats.megatron.plan import job_of_plan
+    from ilp_planner.formats.saved_json import read_saved
+    from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
+
+    file, changed = asked["plan_file"], asked["accept_changed"]
+    saved = read_saved(file)
+    model, cluster = model_and_cluster(saved, file, accept_changed=changed)
+    notes += () if changed else differing_today(saved, file)
+    if model is None:
+        raise PlanError(f"{file}: the plan names no model, expected one of a training job")
+    try:
+        job = job_of_plan(saved.plan, model, cluster)
+    except PlanError as error:
+        raise PlanError(
+            f"{file}: no training job says this plan, expected one that does: {error}"
+        ) from None
+    own = problem_of(saved, file, accept_changed=changed).space
+    space = own if isinstance(own, MegatronSpace) else MegatronSpace()
+    spec = with_memory(spec or cluster, limit)
+    judge = judge_of(job, model, spec, space)
+    if type(space) is MegatronSpace:
+        writer: Writer = partial(line_change, arguments_of_job(judge.job), judge.job)
+        words = "arguments that `ilp-plan export --to megatron` writes"
+    else:
+        writer, words = partial(_fields, judge.job), "fields of the plan"
+    return Asked(judge, writer, model.name, words, (*notes, *spec.notes))
+
+
+def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
+    """Return what is other in a job, in the names of its fields."""
+    gpus = after.world if after.world != before.world else 0
+    return LineChange(add=tuple(differences(before, after)), gpus=gpus)
+
+
+def take_by_kind(ctx: typer.Context) -> None:
+    """Take what stands first as what it is: a saved plan, a launch or a model."""
+    from ilp_planner.cli.analyze_sources import names_model
+
+    asked = ctx.params
+    file = asked["plan_file"]
+    if file is None:
+        return
+    kind = file_kind(file)
+    if kind is FileKind.LAUNCH or (kind is None and file.suffix == ".sh"):
+        name: str = "megatron_script"
+    elif names_model(file):
+        name = "model"
+    else:
+        return
+    if asked[name] is not None:
+        raise UsageError(f"{file}: found --{name.replace('_', '-')} too, expected one of them")
+    asked[name] = str(file) if name == "model" else file
+    asked["plan_file"] = None
