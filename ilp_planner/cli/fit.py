@@ -94,20 +94,18 @@ def fit(
     }
     take_by_kind(ctx)
     asked = read_job(ctx)
-    judge = asked.judge
-    as_is = judge.needs(judge.job)
+    as_is = asked.needs()
     width, styled = output_width()
-    about = verdict_object(judge, as_is, name=asked.name, notes=asked.notes)
+    about = verdict_object(as_is, name=asked.model.name, notes=asked.notes)
     if not as_json:
-        typer.echo("\n".join(verdict_lines(judge, as_is, width=width, styled=styled)))
+        typer.echo("\n".join(verdict_lines(as_is, width=width, styled=styled)))
     if not verdict:
         from ilp_planner.analysis.fit.fit import fit as fit_job
 
-        if not as_json:
-            typer.echo(time_line(judge.verdict(judge.job), width=width))
-        found = fit_job(judge, asked.writer, time_limit)
+        found = fit_job(asked.judge(), asked.writer, time_limit)
         about |= changes_object(found)
         if not as_json:
+            typer.echo(time_line(found.as_is, width=width))
             lines = change_lines(found, words=asked.words, notes=asked.notes, top=top, width=width)
             typer.echo("\n".join(lines))
     if as_json:

@@ -10,12 +10,23 @@ from ilp_planner.cli.wording import option_of
 from ilp_planner.errors import PlannerError, SpecError
 from ilp_planner.formats.line_change import LineChange
 from ilp_planner.formats.megatron.arguments import arguments_of_job
-from ilp_planner.formats.megatron.changes import line_change
+from ilp_planner.formats.megatron.changes import as_said, line_change
+from ilp_planner.formats.megatron.launch import runnable_arguments
 from ilp_planner.specs.pipeline_layout import is_even, write_layout
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.devices import Devices
     from ilp_planner.specs.training import TrainingJob
+
+
+def check_options(job: TrainingJob) -> None:
+    """Refuse a job of options that Megatron-LM cannot run.
+
+    Raises
+    ------
+    PlanError: the field of the job, the rule that it breaks, and what to change.
+    """
+    runnable_arguments(job)
 
 
 def option_change(
@@ -45,8 +56,8 @@ def option_change(
     try:
         again, _, _ = job_of_options(asked | said, devices)
     except PlannerError:
-        again = None
-    if again != after:
+        return replace(launch, language="Megatron-LM")
+    if as_said(again) != as_said(after):
         return replace(launch, language="Megatron-LM")
     add: list[str] = []
     drop = []

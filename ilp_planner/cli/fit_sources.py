@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.devices import devices_of
-from ilp_planner.analysis.fit.judge import Judge
+from ilp_planner.analysis.fit.needs import Needs, needs_of
 from ilp_planner.analysis.fit.site import Site
 from ilp_planner.cli.analyze_sources import cluster_asked, device_memory, one_source, said_job
-from ilp_planner.errors import PlanError, UsageError
+from ilp_planner.errors import PlanError, SpecError, UsageError
 from ilp_planner.file_kinds import FileKind, file_kind
 from ilp_planner.formats.line_change import LineChange
-from ilp_planner.formats.megatron.arguments import arguments_of_job
 from ilp_planner.formats.megatron.changes import line_change
 from ilp_planner.formats.nearest_run import differences
-from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.data_sheets import generation
 from ilp_planner.specs.model import ModelSpec
+from ilp_planner.specs.training import PRECISIONS
 
 if TYPE_CHECKING:
     import typer
 
     from ilp_planner.analysis.fit.changes import Writer
+    from ilp_planner.analysis.fit.judge import Judge
+    from ilp_planner.cli.analyze_sources import SaidJob
+    from ilp_planner.spaces.megatron.space import MegatronSpace
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
 
-class Asked(NamedTuple):
-    """A job to judge. name: of its model. words: what changes are said of, for people."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A job to judge.
 
-    judge: Judge
+    model: what it trains. site: its GPUs. writer: says changes. words: what these are said of, for
+    people. notes: on what was assumed. space: whose rules the changes keep; None: Megatron-LM's.
+    """
+
+    job: TrainingJob
+    model: ModelSpec
+    site: Site
     writer: Writer
-    name: str
     words: str
     notes: tuple[str, ...]
+    space: MegatronSpace | None = None
+
+    def needs(self) -> Needs:
+        """Return what the job needs of its GPUs.
+
+        Raises
+        ------
+        PlanError: there are no such GPUs.
+        """
+        return needs_of(self.job, self.site.of(self.job.world))
+
+    def judge(self) -> Judge:
+        """Return the judge of the job's changes."""
+        # Imported here: whether a job fits is known before all that says how long it takes is read.
+        from ilp_planner.analysis.fit.judge import Judge
+        from ilp_planner.spaces.megatron.space import MegatronSpace
+
+        return Judge(self.site, self.model, self.job, self.space or MegatronSpace())
 
 
 def read_job(ctx: typer.Context) -> Asked:
@@ -56,31 +82,54 @@ def read_job(ctx: typer.Context) -> Asked:
             "--cluster: found none, expected the GPUs whose memory and speed decide, as "
             "--cluster a100-4x8 or --gpus 32xA100-80GB"
         )
-    spec = with_memory(spec, limit)
-    devices = devices_of(spec)
+    site = Site(cluster=with_memory(spec, limit))
+    devices = devices_of(site.cluster)
     asked, more = _with_world(asked, source, spec)
     said = said_job(asked, source, spec, devices)
-    notes += (*more, *said.notes, *spec.notes)
-    if said.arguments is not None:
-        writer: Writer = partial(line_change, said.arguments, said.job)
-        words = f"arguments of {asked[source]}" if source == "megatron_script" else "arguments"
-    else:
-        from ilp_planner.cli.fit_options import option_change
+    check_precision(said, site.cluster)
+    job = replace(said.job, devices_per_node=site.each)
+    if said.arguments is None:
+        from ilp_planner.cli.fit_options import check_options, option_change
 
-        writer = partial(option_change, asked, devices, said.job)
+        check_options(job)
+        writer: Writer = partial(option_change, asked, devices, job)
         words = "options"
-    model = ModelSpec(
-        name=said.name, precision=said.job.settings.precision, architecture=said.job.model
+    else:
+        # Where a line says it without tensor parallelism, it counts as soon as there is some.
+        divided = said.arguments.on("sequence_parallel")
+        job = replace(job, settings=replace(job.settings, sequence_parallel=divided))
+        writer = partial(line_change, said.arguments, job)
+        words = f"arguments of {asked[source]}" if source == "megatron_script" else "arguments"
+    precision = job.settings.precision
+    return Asked(
+        job=job,
+        model=ModelSpec(name=said.name, precision=precision, architecture=job.model),
+        site=site,
+        writer=writer,
+        words=words,
+        notes=(*notes, *more, *said.notes, *spec.notes),
     )
-    judge = judge_of(said.job, model, spec, MegatronSpace())
-    return Asked(judge, writer, said.name, words, notes)
 
 
-def judge_of(job: TrainingJob, model: ModelSpec, spec: ClusterSpec, space: MegatronSpace) -> Judge:
-    """Return the judge of a job whose ranks fill the nodes of a cluster in order."""
-    site = Site(cluster=spec)
-    on_site = replace(job, devices_per_node=site.each, generation=generation(spec))
-    return Judge(site, model, on_site, space)
+def check_precision(said: SaidJob, spec: ClusterSpec) -> None:
+    """Refuse a type of numbers that the GPUs do not have.
+
+    Raises
+    ------
+    SpecError: with one that they have.
+    """
+    wanted = said.job.settings.precision
+    for name in spec.type_names:
+        device = spec.device_types[name]
+        if device.peak is not None and wanted not in device.peak:
+            other = next((name for name in PRECISIONS if name in device.peak), "")
+            option = (
+                f"--{other} instead of --{wanted}" if said.arguments else f"--precision {other}"
+            )
+            raise SpecError(
+                f"cluster {spec.name!r}: {device.type} has no {wanted}, which the job trains in, "
+                f"expected one of {', '.join(device.peak)}" + (f"; {option} would do" * bool(other))
+            )
 
 
 def with_memory(spec: ClusterSpec, limit: float | None) -> ClusterSpec:
@@ -113,9 +162,11 @@ def _of_plan(
     notes: tuple[str, ...],
 ) -> Asked:
     """Return the job of a saved plan, on its own cluster or on another one."""
+    from ilp_planner.formats.megatron.launch import runnable_arguments
     from ilp_planner.formats.megatron.plan import job_of_plan
     from ilp_planner.formats.saved_json import read_saved
     from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
+    from ilp_planner.spaces.megatron.space import MegatronSpace
 
     file, changed = asked["plan_file"], asked["accept_changed"]
     saved = read_saved(file)
@@ -131,14 +182,22 @@ def _of_plan(
         ) from None
     own = problem_of(saved, file, accept_changed=changed).space
     space = own if isinstance(own, MegatronSpace) else MegatronSpace()
-    spec = with_memory(spec or cluster, limit)
-    judge = judge_of(job, model, spec, space)
+    site = Site(cluster=with_memory(spec or cluster, limit))
+    job = replace(job, devices_per_node=site.each, generation=generation(site.cluster))
     if type(space) is MegatronSpace:
-        writer: Writer = partial(line_change, arguments_of_job(judge.job), judge.job)
+        writer: Writer = partial(line_change, runnable_arguments(job), job)
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
-        writer, words = partial(_fields, judge.job), "fields of the plan"
-    return Asked(judge, writer, model.name, words, (*notes, *spec.notes))
+        writer, words = partial(_fields, job), "fields of the plan"
+    return Asked(
+        job=job,
+        model=model,
+        site=site,
+        writer=writer,
+        words=words,
+        notes=(*notes, *site.cluster.notes),
+        space=space,
+    )
 
 
 def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:

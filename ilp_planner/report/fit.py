@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ilp_planner.analysis.fit.needs import first_rank
 from ilp_planner.report.analysis_memory import gibibytes
 from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
-from ilp_planner.specs.training import ORDERS
 from ilp_planner.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -14,35 +14,26 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis.fit.changes import Change
     from ilp_planner.analysis.fit.fit import Fit
-    from ilp_planner.analysis.fit.judge import Judge, Judged, Needs
-    from ilp_planner.specs.training import TrainingJob
+    from ilp_planner.analysis.fit.judge import Judged
+    from ilp_planner.analysis.fit.needs import Needs
 
 SHOWN = 0.01  # share of what a GPU needs, of a term that is named
 
 
-def first_rank(job: TrainingJob, pp_rank: int) -> int:
-    """Return the first of the ranks of a pipeline stage."""
-    if job.settings.order == ORDERS[0]:
-        return pp_rank * job.world // job.pp
-    return pp_rank * job.tp * job.settings.cp
-
-
-def verdict_lines(judge: Judge, as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
+def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
     """Yield two lines: whether the job fits and by how much on the GPU that decides, and what that
     holds."""
     job, stage = as_is.job, as_is.fullest
-    needed, limit = as_is.ranks[stage].needed, as_is.limits[stage]
-    kind = judge.device(job, stage)
+    needed, device = as_is.ranks[stage].needed, as_is.devices[stage]
     word = "FITS" if as_is.fits else "DOES NOT FIT"
-    room = (
-        f"{format_bytes(as_is.left)} left"
-        if as_is.fits
-        else f"{format_bytes(-as_is.left)} too much"
-    )
+    left = "left" if as_is.fits else "too much"
     where = "all GPUs alike" if job.pp == 1 else f"rank {first_rank(job, stage)} (stage {stage})"
     over = sum(as_is.room(rank) < 0 for rank in range(job.pp))
     stages = f"; {over} of {job.pp} stages are over" if over and job.pp > 1 else ""
-    head = f"{word:<14}{format_bytes(needed)} of {format_bytes(limit)} of {kind} on {where}: {room}"
+    head = (
+        f"{word:<14}{format_bytes(needed)} of {format_bytes(device.memory)} of {device.type} on "
+        f"{where}: {format_bytes(abs(as_is.left))} {left}"
+    )
     yield _coloured(wrapped(f"{head}{stages}", width), "green" if as_is.fits else "red", styled)
     terms = {**as_is.ranks[stage].terms}
     terms["outside PyTorch"] = sum(as_is.ranks[stage].outside.values())

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.report.fit import first_rank
+from ilp_planner.analysis.fit.needs import first_rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ilp_planner.analysis.fit.changes import Change
     from ilp_planner.analysis.fit.fit import Fit
-    from ilp_planner.analysis.fit.judge import Judge, Judged, Needs
+    from ilp_planner.analysis.fit.judge import Judged
+    from ilp_planner.analysis.fit.needs import Needs
 
 
-def verdict_object(
-    judge: Judge, as_is: Needs, *, name: str, notes: Sequence[str]
-) -> dict[str, Any]:
+def verdict_object(as_is: Needs, *, name: str, notes: Sequence[str]) -> dict[str, Any]:
     """Return whether the job fits: the GPU that decides, and its bytes."""
     job, stage = as_is.job, as_is.fullest
     rank = as_is.ranks[stage]
@@ -28,9 +27,9 @@ def verdict_object(
         "decides": {
             "rank": first_rank(job, stage),
             "stage": stage,
-            "device": judge.device(job, stage),
+            "device": as_is.devices[stage].type,
             "needed": rank.needed,
-            "limit": as_is.limits[stage],
+            "limit": as_is.devices[stage].memory,
             "left": as_is.left,
             "terms": dict(rank.terms),
             "outside": dict(rank.outside),

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.draft import draft_of
@@ -105,17 +105,22 @@ def _with(draft: Draft, setting: Setting) -> Iterator[Draft]:
             yield changed
 
 
-def with_more_gpus(judge: Judge, writer: Writer) -> Changes:
-    """Return the changes on the fewest more GPUs on which the job fits, with one setting changed
-    besides at most; none where no number of them is enough, one sample for every replica."""
+def with_more_gpus(judge: Judge, writer: Writer, *, besides: bool) -> Changes:
+    """Return the changes on the fewest more GPUs on which the job fits; none where no number of
+    them is enough, up to one sample for every replica.
+
+    Parameters
+    ----------
+    besides: one more setting may be changed on them; otherwise nothing else is.
+    """
     job = judge.job
     most = job.global_batch * job.tp * job.pp * job.settings.cp
-    found = Changes(judge, writer, math.inf)
-    start = draft_of(job)
-    for world in judge.site.more(job.world):
-        if world > most or found.best:
-            break
+    found, start = Changes(judge, writer, math.inf), draft_of(job)
+    for world in takewhile(lambda world: world <= most, judge.site.more(job.world)):
         more = replace(start, world=world)
         found.try_job((GPUS,), more.job())
-        found.singles(more, (GPUS,))
+        if besides:
+            found.singles(more, (GPUS,))
+        if found.best:
+            break
     return found

@@ -46,7 +46,7 @@ class Draft:
     def job(self) -> TrainingJob | None:
         """Return the job; None where its ranks, samples or stages are no whole numbers.
 
-        What a degree makes idle is at rest, as Megatron has it: sequence parallelism without tensor
+        What a degree makes idle rests, as Megatron has it: sequence parallelism without tensor
         parallelism, turns without virtual stages.
         """
         dp, base = self.dp, self.base
@@ -58,7 +58,7 @@ class Draft:
                 return None
             same = self.pp == base.pp
             layout = base.pipeline if same else plain_layout(base.model, self.stages)
-        if self.tp == 1:
+        if self.tp == 1 < base.tp:
             settings = replace(settings, sequence_parallel=False)
         if self.stages == self.pp:
             settings = replace(settings, turn=0, overlap_sends=True)

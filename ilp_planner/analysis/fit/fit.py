@@ -24,8 +24,8 @@ class Fit:
 
     as_is: the job. changes: of one and two settings with which it fits, the fastest first; of a job
     that fits, those of one setting that are faster. singles, pairs: how many jobs were tried.
-    more_gpus: the fewest on which it fits, with at most one setting changed besides; None where
-    that was not looked for or there are none. free: the fastest plan with all settings free, where
+    more_gpus: the fewest on which it fits, with nothing else changed, or, where no change fits on
+    the same GPUs, with at most one setting besides; None where there are none or it fits. free: the fastest plan with all settings free, where
     no pair fits. enough: what would do, where nothing fits.
     """
 
@@ -60,7 +60,7 @@ def fit(judge: Judge, writer: Writer, seconds: float = SECONDS) -> Fit:
     singles, pairs = changes.tried[1], changes.tried[2]
     if as_is.fits:
         return Fit(as_is=as_is, changes=found, singles=singles, pairs=pairs)
-    more = with_more_gpus(judge, writer).ranked()
+    more = with_more_gpus(judge, writer, besides=not found).ranked()
     free = None if found else all_free(judge, writer, seconds)
     return Fit(
         as_is=as_is,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ilp_planner.analysis.fit.needs import Needs, smallest_devices
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
@@ -13,14 +14,12 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build_for
+from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.rules import check_job
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ilp_planner.analysis.fit.site import Site
-    from ilp_planner.anatomy.memory import RankMemory
     from ilp_planner.problem import Problem
     from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.space import MegatronSpace
@@ -32,39 +31,8 @@ ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """A job with what it needs.
-
-    ranks: memory of a GPU of every pipeline rank. limits: bytes of it that may be used.
-    """
-
-    job: TrainingJob
-    ranks: tuple[RankMemory, ...]
-    limits: tuple[float, ...]
-
-    @property
-    def fullest(self) -> int:
-        """The pipeline rank that decides: the one with least room left."""
-        return min(range(len(self.ranks)), key=self.room)
-
-    def room(self, pp_rank: int) -> float:
-        """Return the bytes that a GPU of a pipeline rank has left; below 0 where it has too few."""
-        return self.limits[pp_rank] - self.ranks[pp_rank].needed
-
-    @property
-    def left(self) -> float:
-        """Bytes that are left on the GPU that decides."""
-        return self.room(self.fullest)
-
-    @property
-    def fits(self) -> bool:
-        """Whether every GPU has room for what it needs."""
-        return self.left >= 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Needs):
-    """The same with what it takes. seconds: of an iteration."""
+    """A job with what it needs and what it takes. seconds: of an iteration."""
 
     seconds: float
 
@@ -98,8 +66,8 @@ class Judge:
             self._problems[world] = build_for(InputFiles(request, objects=objects), self.space)
         return self._problems[world]
 
-    def needs(self, job: TrainingJob) -> Needs:
-        """Return what a job needs, whether it fits or not.
+    def verdict(self, job: TrainingJob) -> Judged:
+        """Return what a job needs, and takes were there room, whether it fits or not.
 
         Raises
         ------
@@ -110,16 +78,6 @@ class Judge:
         if broken is not None:
             title = self.space.runtime.title
             raise PlanError(f"{title} cannot run the job: {broken}")
-        return Needs(**self._needs(job))
-
-    def verdict(self, job: TrainingJob) -> Judged:
-        """Return the same with what the job takes, were there room.
-
-        Raises
-        ------
-        PlannerError: as `needs` raises it.
-        """
-        self.needs(job)
         return self._judged(job)
 
     def faster(self, job: TrainingJob, within: float) -> Judged | None:
@@ -139,8 +97,8 @@ class Judge:
         if ranks.least_work * job.micro_batches / job.pp >= within:
             return None
         parts = costs.memory(job, problem.cluster)
-        limits = enumerate(self._limits(problem, job))
-        if any(stage_of_rank(parts, rank).needed > limit for rank, limit in limits):
+        devices = enumerate(smallest_devices(job, problem.cluster))
+        if any(stage_of_rank(parts, rank).needed > device.memory for rank, device in devices):
             return None
         if self.seconds(job) >= within:
             return None
@@ -161,30 +119,16 @@ class Judge:
 
     def seconds(self, job: TrainingJob) -> float:
         """Return the seconds of an iteration."""
-        from ilp_planner.spaces.megatron.iteration import iteration_terms
-
         problem = self.problem(job.world)
         ranks = problem.costs.ranks_of_job(job, problem.cluster)
         return sum(iteration_terms(ranks, job).values())
 
     def _judged(self, job: TrainingJob) -> Judged:
-        return Judged(**self._needs(job), seconds=self.seconds(job))
-
-    def _needs(self, job: TrainingJob) -> dict[str, Any]:
         problem = self.problem(job.world)
         parts = problem.costs.memory(job, problem.cluster)
-        return {
-            "job": job,
-            "ranks": tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
-            "limits": tuple(self._limits(problem, job)),
-        }
-
-    def _limits(self, problem: Problem[MegatronCosts], job: TrainingJob) -> Iterator[float]:
-        """Yield the bytes that the smallest device of every pipeline rank has."""
-        cluster, limits = problem.cluster, problem.memory_limits
-        if len(limits) == 1:
-            yield from [problem.memory_limit] * job.pp
-            return
-        network = problem.costs.ranks_of_job(job, cluster).network
-        for rank in range(job.pp):
-            yield min(limits[name] for name in network.stage_types(job, rank))
+        return Judged(
+            job=job,
+            ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
+            devices=smallest_devices(job, problem.cluster),
+            seconds=self.seconds(job),
+        )

@@ -84,7 +84,7 @@ def line_change(
     except SpecError:
         return None
     again = replace(again, devices_per_node=after.devices_per_node, generation=after.generation)
-    if _comparable(again) != _comparable(after):
+    if as_said(again) != as_said(after):
         return None
     old, new = environment_of(before), environment_of(after)
     variables = {name: new.get(name, "") for name in {*old, *new} if old.get(name) != new.get(name)}
@@ -106,7 +106,10 @@ def _touched(said: MegatronArguments, wanted: MegatronArguments) -> Iterator[str
                     yield from group
 
 
-def _comparable(job: TrainingJob) -> TrainingJob:
-    """Return a job without what no argument says: an assumption about routing."""
+def as_said(job: TrainingJob) -> TrainingJob:
+    """Return a job without what decides nothing or no argument says: sequence parallelism without
+    tensor parallelism, and an assumption about routing."""
     kernels = replace(job.settings.kernels, imbalance=1.0)
-    return replace(job, settings=replace(job.settings, kernels=kernels))
+    divided = job.settings.sequence_parallel and job.tp > 1
+    settings = replace(job.settings, kernels=kernels, sequence_parallel=divided)
+    return replace(job, settings=settings)
