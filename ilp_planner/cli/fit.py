@@ -82,7 +82,7 @@ def fit(
     """Tell whether a training job fits its GPUs, and the cheapest changes that make it fit."""
     from ilp_planner.cli.analyze_output import output_width
     from ilp_planner.cli.fit_sources import read_job, take_by_kind
-    from ilp_planner.report.fit import change_lines, time_line, verdict_lines
+    from ilp_planner.report.fit import change_lines, note_lines, time_line, verdict_lines
     from ilp_planner.report.fit_json import changes_object, verdict_object
     from ilp_planner.report.json_report import print_json
 
@@ -106,7 +106,9 @@ def fit(
         about |= changes_object(found)
         if not as_json:
             typer.echo(time_line(found.as_is, width=width))
-            lines = change_lines(found, words=asked.words, notes=asked.notes, top=top, width=width)
+            lines = change_lines(found, words=asked.words, top=top, width=width)
             typer.echo("\n".join(lines))
     if as_json:
         print_json(about)
+    elif asked.notes:
+        typer.echo("\n".join(note_lines(asked.notes, width=width)))

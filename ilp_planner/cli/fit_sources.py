@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.fit.changes import Writer
     from ilp_planner.analysis.fit.judge import Judge
     from ilp_planner.cli.analyze_sources import SaidJob
-    from ilp_planner.spaces.megatron.space import MegatronSpace
+    from ilp_planner.spaces.base import Space
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -35,7 +35,7 @@ class Asked:
     """A job to judge.
 
     model: what it trains. site: its GPUs. writer: says changes. words: what these are said of, for
-    people. notes: on what was assumed. space: whose rules the changes keep; None: Megatron-LM's.
+    people. notes: on what was assumed. space: of the saved plan that it is of; None: of none.
     """
 
     job: TrainingJob
@@ -44,7 +44,7 @@ class Asked:
     writer: Writer
     words: str
     notes: tuple[str, ...]
-    space: MegatronSpace | None = None
+    space: Space[Any, Any] | None = None
 
     def needs(self) -> Needs:
         """Return what the job needs of its GPUs.
@@ -58,10 +58,9 @@ class Asked:
     def judge(self) -> Judge:
         """Return the judge of the job's changes."""
         # Imported here: whether a job fits is known before all that says how long it takes is read.
-        from ilp_planner.analysis.fit.judge import Judge
-        from ilp_planner.spaces.megatron.space import MegatronSpace
+        from ilp_planner.analysis.fit.judge import Judge, space_of
 
-        return Judge(self.site, self.model, self.job, self.space or MegatronSpace())
+        return Judge(self.site, self.model, self.job, space_of(self.space))
 
 
 def read_job(ctx: typer.Context) -> Asked:
@@ -107,7 +106,17 @@ def read_job(ctx: typer.Context) -> Asked:
         site=site,
         writer=writer,
         words=words,
-        notes=(*notes, *more, *said.notes, *spec.notes),
+        notes=(*notes, *more, *said.notes, *beyond(job, spec), *spec.notes),
+    )
+
+
+def beyond(job: TrainingJob, spec: ClusterSpec) -> tuple[str, ...]:
+    """Return a note where a job has more ranks than a cluster has devices."""
+    if job.world <= spec.device_count:
+        return ()
+    return (
+        f"the job needs {job.world} GPUs, the cluster has {spec.device_count}: more nodes like its "
+        "own are assumed",
     )
 
 
@@ -162,11 +171,11 @@ def _of_plan(
     notes: tuple[str, ...],
 ) -> Asked:
     """Return the job of a saved plan, on its own cluster or on another one."""
+    from ilp_planner.analysis.fit.judge import has_launch_lines
     from ilp_planner.formats.megatron.launch import runnable_arguments
     from ilp_planner.formats.megatron.plan import job_of_plan
     from ilp_planner.formats.saved_json import read_saved
     from ilp_planner.formats.saved_problem import differing_today, model_and_cluster, problem_of
-    from ilp_planner.spaces.megatron.space import MegatronSpace
 
     file, changed = asked["plan_file"], asked["accept_changed"]
     saved = read_saved(file)
@@ -180,11 +189,10 @@ def _of_plan(
         raise PlanError(
             f"{file}: no training job says this plan, expected one that does: {error}"
         ) from None
-    own = problem_of(saved, file, accept_changed=changed).space
-    space = own if isinstance(own, MegatronSpace) else MegatronSpace()
+    space = problem_of(saved, file, accept_changed=changed).space
     site = Site(cluster=with_memory(spec or cluster, limit))
     job = replace(job, devices_per_node=site.each, generation=generation(site.cluster))
-    if type(space) is MegatronSpace:
+    if has_launch_lines(space):
         writer: Writer = partial(line_change, runnable_arguments(job), job)
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
@@ -195,7 +203,7 @@ def _of_plan(
         site=site,
         writer=writer,
         words=words,
-        notes=(*notes, *site.cluster.notes),
+        notes=(*notes, *beyond(job, site.cluster), *site.cluster.notes),
         space=space,
     )
 

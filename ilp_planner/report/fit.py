@@ -58,9 +58,12 @@ def _coloured(text: str, colour: str, styled: bool) -> str:
     return styled_text(text, colour) if styled else text
 
 
-def change_lines(
-    found: Fit, *, words: str, notes: Sequence[str], top: int, width: int
-) -> Iterator[str]:
+def note_lines(notes: Sequence[str], *, width: int) -> Iterator[str]:
+    """Yield remarks on what was assumed."""
+    yield from (wrapped(f"note    {note}", width) for note in dict.fromkeys(notes))
+
+
+def change_lines(found: Fit, *, words: str, top: int, width: int) -> Iterator[str]:
     """Yield the changes as tables, and what is said of them.
 
     Parameters
@@ -82,7 +85,7 @@ def change_lines(
         yield ""
         yield from _table("all settings free", [found.free.change], as_is, width)
     yield ""
-    yield from (wrapped(line, width) for line in _closing(found, words, notes))
+    yield from (wrapped(line, width) for line in _closing(found, words))
 
 
 def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> list[str]:
@@ -104,8 +107,8 @@ def signed_percent(share: float) -> str:
     return text if float(text.split()[0]) == 0 else f"{'+' if share > 0 else '-'}{text}"
 
 
-def _closing(found: Fit, words: str, notes: Sequence[str]) -> Iterator[str]:
-    """Yield what was tried, what would do where nothing fits, and remarks."""
+def _closing(found: Fit, words: str) -> Iterator[str]:
+    """Yield what was tried, and what would do where nothing fits."""
     tried = f"{found.singles:,} jobs with one setting changed"
     if found.as_is.fits:
         fastest = (
@@ -132,12 +135,14 @@ def _closing(found: Fit, words: str, notes: Sequence[str]) -> Iterator[str]:
             yield f"free    proved: none fits with all settings free, among {free.among}"
         else:
             yield "free    no plan with all settings free was found in time (--time-limit)"
+    if found.changes and found.more_gpus is None and not found.as_is.fits:
+        yield (
+            "GPUs    with nothing else changed it fits on no number of them, up to one sample per "
+            "replica"
+        )
     if found.enough is not None:
         memory, gpus = found.enough.memory, found.enough.gpus
-        if memory is not None:
-            yield f"enough  {format_bytes(memory)} on each GPU, for some plan on as many of them"
-        if gpus is not None:
-            yield f"enough  {gpus:,} of these GPUs, for some plan"
-        if memory is None and gpus is None:
-            yield "enough  neither an amount of memory nor a number of GPUs was found"
-    yield from (f"note    {note}" for note in dict.fromkeys(notes))
+        each = "not found" if memory is None else f"{format_bytes(memory)} on each GPU"
+        number = "not found" if gpus is None else f"{gpus:,} of these GPUs"
+        yield f"enough  memory for some plan on as many GPUs: {each}"
+        yield f"enough  GPUs for some plan: {number}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import Needs, smallest_devices
 from ilp_planner.anatomy.memory import stage_of_rank
@@ -16,13 +16,15 @@ from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build_for
 from ilp_planner.spaces.megatron.iteration import iteration_terms
 from ilp_planner.spaces.megatron.rules import check_job
+from ilp_planner.spaces.megatron.runtime import MEGATRON
+from ilp_planner.spaces.megatron.space import MegatronSpace
 from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.fit.site import Site
     from ilp_planner.problem import Problem
+    from ilp_planner.spaces.base import Space
     from ilp_planner.spaces.megatron.costs import MegatronCosts
-    from ilp_planner.spaces.megatron.space import MegatronSpace
     from ilp_planner.specs.model import ModelSpec
     from ilp_planner.specs.training import TrainingJob
 
@@ -35,6 +37,17 @@ class Judged(Needs):
     """A job with what it needs and what it takes. seconds: of an iteration."""
 
     seconds: float
+
+
+def space_of(own: Space[Any, Any] | None) -> MegatronSpace:
+    """Return the space whose rules changes of a job keep: that of its plan where a training system
+    runs such plans, else Megatron-LM's."""
+    return own if isinstance(own, MegatronSpace) else MegatronSpace()
+
+
+def has_launch_lines(own: Space[Any, Any] | None) -> bool:
+    """Tell whether launch lines of Megatron-LM say the jobs of that space."""
+    return space_of(own).runtime is MEGATRON
 
 
 class Judge:

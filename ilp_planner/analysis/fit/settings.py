@@ -107,10 +107,12 @@ def _micro_batches(draft: Draft) -> Iterable[int]:
 
 
 def _offloads(draft: Draft) -> Iterator[Offload]:
-    """Yield every number of whole layers, every module alone and all that the model has."""
+    """Yield every number of whole layers, where none are computed again nor in a pipeline, every
+    module alone and all that the model has."""
     model = draft.base.model
+    whole = draft.pp == 1 and draft.settings.recompute.granularity == "none"
     yield Offload()
-    for layers in range(1, model.layers if draft.pp == 1 else 1):
+    for layers in range(1, model.layers if whole else 1):
         yield Offload(layers=layers)
     there = tuple(name for name in OFFLOADED if model.experts or name not in OF_EXPERTS)
     for modules in (*((name,) for name in there), there):
