@@ -196,7 +196,7 @@ def _of_plan(
         writer: Writer = partial(line_change, runnable_arguments(job), job)
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
-        writer, words = partial(_fields, job), "fields of the plan"
+        writer, words = partial(_fields, job), "settings of the plan"
     return Asked(
         job=job,
         model=model,
@@ -211,7 +211,7 @@ def _of_plan(
 def _fields(before: TrainingJob, after: TrainingJob) -> LineChange:
     """Return what is other in a job, in the names of its fields."""
     gpus = after.world if after.world != before.world else 0
-    return LineChange(add=tuple(differences(before, after)), gpus=gpus)
+    return LineChange(fields=tuple(differences(before, after)), gpus=gpus)
 
 
 def take_by_kind(ctx: typer.Context) -> None:

@@ -67,6 +67,7 @@ def _change(change: Change, as_is: Judged) -> dict[str, Any]:
         "language": words.language,
         "add": list(words.add),
         "drop": list(words.drop),
+        "fields": list(words.fields),
         "environment": dict(words.environment),
         "gpus": judged.job.world,
         "seconds": judged.seconds,

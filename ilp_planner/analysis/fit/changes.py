@@ -14,7 +14,7 @@ from itertools import combinations, takewhile
 from typing import TYPE_CHECKING
 
 from ilp_planner.analysis.fit.draft import draft_of
-from ilp_planner.analysis.fit.settings import SETTINGS
+from ilp_planner.analysis.fit.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +53,7 @@ class Changes:
         self.judge, self.writer, self.within = judge, writer, within
         self.best: dict[tuple[str, ...], Change] = {}
         self.tried: Counter[int] = Counter()  # jobs by the number of their changed settings
+        self._settings = settings_of(judge.space.runtime)
         self._seen = {judge.job}
 
     def ranked(self) -> tuple[Change, ...]:
@@ -67,13 +68,13 @@ class Changes:
 
     def singles(self, start: Draft, already: tuple[str, ...] = ()) -> None:
         """Try every job with one setting changed. already: names of what was changed before."""
-        for setting in SETTINGS:
+        for setting in self._settings:
             for draft in _with(start, setting):
                 self.try_job((*already, setting.name), draft.job())
 
     def pairs(self, start: Draft) -> None:
         """Try every job with two settings changed."""
-        for one, other in combinations(SETTINGS, 2):
+        for one, other in combinations(self._settings, 2):
             for draft in _with(start, one):
                 for both in _with(draft, other):
                     self.try_job((one.name, other.name), both.job())

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ilp_planner.inputs.constraints import ANY
 from ilp_planner.spaces.megatron.choices import CHOICES
 from ilp_planner.spaces.megatron.layouts import plain_layout
-from ilp_planner.spaces.megatron.recomputations import whole_recomputations
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.specs.pipeline_layout import split_layout
-from ilp_planner.specs.training import OFFLOADED, SHARDINGS, Offload, Recompute
+from ilp_planner.specs.training import METHODS, OFFLOADED, SHARDINGS, Offload, Recompute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ilp_planner.analysis.fit.draft import Draft
+    from ilp_planner.spaces.megatron.runtime import Runtime
     from ilp_planner.specs.pipeline_layout import PipelineLayout
 
 OF_EXPERTS = ("expert_fc1", "moe_act")  # of the modules whose activations can go to the host
@@ -29,11 +29,13 @@ SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states that go 
 
 class Setting(NamedTuple):
     """One setting. values: what it may be, of a draft with other settings changed before it. write:
-    the draft with a value; None where that goes with none."""
+    the draft with a value; None where that goes with none. choice: its name in `CHOICES`, of which
+    not every training system has all; empty: none of them."""
 
     name: str
     values: Callable[[Draft], Iterable[Any]]
     write: Callable[[Draft, Any], Draft | None]
+    choice: str = ""
 
 
 def _of_settings(name: str) -> Callable[[Draft, Any], Draft]:
@@ -63,7 +65,7 @@ def _of_choice(name: str, values: Iterable[str]) -> Setting:
         settings = CHOICES[name].write(draft.settings, value)
         return None if settings is None else replace(draft, settings=settings)
 
-    return Setting(name.replace("_", " "), lambda draft: tuple(values), write)
+    return Setting(name.replace("_", " "), lambda draft: tuple(values), write, name)
 
 
 def _experts(draft: Draft) -> Iterable[int]:
@@ -72,16 +74,21 @@ def _experts(draft: Draft) -> Iterable[int]:
     return () if experts is None else divisors(experts.count)
 
 
-def _recomputations(draft: Draft) -> Iterator[Recompute]:
-    """Yield what searches try, chunks of every size and the first layers of each stage."""
-    model, layout = draft.base.model, draft.layout or draft.base.pipeline
-    most = max(stage.layers for stage in layout.stages)
-    if draft.layout is None and draft.pp != draft.base.pp:
-        most = -(-model.layers // draft.stages)
-    yield from whole_recomputations(model, draft.settings.kernels, ANY)
-    for method in ("uniform", "block"):
-        for layers in range(1, most + 1):
-            yield Recompute(granularity="full", method=method, layers=layers)
+def _recomputations(runtime: Runtime) -> Callable[[Draft], Iterator[Recompute]]:
+    """Return what yields what searches try for a training system, and where it has them chunks of
+    every size and the first layers of each stage."""
+
+    def values(draft: Draft) -> Iterator[Recompute]:
+        model, layout = draft.base.model, draft.layout or draft.base.pipeline
+        most = max(stage.layers for stage in layout.stages)
+        if draft.layout is None and draft.pp != draft.base.pp:
+            most = -(-model.layers // draft.stages)
+        yield from runtime.recomputations(model, draft.settings.kernels, ANY)
+        for method in METHODS if runtime.blocks else ():
+            for layers in range(1, most + 1):
+                yield Recompute(granularity="full", method=method, layers=layers)
+
+    return values
 
 
 def _layouts(draft: Draft) -> Iterator[PipelineLayout]:
@@ -123,8 +130,14 @@ def _degrees(draft: Draft) -> Iterable[int]:
     return divisors(draft.world)
 
 
-# Those that others' values depend on come first.
-SETTINGS = (
+def settings_of(runtime: Runtime) -> tuple[Setting, ...]:
+    """Return the settings of a training system's jobs, those that others' values depend on
+    first."""
+    again = Setting("recomputation", _recomputations(runtime), _of_settings("recompute"))
+    return (*DEGREES, again, *(s for s in OTHERS if not s.choice or s.choice in runtime.listens))
+
+
+DEGREES = (
     Setting("tp", lambda draft: divisors(draft.base.devices_per_node), _of_draft("tp")),
     Setting("cp", _degrees, _of_settings("cp")),
     Setting("pp", _degrees, _of_draft("pp")),
@@ -133,7 +146,8 @@ SETTINGS = (
     Setting("sequence parallelism", lambda draft: (False, True), _of_settings("sequence_parallel")),
     Setting("micro-batch size", _micro_batches, _of_draft("micro_batch")),
     Setting("layout", _layouts, _of_draft("layout")),
-    Setting("recomputation", _recomputations, _of_settings("recompute")),
+)
+OTHERS = (
     Setting("activations on the host", _offloads, _of_settings("offload")),
     _of_choice("sharding", SHARDINGS),
     _of_choice("optimizer_offload", SHARES),
