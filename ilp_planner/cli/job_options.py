@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from ilp_planner.cli import options as o
 from ilp_planner.cli.options import number, option
 
-ABOUT = "What to analyse"
+ABOUT = "The job"
 about = partial(option, ABOUT)
 parallel, degree = partial(option, "Parallelism"), partial(number, "Parallelism")
 memory, kernel = partial(option, "Memory"), partial(option, "Kernels")

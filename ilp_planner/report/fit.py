@@ -111,17 +111,11 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
     """Yield what was tried, and what would do where nothing fits."""
     tried = f"{found.singles:,} jobs with one setting changed"
     if found.as_is.fits:
-        fastest = (
-            "the fastest of each setting are above" if found.changes else "none of them is faster"
-        )
-        yield f"tried   {tried}: {fastest}"
+        best = "the fastest of each setting are above" if found.changes else "none is faster"
+        yield f"tried   {tried}: {best}"
     else:
-        best = (
-            "no other of them fits and is faster than the first above"
-            if found.changes
-            else "none of them fits"
-        )
-        yield f"tried   {tried} and {found.pairs:,} with two: {best}"
+        best = f"the fastest that fits: {found.changes[0].words}" if found.changes else "none fits"
+        yield f"tried   {tried} and {found.pairs:,} with two; {best}"
     if found.changes or found.more_gpus:
         yield f"words   what to add to the {words}, or to change or leave out there"
     free = found.free
