@@ -48,6 +48,8 @@ def option_change(
     if launch is None:
         return None
     wanted = _values(after)
+    if after.pipeline == before.pipeline:  # said in other words, perhaps
+        wanted |= {name: asked[name] for name in ("layout", "virtual")}
     said = {name: value for name, value in wanted.items() if value != asked[name]}
     if asked["dp"] is None and after.world == before.world:
         said.pop("dp", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.analysis.fit.needs import Needs, smallest_devices
+from ilp_planner.analysis.fit.needs import Needs, smallest_devices, telling_ranks
 from ilp_planner.anatomy.memory import stage_of_rank
 from ilp_planner.errors import PlanError, PlannerError
 from ilp_planner.evaluate import evaluate
@@ -14,7 +14,12 @@ from ilp_planner.inputs.constraints import constraints_of
 from ilp_planner.inputs.files import InputFiles
 from ilp_planner.inputs.request import Request
 from ilp_planner.spaces.megatron.build import build_for
-from ilp_planner.spaces.megatron.iteration import iteration_terms
+from ilp_planner.spaces.megatron.iteration import (
+    iteration_terms,
+    slowest_seconds,
+    stage_times,
+    stages_of,
+)
 from ilp_planner.spaces.megatron.rules import check_job
 from ilp_planner.spaces.megatron.runtime import MEGATRON
 from ilp_planner.spaces.megatron.space import MegatronSpace
@@ -110,10 +115,14 @@ class Judge:
         if ranks.least_work * job.micro_batches / job.pp >= within:
             return None
         parts = costs.memory(job, problem.cluster)
-        devices = enumerate(smallest_devices(job, problem.cluster))
-        if any(stage_of_rank(parts, rank).needed > device.memory for rank, device in devices):
+        devices = smallest_devices(job, problem.cluster)
+        telling = telling_ranks(job, devices)
+        if any(stage_of_rank(parts, rank).needed > devices[rank].memory for rank in telling):
             return None
-        if self.seconds(job) >= within:
+        times = stage_times(ranks, stages_of(ranks, job))
+        if slowest_seconds(job, times) >= within:
+            return None
+        if sum(iteration_terms(ranks, job, times).values()) >= within:
             return None
         try:
             plan = plan_of_job(job, problem.cluster, model=problem.model)
@@ -130,18 +139,13 @@ class Judge:
         types, limits = problem.cluster.device_types, problem.memory_limits
         return types[min(network.stage_types(job, pp_rank), key=limits.__getitem__)].type
 
-    def seconds(self, job: TrainingJob) -> float:
-        """Return the seconds of an iteration."""
-        problem = self.problem(job.world)
-        ranks = problem.costs.ranks_of_job(job, problem.cluster)
-        return sum(iteration_terms(ranks, job).values())
-
     def _judged(self, job: TrainingJob) -> Judged:
         problem = self.problem(job.world)
         parts = problem.costs.memory(job, problem.cluster)
+        ranks = problem.costs.ranks_of_job(job, problem.cluster)
         return Judged(
             job=job,
             ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
             devices=smallest_devices(job, problem.cluster),
-            seconds=self.seconds(job),
+            seconds=sum(iteration_terms(ranks, job).values()),
         )

@@ -9,6 +9,8 @@ from ilp_planner.analysis.recomputation import rank_memories
 from ilp_planner.specs.training import ORDERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.anatomy.memory import RankMemory
     from ilp_planner.specs.cluster import ClusterSpec, Device
     from ilp_planner.specs.training import TrainingJob
@@ -66,6 +68,22 @@ def smallest_devices(job: TrainingJob, cluster: ClusterSpec) -> tuple[Device, ..
             own = {name for start in starts for name in kinds[start : start + width]}
         found.append(min((types[name] for name in sorted(own)), key=lambda d: d.memory))
     return tuple(found)
+
+
+def telling_ranks(job: TrainingJob, devices: Sequence[Device]) -> tuple[int, ...]:
+    """Return the pipeline ranks of which one is the fullest.
+
+    Without virtual stages, of ranks with equal layers on equal devices the first one holds most
+    micro-batches.
+    """
+    if job.virtual > 1:
+        return tuple(range(job.pp))
+    experts, starts = job.model.expert_layers, job.pipeline.starts
+    first: dict[object, int] = {}
+    for rank, (stage, start) in enumerate(zip(job.stages, starts, strict=True)):
+        routed = sum(experts[start : start + stage.layers])
+        first.setdefault((stage, routed, devices[rank].memory), rank)
+    return tuple(first.values())
 
 
 def first_rank(job: TrainingJob, pp_rank: int) -> int:

@@ -96,13 +96,18 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
     return simulate(schedule_orders(job.schedule.name, *shape), times, blocking=waits)
 
 
+def slowest_seconds(job: TrainingJob, times: StageTimes) -> float:
+    """Return how long the rank with most work is busy; no iteration takes less."""
+    busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
+    return job.micro_batches * float(busy.max())
+
+
 def iteration_terms(
     ranks: RankCosts, job: TrainingJob, times: StageTimes | None = None
 ) -> dict[str, float]:
     """Return what an iteration takes, by terms. job: as in `stages_of`. times: its stages'."""
     times = times or stage_times(ranks, stages_of(ranks, job))
-    busy = (times.forward + times.backward).reshape(job.virtual, job.pp).sum(axis=0)
-    slowest = job.micro_batches * float(busy.max())
+    slowest = slowest_seconds(job, times)
     _, longest = ranks.longest_sync(ends_of(job.pipeline))
     return {
         SLOWEST: slowest,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ilp_planner.analysis import analyze
 from ilp_planner.analysis.fit.fit import fit
 from ilp_planner.analysis.fit.judge import Judge
-from ilp_planner.analysis.fit.needs import needs_of
+from ilp_planner.analysis.fit.needs import needs_of, telling_ranks
 from ilp_planner.analysis.fit.site import Site
 from ilp_planner.errors import PlanError, PlannerError, SpecError
 from ilp_planner.evaluate import evaluate
@@ -278,6 +278,15 @@ def test_where_nothing_fits_the_memory_that_is_named_is_enough() -> None:
     site = Site(cluster=with_memory(site_of(job).cluster, found.enough.memory))
     again = fit(judge_of(job, site), writer_of(job), 20.0)
     assert list(offered(again))
+
+
+@given(jobs())
+@examples(40, deadline=None)
+def test_the_fullest_rank_is_among_those_that_tell(job: TrainingJob) -> None:
+    needs = needs_of(job, small_cluster(1, job.world))
+    most = max(rank.needed for rank in needs.ranks)
+    telling = telling_ranks(job, needs.devices)
+    assert most == max(needs.ranks[rank].needed for rank in telling)
 
 
 # ---- the GPUs -----------------------------------------------------------------------------------
