@@ -27,7 +27,7 @@ def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
     needed, device = as_is.ranks[stage].needed, as_is.devices[stage]
     word = "FITS" if as_is.fits else "DOES NOT FIT"
     left = "left" if as_is.fits else "too much"
-    where = "all GPUs alike" if job.pp == 1 else f"rank {first_rank(job, stage)} (stage {stage})"
+    where = "every GPU" if job.pp == 1 else f"rank {first_rank(job, stage)} (stage {stage})"
     over = sum(as_is.room(rank) < 0 for rank in range(job.pp))
     stages = f"; {over} of {job.pp} stages are over" if over and job.pp > 1 else ""
     head = (
