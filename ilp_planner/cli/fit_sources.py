@@ -193,7 +193,10 @@ def _of_plan(
     site = Site(cluster=with_memory(spec or cluster, limit))
     job = replace(job, devices_per_node=site.each, generation=generation(site.cluster))
     if has_launch_lines(space):
-        writer: Writer = partial(line_change, runnable_arguments(job), job)
+        try:
+            writer: Writer = partial(line_change, runnable_arguments(job), job)
+        except PlanError as error:
+            raise PlanError(f"{file}: {error}") from None
         words = "arguments that `ilp-plan export --to megatron` writes"
     else:
         writer, words = partial(_fields, job), "settings of the plan"

@@ -102,9 +102,10 @@ def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> 
 
 
 def signed_percent(share: float) -> str:
-    """Return `+2.1 %`, `-0.3 %` or `0 %`."""
+    """Return `+2.10 %`, `-0.30 %`, or `0.00 %` and `<0.01 %` without a sign."""
     text = format_percent(abs(share))
-    return text if float(text.split()[0]) == 0 else f"{'+' if share > 0 else '-'}{text}"
+    signed = share and text[0].isdigit()
+    return f"{'+' if share > 0 else '-'}{text}" if signed else text
 
 
 def _closing(found: Fit, words: str) -> Iterator[str]:
@@ -121,10 +122,8 @@ def _closing(found: Fit, words: str) -> Iterator[str]:
     free = found.free
     if free is not None:
         if free.change is not None:
-            yield (
-                f"free    {format_seconds(free.bound)} at least for any plan with all settings "
-                f"free, proved; among {free.among}"
-            )
+            least = f"proved: {format_seconds(free.bound)} at least" if free.bound else "no bound"
+            yield f"free    {least} for any plan with all settings free, among {free.among}"
         elif free.impossible:
             yield f"free    proved: none fits with all settings free, among {free.among}"
         else:

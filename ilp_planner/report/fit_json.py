@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.fit.needs import first_rank
@@ -52,7 +53,7 @@ def changes_object(found: Fit) -> dict[str, Any]:
         if free is None
         else {
             "change": None if free.change is None else _change(free.change, as_is),
-            "bound": free.bound,
+            "bound": free.bound if isfinite(free.bound) else None,
             "among": free.among,
             "impossible": free.impossible,
         },

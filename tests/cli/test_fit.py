@@ -28,6 +28,7 @@ SCRIPT = f"""\
 torchrun --nproc_per_node 4 --nnodes 1 pretrain_gpt.py {LINE}
 """
 A100 = ["--gpus", "4xA100-80GB"]
+FEW = ["--device-memory", "2GiB", "--time-limit", "0.5"]
 KEYS = {
     "source", "model", "fits", "gpus", "decides", "notes", "seconds", "tokens_per_second",
     "changes", "tried", "more_gpus", "free", "enough",
@@ -84,6 +85,27 @@ def test_a_job_that_fits(ilp_plan: Command, script: Path) -> None:
     assert found["tried"]["pairs"] == 0
     assert all(change["relative"] < 1 for change in found["changes"])
     assert all(len(change["settings"]) == 1 for change in found["changes"])
+
+
+def test_where_nothing_fits(ilp_plan: Command, script: Path) -> None:
+    done = ilp_plan("fit", script, *A100, *FEW)
+    assert done.code == 0, done.err
+    assert "with two; none fits" in done.out
+    assert "free    proved: none fits with all settings free, among plans with" in done.out
+    enough = re.search(r"^enough  memory .*: (\S+ GiB) on each GPU$", done.out, re.MULTILINE)
+    assert enough
+    assert re.search(r"^enough  GPUs for some plan: ", done.out, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_where_nothing_fits_for_programs(ilp_plan: Command, script: Path) -> None:
+    found = json.loads(ilp_plan("fit", script, *A100, *FEW, "--json").out)
+    assert found["changes"] == []
+    assert found["free"]["impossible"]
+    assert found["free"]["bound"] is None
+    memory = f"{found['enough']['memory'] / 2**30 + 0.01:.2f}GiB"
+    found = json.loads(ilp_plan("fit", script, *A100, "--device-memory", memory, "--json").out)
+    assert found["changes"] or found["free"]["change"]
 
 
 def test_the_verdict_alone(ilp_plan: Command, script: Path) -> None:
