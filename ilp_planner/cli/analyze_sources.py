@@ -111,16 +111,18 @@ def said_job(
         )
         name = "--megatron-args"
     else:
-        from ilp_planner.formats.megatron.script import read_script
+        from ilp_planner.formats.megatron.script import read_launch, read_script
 
-        arguments = read_script(
-            asked["megatron_script"],
-            world,
-            available=spec.device_count if spec else None,
-            supplied=settings_given(asked["set_values"]),
-            strict=asked["strict"],
-        )
-        name = asked["megatron_script"].name
+        file, given = asked["megatron_script"], settings_given(asked["set_values"])
+        ranks = spec.device_count if spec else None
+        strict = asked["strict"]
+        if file.suffix == ".json":  # of `export --to megatron`, beside the script
+            arguments = read_launch(
+                str(file), world, supplied=given, available=ranks, strict=strict
+            )
+        else:
+            arguments = read_script(file, world, supplied=given, available=ranks, strict=strict)
+        name = file.name
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
     job = replace(job, devices_per_node=per_node, generation=devices.generation)

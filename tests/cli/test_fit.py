@@ -147,6 +147,21 @@ def test_a_saved_plan_by_the_rules_of_its_training_system(
     assert re.search(words, done.out, re.MULTILINE), done.out
 
 
+def test_what_a_plan_is_exported_as(ilp_plan: Command) -> None:
+    """The script and the JSON beside it say the same job, for `analyze` as well."""
+    job = ["gpt3-1.3b", "--gpus", "4xA100-80GB", "--global-batch-size", "32"]
+    done = ilp_plan("solve", *job, "--runtime", "megatron", "--gap", "0.5", "--output", "plan.json")
+    assert done.code == 0, done.err
+    assert ilp_plan("export", "plan.json", "--to", "megatron", "--output", "plan.sh").code == 0
+    texts = []
+    for name in ("plan.sh", "plan.args.json"):
+        done = ilp_plan("fit", name, *A100, "--verdict")
+        assert done.code == 0, done.err
+        texts.append(done.out.splitlines()[:2])
+    assert texts[0] == texts[1]
+    assert ilp_plan("analyze", "--megatron-script", "plan.args.json", *A100).code == 0
+
+
 def test_more_gpus_than_the_cluster_has(ilp_plan: Command, script: Path) -> None:
     script.write_text(SCRIPT.replace("--nnodes 1", "--nnodes 2"))
     done = ilp_plan("fit", script, *A100, "--verdict")
