@@ -59,3 +59,13 @@ def test_the_commands_on_times_print_what_the_page_shows(
         printed = [line.split() for line in capsys.readouterr().out.splitlines()]
         assert [line for line in shown if line != "..." and line.split() not in printed] == []
     assert (tmp_path / "trace.json").exists()
+
+
+def test_the_command_on_fitting_prints_what_the_page_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (block,) = re.findall(r"```console\n(.*?)```", (DOCS / "fit.md").read_text(), re.DOTALL)
+    command, _, shown = block.partition("\n")
+    assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
+    assert capsys.readouterr().out == shown

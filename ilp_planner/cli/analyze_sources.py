@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ilp_planner.cli.values import option_size, settings_given, was_typed
 from ilp_planner.cli.wording import option_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ilp_planner.analysis import Analysis
     from ilp_planner.analysis.devices import Devices
+    from ilp_planner.formats.megatron.values import MegatronArguments
     from ilp_planner.report.analysis_judged import Judged
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.training import TrainingJob
@@ -45,6 +46,16 @@ SOURCES = {
 }
 
 
+class SaidJob(NamedTuple):
+    """A job as options or a launch line say it. name: of its model, for people. notes: on what was
+    assumed. arguments: of the launch line; None: options say it."""
+
+    job: TrainingJob
+    name: str
+    notes: tuple[str, ...]
+    arguments: MegatronArguments | None = None
+
+
 def read_analysis(ctx: typer.Context) -> Analysis | Judged:
     """Analyse what was asked for; of a plan that is no training job, judge it.
 
@@ -56,17 +67,40 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
 
     asked = ctx.params
     source = one_source(ctx)
-    named = cluster_or_gpus(asked["cluster"], asked["gpus"])
-    spec = None if named is None else find_cluster(named)
+    spec = cluster_asked(asked)
     limit, notes = device_memory(asked["device_memory"])
     if source == "plan_file":
         return of_plan(asked["plan_file"], spec, limit, notes, changed=asked["accept_changed"])
     devices = devices_of(spec, limit)
     devices = replace(devices, notes=(*notes, *devices.notes))
+    said = said_job(asked, source, spec, devices)
+    return _analysis(said.job, said.name, said.notes, devices)
+
+
+def cluster_asked(asked: dict[str, Any]) -> ClusterSpec | None:
+    """Return the cluster that `--cluster` or `--gpus` names; None where neither is given."""
+    named = cluster_or_gpus(asked["cluster"], asked["gpus"])
+    return None if named is None else find_cluster(named)
+
+
+def said_job(
+    asked: dict[str, Any], source: str, spec: ClusterSpec | None, devices: Devices
+) -> SaidJob:
+    """Return the job that options or a launch line say.
+
+    Parameters
+    ----------
+    source: as `one_source` returns it, but for a plan. devices: of the cluster `spec`.
+
+    Raises
+    ------
+    PlannerError: what cannot be read or cannot be, and the value that would repair it.
+    """
     if source == "model":
         from ilp_planner.cli.analyze_job import job_of_options
 
-        return _analysis(*job_of_options(asked, devices), devices)
+        job, name, notes = job_of_options(asked, devices)
+        return SaidJob(job, name, notes)
     from ilp_planner.formats.megatron.arguments import job_of_arguments, read_arguments
     from ilp_planner.formats.megatron.notes import unmodelled
 
@@ -77,20 +111,22 @@ def read_analysis(ctx: typer.Context) -> Analysis | Judged:
         )
         name = "--megatron-args"
     else:
-        from ilp_planner.formats.megatron.script import read_script
+        from ilp_planner.formats.megatron.script import read_launch, read_script
 
-        arguments = read_script(
-            asked["megatron_script"],
-            world,
-            available=spec.device_count if spec else None,
-            supplied=settings_given(asked["set_values"]),
-            strict=asked["strict"],
-        )
-        name = asked["megatron_script"].name
+        file, given = asked["megatron_script"], settings_given(asked["set_values"])
+        ranks = spec.device_count if spec else None
+        strict = asked["strict"]
+        if file.suffix == ".json":  # of `export --to megatron`, beside the script
+            arguments = read_launch(
+                str(file), world, supplied=given, available=ranks, strict=strict
+            )
+        else:
+            arguments = read_script(file, world, supplied=given, available=ranks, strict=strict)
+        name = file.name
     job = job_of_arguments(arguments)
     per_node = asked["devices_per_node"] or (devices.per_node if spec else job.devices_per_node)
     job = replace(job, devices_per_node=per_node, generation=devices.generation)
-    return _analysis(job, f"the model of {name}", unmodelled(arguments), devices)
+    return SaidJob(job, f"the model of {name}", unmodelled(arguments), arguments)
 
 
 def one_source(ctx: typer.Context) -> str:

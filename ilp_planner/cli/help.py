@@ -62,6 +62,11 @@ EXAMPLES = {
         ("ilp-plan show plan.json --price 2.5", "writes plan.html, with what it costs"),
         ("ilp-plan show plan.json other.json --html both.html", "two plans beside each other"),
     ),
+    "fit": (
+        ("ilp-plan fit run.sh --cluster a100-4x8", "a launch script: read, never run"),
+        ("ilp-plan fit plan.json --device-memory 64GiB", "what would make a saved plan fit"),
+        ("ilp-plan fit llama3-8b --sharding optimizer --cluster a100-4x8", ""),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

@@ -29,6 +29,7 @@ COMMANDS = {
     "evaluate": ("ilp_planner.cli.evaluate", "evaluate"),
     "simulate": ("ilp_planner.cli.simulate", "simulate"),
     "show": ("ilp_planner.cli.show", "show"),
+    "fit": ("ilp_planner.cli.fit", "fit"),
     "analyze": ("ilp_planner.cli.analyze", "analyze"),
     "export": ("ilp_planner.cli.export", "export"),
     "import": ("ilp_planner.cli.import_", "import_plan"),

@@ -15,7 +15,7 @@ from ilp_planner.evaluate import Violation
 from ilp_planner.spaces.megatron.choices import CHOICES, choices
 from ilp_planner.spaces.megatron.job import base_settings, layout_of
 from ilp_planner.spaces.megatron.recomputations import FULL, NOTHING
-from ilp_planner.spaces.megatron.rules import JOB_RULES, check_plan
+from ilp_planner.spaces.megatron.rules import JOB_RULES
 from ilp_planner.spaces.megatron.runtime import Runtime
 from ilp_planner.specs.training import ORDERS, TrainingJob
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ilp_planner.inputs.constraints import Constraints
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.problem import Problem
-    from ilp_planner.spaces.megatron.costs import MegatronCosts
     from ilp_planner.spaces.megatron.degrees import MegatronDegrees
     from ilp_planner.specs.cluster import ClusterSpec
     from ilp_planner.specs.decoder import Decoder
@@ -176,7 +173,3 @@ class CheckedRuntime(Runtime):
         except PlanError as error:
             found, _, limit = str(error).partition(", but ")
             yield Violation(self.title, "plan", found, limit)
-
-    def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
-        """Yield what the runtime cannot run of a plan."""
-        return check_plan(problem, plan, self.violations)

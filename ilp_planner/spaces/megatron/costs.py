@@ -133,6 +133,11 @@ class MegatronCosts:
             )
         return RankCosts(job, self.network(cluster, order), self.profile, self.known(cluster))
 
+    def ranks_of_job(self, job: TrainingJob, cluster: ClusterSpec) -> RankCosts:
+        """Return the times of the ranks of a job that fill the nodes of a cluster in order."""
+        nodes = tuple(range(cluster.node_count))
+        return RankCosts(job, self.network(cluster, nodes), self.profile, self.known(cluster))
+
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""
         cost = self.plan_cost(plan, cluster)

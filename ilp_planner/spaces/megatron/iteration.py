@@ -134,6 +134,13 @@ def timeline(job: TrainingJob, times: StageTimes) -> Timeline:
     return simulate(schedule_orders(job.schedule.name, *shape), times, blocking=waits)
 
 
+def slowest_seconds(job: TrainingJob, times: StageTimes) -> float:
+    """Return how long the rank with most work is busy; no iteration takes less."""
+    passes = times.forward + times.backward
+    busy = (float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp))
+    return job.micro_batches * max(busy)
+
+
 def iteration_terms(
     ranks: RankCosts,
     job: TrainingJob,
@@ -147,9 +154,7 @@ def iteration_terms(
     job, known: as in `stages_of`. times: of its stages.
     """
     times = times or stage_times(ranks, job, stages_of(ranks, job, known))
-    passes = times.forward + times.backward
-    busy = max(float(sum(passes[list(job.stages_of(rank))])) for rank in range(job.pp))
-    slowest = job.micro_batches * busy
+    slowest = slowest_seconds(job, times)
     _, longest = ranks.longest_sync(job, known)
     return {
         SLOWEST: slowest,

@@ -32,26 +32,37 @@ SPARE = 1.005  # on top of what would do: it is printed with two decimals
 def more(problem: Problem[MegatronCosts]) -> str:
     """Say how much memory would do for the plan of Megatron's space that was found to need least:
     as much computed again as may be, and layers divided evenly, or as they are asked for."""
-    deadline, least = Deadline(SECONDS), math.inf
     name, limit = max(problem.memory_limits.items(), key=lambda item: item[1])
-    for part in megatron_parts(problem, problem.costs):
-        least = min(least, _needed(part))
-        if not deadline.goon():
-            break
+    least = least_share(problem) * SPARE
     if math.isinf(least):
         return in_the_way(problem)
-    least *= SPARE
     return (
         f"; {format_bytes(limit * least)} on each {name} would do, "
         f"{format_bytes(limit * (least - 1))} more{in_the_way(problem)}"
     )
 
 
+def least_share(problem: Problem[MegatronCosts]) -> float:
+    """Return what that plan needs of the memory of its devices, as a share of it; inf where none
+    was found.
+
+    Raises
+    ------
+    InfeasibleError: no choice of degrees is possible.
+    """
+    deadline, least = Deadline(SECONDS), math.inf
+    for part in megatron_parts(problem, problem.costs):
+        least = min(least, _needed(part))
+        if not deadline.goon():
+            break
+    return least
+
+
 def in_the_way(problem: Problem[MegatronCosts]) -> str:
     """Say without which constraint there is a plan; empty where none is found in the time."""
     deadline = Deadline(SECONDS)
     for name, text in problem.constraints.texts.items():
-        if name not in ("max_devices", "without") and _fits(without(problem, name), deadline):
+        if name not in ("max_devices", "without") and fits(without(problem, name), deadline):
             return f"; without {name.replace('_', ' ')} {text} a plan fits"
     return ""
 
@@ -71,7 +82,7 @@ def without(problem: Problem[MegatronCosts], name: str) -> Problem[MegatronCosts
     )
 
 
-def _fits(problem: Problem[MegatronCosts], deadline: Deadline) -> bool:
+def fits(problem: Problem[MegatronCosts], deadline: Deadline) -> bool:
     """Tell whether some plan is found that fits."""
     try:
         parts = megatron_parts(problem, problem.costs)

@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from ilp_planner.specs.training import TrainingJob
 
 
-def check_megatron(problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
-    """Check everything that Megatron-LM's plans keep."""
-    own = (
+def check_megatron(job: TrainingJob) -> Iterator[Violation]:
+    """Check what Megatron-LM asks of a job besides."""
+    for check in (
         check_usual,
         check_context,
         check_recompute,
         check_states,
         check_combined,
         check_compiled,
-    )
-    return check_plan(problem, plan, *own)
+    ):
+        yield from check(job)
 
 
 def check_plan(
     problem: Problem[MegatronCosts],
     plan: GroupPlan,
-    *own: Callable[[TrainingJob], Iterator[Violation]],
+    own: Callable[[TrainingJob], Iterator[Violation]],
 ) -> Iterator[Violation]:
     """Check what the plans of every runtime keep, and what a runtime checks of their jobs."""
     costs = problem.costs
@@ -51,8 +51,17 @@ def check_plan(
     if node_order(plan, problem.cluster) is None:
         yield Violation("rank order", "plan", "other devices", "whole nodes one after the other")
         return
+    yield from check_job(problem, job, own)
+
+
+def check_job(
+    problem: Problem[MegatronCosts],
+    job: TrainingJob,
+    own: Callable[[TrainingJob], Iterator[Violation]],
+) -> Iterator[Violation]:
+    """Check the same of a job whose ranks fill the nodes of the problem one after the other."""
     yield from check_tensor(problem, job)
-    for check in (*JOB_RULES, *own):
+    for check in (*JOB_RULES, own):
         yield from check(job)
 
 

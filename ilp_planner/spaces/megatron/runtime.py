@@ -24,6 +24,7 @@ from ilp_planner.spaces.megatron.recomputations import whole_recomputations
 from ilp_planner.spaces.megatron.rules import (
     check_megatron,
     check_offload,
+    check_plan,
     check_states,
     context_rules,
 )
@@ -203,9 +204,13 @@ class Runtime:
             or does_otherwise(job)
         )
 
+    def violations(self, job: TrainingJob) -> Iterator[Violation]:
+        """Yield the rules of this runtime alone that a job breaks."""
+        return check_megatron(job)
+
     def check(self, problem: Problem[MegatronCosts], plan: GroupPlan) -> Iterator[Violation]:
         """Yield what the runtime cannot run of a plan."""
-        return check_megatron(problem, plan)
+        return check_plan(problem, plan, self.violations)
 
 
 MEGATRON = Runtime()

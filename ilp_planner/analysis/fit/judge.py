@@ -1,0 +1,151 @@
+"""What a job takes and needs, by the rules, memory and times that plans are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.analysis.fit.needs import Needs, smallest_devices, telling_ranks
+from ilp_planner.anatomy.memory import stage_of_rank
+from ilp_planner.errors import PlanError, PlannerError
+from ilp_planner.evaluate import evaluate
+from ilp_planner.formats.megatron.plan import plan_of_job
+from ilp_planner.inputs.constraints import constraints_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.inputs.request import Request
+from ilp_planner.spaces.megatron.build import build_for
+from ilp_planner.spaces.megatron.iteration import (
+    iteration_terms,
+    slowest_seconds,
+    stage_times,
+    stages_of,
+)
+from ilp_planner.spaces.megatron.rules import check_job
+from ilp_planner.spaces.megatron.runtime import MEGATRON
+from ilp_planner.spaces.megatron.space import MegatronSpace
+from ilp_planner.specs.training import CP_COMMUNICATIONS, SHARDINGS
+
+if TYPE_CHECKING:
+    from ilp_planner.analysis.fit.site import Site
+    from ilp_planner.problem import Problem
+    from ilp_planner.spaces.base import Space
+    from ilp_planner.spaces.megatron.costs import MegatronCosts
+    from ilp_planner.specs.model import ModelSpec
+    from ilp_planner.specs.training import TrainingJob
+
+# What searches leave out unless it is asked for is tried here as well.
+ALL_ASKED = constraints_of({"sharding": SHARDINGS, "cp_comm": CP_COMMUNICATIONS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged(Needs):
+    """A job with what it needs and what it takes. seconds: of an iteration."""
+
+    seconds: float
+
+
+def space_of(own: Space[Any, Any] | None) -> MegatronSpace:
+    """Return the space whose rules changes of a job keep: that of its plan where a training system
+    runs such plans, else Megatron-LM's."""
+    return own if isinstance(own, MegatronSpace) else MegatronSpace()
+
+
+def has_launch_lines(own: Space[Any, Any] | None) -> bool:
+    """Tell whether launch lines of Megatron-LM say the jobs of that space."""
+    return space_of(own).runtime is MEGATRON
+
+
+class Judge:
+    """Judges changes of one job: the same model and samples, on more or fewer of the same GPUs."""
+
+    def __init__(
+        self, site: Site, model: ModelSpec, job: TrainingJob, space: MegatronSpace
+    ) -> None:
+        """Take the GPUs, the model, a job of it and the space whose rules its changes keep."""
+        self.site, self.model, self.job, self.space = site, model, job, space
+        self._problems: dict[int, Problem[MegatronCosts]] = {}
+
+    def problem(self, world: int) -> Problem[MegatronCosts]:
+        """Return the problem whose plans are jobs of so many ranks.
+
+        Raises
+        ------
+        PlannerError: there are no such GPUs, or they cannot train the model.
+        """
+        if world not in self._problems:
+            request = Request(
+                files={},
+                space=self.space.name,
+                global_batch=self.job.global_batch,
+                max_cp=world,
+                precision=self.job.settings.kernels.quantised,
+            )
+            objects = {"model": self.model, "cluster": self.site.of(world)}
+            self._problems[world] = build_for(InputFiles(request, objects=objects), self.space)
+        return self._problems[world]
+
+    def verdict(self, job: TrainingJob) -> Judged:
+        """Return what a job needs, and takes were there room, whether it fits or not.
+
+        Raises
+        ------
+        PlannerError: it breaks a rule of its runtime, or cannot be had on these GPUs.
+        """
+        problem = self.problem(job.world)
+        broken = next(check_job(problem, job, self.space.runtime.violations), None)
+        if broken is not None:
+            title = self.space.runtime.title
+            raise PlanError(f"{title} cannot run the job: {broken}")
+        return self._judged(job)
+
+    def faster(self, job: TrainingJob, within: float) -> Judged | None:
+        """Return what is found of a job that keeps the rules, fits and takes less than so many
+        seconds; None of any other.
+
+        Its plan is judged at the end as any plan is, by every rule.
+        """
+        try:
+            problem = self.problem(job.world)
+        except PlannerError:
+            return None
+        runtime, costs = self.space.runtime, problem.costs
+        if any(check_job(problem, job, runtime.violations)):
+            return None
+        ranks = costs.ranks_of_job(job, problem.cluster)
+        if ranks.least_work * job.micro_batches / job.pp >= within:
+            return None
+        parts = costs.memory(job, problem.cluster)
+        devices = smallest_devices(job, problem.cluster)
+        telling = telling_ranks(job, devices)
+        if any(stage_of_rank(parts, rank).needed > devices[rank].memory for rank in telling):
+            return None
+        times = stage_times(ranks, job, stages_of(ranks, job))
+        if slowest_seconds(job, times) >= within:
+            return None
+        if sum(iteration_terms(ranks, job, times).values()) >= within:
+            return None
+        try:
+            plan = plan_of_job(job, problem.cluster, model=problem.model)
+        except PlanError:
+            return None
+        if not runtime.tries(job, ALL_ASKED) or not evaluate(problem, plan).legal:
+            return None
+        return self._judged(job)
+
+    def device(self, job: TrainingJob, pp_rank: int) -> str:
+        """Return what people call the device with least memory of a pipeline rank."""
+        problem = self.problem(job.world)
+        network = problem.costs.ranks_of_job(job, problem.cluster).network
+        types, limits = problem.cluster.device_types, problem.memory_limits
+        return types[min(network.stage_types(job, pp_rank), key=limits.__getitem__)].type
+
+    def _judged(self, job: TrainingJob) -> Judged:
+        problem = self.problem(job.world)
+        parts = problem.costs.memory(job, problem.cluster)
+        ranks = problem.costs.ranks_of_job(job, problem.cluster)
+        return Judged(
+            job=job,
+            ranks=tuple(stage_of_rank(parts, rank) for rank in range(job.pp)),
+            devices=smallest_devices(job, problem.cluster),
+            seconds=sum(iteration_terms(ranks, job).values()),
+        )

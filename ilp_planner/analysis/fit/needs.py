@@ -1,0 +1,93 @@
+"""What a job needs of the memory of its GPUs, without a look at how long it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ilp_planner.analysis.recomputation import rank_memories
+from ilp_planner.specs.training import ORDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.anatomy.memory import RankMemory
+    from ilp_planner.specs.cluster import ClusterSpec, Device
+    from ilp_planner.specs.training import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """A job with what it needs.
+
+    ranks: memory of a GPU of every pipeline rank. devices: that with least memory of each.
+    """
+
+    job: TrainingJob
+    ranks: tuple[RankMemory, ...]
+    devices: tuple[Device, ...]
+
+    @property
+    def fullest(self) -> int:
+        """The pipeline rank that decides: the one with least room left."""
+        return min(range(len(self.ranks)), key=self.room)
+
+    def room(self, pp_rank: int) -> float:
+        """Return the bytes that a GPU of a pipeline rank has left; below 0 where it has too few."""
+        return self.devices[pp_rank].memory - self.ranks[pp_rank].needed
+
+    @property
+    def left(self) -> float:
+        """Bytes that are left on the GPU that decides."""
+        return self.room(self.fullest)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every GPU has room for what it needs."""
+        return self.left >= 0
+
+
+def needs_of(job: TrainingJob, cluster: ClusterSpec) -> Needs:
+    """Return what a job needs whose ranks fill the nodes of a cluster in order."""
+    ranks = tuple(rank_memories((job,) * job.pp))
+    return Needs(job=job, ranks=ranks, devices=smallest_devices(job, cluster))
+
+
+def smallest_devices(job: TrainingJob, cluster: ClusterSpec) -> tuple[Device, ...]:
+    """Return the device with least memory of every pipeline rank."""
+    kinds, types = cluster.type_of, cluster.device_types
+    each = job.world // job.pp
+    found = []
+    for stage in range(job.pp):
+        first = first_rank(job, stage)
+        if job.settings.order == ORDERS[0]:
+            own = set(kinds[first : first + each])
+        else:
+            width, apart = job.tp * job.settings.cp, job.pp * job.tp * job.settings.cp
+            starts = range(first, job.world, apart)
+            own = {name for start in starts for name in kinds[start : start + width]}
+        found.append(min((types[name] for name in sorted(own)), key=lambda d: d.memory))
+    return tuple(found)
+
+
+def telling_ranks(job: TrainingJob, devices: Sequence[Device]) -> tuple[int, ...]:
+    """Return the pipeline ranks of which one is the fullest.
+
+    Without virtual stages, of ranks with equal layers on equal devices the first one holds most
+    micro-batches.
+    """
+    if job.virtual > 1:
+        return tuple(range(job.pp))
+    experts, starts = job.model.expert_layers, job.pipeline.starts
+    first: dict[object, int] = {}
+    for rank, (stage, start) in enumerate(zip(job.stages, starts, strict=True)):
+        routed = sum(experts[start : start + stage.layers])
+        first.setdefault((stage, routed, devices[rank].memory), rank)
+    return tuple(first.values())
+
+
+def first_rank(job: TrainingJob, pp_rank: int) -> int:
+    """Return the first of the ranks of a pipeline rank."""
+    if job.settings.order == ORDERS[0]:
+        return pp_rank * job.world // job.pp
+    return pp_rank * job.tp * job.settings.cp

@@ -1,0 +1,157 @@
+"""The settings of a job that may be changed to make it fit, and what each may be instead.
+
+They change how a model is trained, and nothing of what is computed: the samples of an iteration,
+the types of gradients and moments and the model itself stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.inputs.constraints import ANY
+from ilp_planner.spaces.megatron.choices import CHOICES
+from ilp_planner.spaces.megatron.layouts import plain_layout
+from ilp_planner.specs.degrees import divisors
+from ilp_planner.specs.pipeline_layout import split_layout
+from ilp_planner.specs.training import METHODS, OFFLOADED, SHARDINGS, Offload, Recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ilp_planner.analysis.fit.draft import Draft
+    from ilp_planner.spaces.megatron.runtime import Runtime
+    from ilp_planner.specs.pipeline_layout import PipelineLayout
+
+OF_EXPERTS = ("expert_fc1", "moe_act")  # of the modules whose activations can go to the host
+SHARES = ("0", "0.25", "0.5", "0.75", "1")  # of the optimizer's states that go to the host
+
+
+class Setting(NamedTuple):
+    """One setting. values: what it may be, of a draft with other settings changed before it. write:
+    the draft with a value; None where that goes with none. choice: its name in `CHOICES`, of which
+    not every training system has all; empty: none of them."""
+
+    name: str
+    values: Callable[[Draft], Iterable[Any]]
+    write: Callable[[Draft, Any], Draft | None]
+    choice: str = ""
+
+
+def _of_settings(name: str) -> Callable[[Draft, Any], Draft]:
+    """Return what writes a field of `Settings`."""
+
+    def write(draft: Draft, value: Any) -> Draft:
+        changed: dict[str, Any] = {name: value}
+        return replace(draft, settings=replace(draft.settings, **changed))
+
+    return write
+
+
+def _of_draft(name: str) -> Callable[[Draft, Any], Draft]:
+    """Return what writes a field of `Draft`."""
+
+    def write(draft: Draft, value: Any) -> Draft:
+        changed: dict[str, Any] = {name: value}
+        return replace(draft, **changed)
+
+    return write
+
+
+def _of_choice(name: str, values: Iterable[str]) -> Setting:
+    """Return a setting that searches choose for a whole job as well."""
+
+    def write(draft: Draft, value: str) -> Draft | None:
+        settings = CHOICES[name].write(draft.settings, value)
+        return None if settings is None else replace(draft, settings=settings)
+
+    return Setting(name.replace("_", " "), lambda draft: tuple(values), write, name)
+
+
+def _experts(draft: Draft) -> Iterable[int]:
+    """Return the expert-parallel degrees that divide the experts."""
+    experts = draft.base.model.experts
+    return () if experts is None else divisors(experts.count)
+
+
+def _recomputations(runtime: Runtime) -> Callable[[Draft], Iterator[Recompute]]:
+    """Return what yields what searches try for a training system, and where it has them chunks of
+    every size and the first layers of each stage."""
+
+    def values(draft: Draft) -> Iterator[Recompute]:
+        model, layout = draft.base.model, draft.layout or draft.base.pipeline
+        most = max(stage.layers for stage in layout.stages)
+        if draft.layout is None and draft.pp != draft.base.pp:
+            most = -(-model.layers // draft.stages)
+        yield from runtime.recomputations(model, draft.settings.kernels, ANY)
+        for method in METHODS if runtime.blocks else ():
+            for layers in range(1, most + 1):
+                yield Recompute(granularity="full", method=method, layers=layers)
+
+    return values
+
+
+def _layouts(draft: Draft) -> Iterator[PipelineLayout]:
+    """Yield as even layouts with every number of virtual stages; and one stage per rank with fewer
+    layers on the first and the last rank, the others with at most one more than evenly."""
+    model, pp = draft.base.model, draft.pp
+    if not 1 < pp <= model.layers:
+        return
+    for virtual in range(1, model.layers // pp + 1):
+        yield plain_layout(model, pp * virtual)
+    for each in range(-(-model.layers // pp), -(-model.layers // pp) + 2):
+        ends = model.layers - each * (pp - 2)
+        for first in range(max(0, ends - each), min(each, ends) + 1):
+            middle = [each] * (pp - 2)
+            layers = [first, *middle, ends - first]
+            yield split_layout(layers, prediction_layers=model.prediction_layers)
+
+
+def _micro_batches(draft: Draft) -> Iterable[int]:
+    """Return the sizes that divide the samples of a replica."""
+    batch, dp = draft.base.global_batch, draft.dp
+    return divisors(batch // dp) if dp and batch % dp == 0 else ()
+
+
+def _offloads(draft: Draft) -> Iterator[Offload]:
+    """Yield every number of whole layers, where none are computed again nor in a pipeline, every
+    module alone and all that the model has."""
+    model = draft.base.model
+    whole = draft.pp == 1 and draft.settings.recompute.granularity == "none"
+    yield Offload()
+    for layers in range(1, model.layers if whole else 1):
+        yield Offload(layers=layers)
+    there = tuple(name for name in OFFLOADED if model.experts or name not in OF_EXPERTS)
+    for modules in (*((name,) for name in there), there):
+        yield Offload(modules=modules)
+
+
+def _degrees(draft: Draft) -> Iterable[int]:
+    return divisors(draft.world)
+
+
+def settings_of(runtime: Runtime) -> tuple[Setting, ...]:
+    """Return the settings of a training system's jobs, those that others' values depend on
+    first."""
+    again = Setting("recomputation", _recomputations(runtime), _of_settings("recompute"))
+    return (*DEGREES, again, *(s for s in OTHERS if not s.choice or s.choice in runtime.listens))
+
+
+DEGREES = (
+    Setting("tp", lambda draft: divisors(draft.base.devices_per_node), _of_draft("tp")),
+    Setting("cp", _degrees, _of_settings("cp")),
+    Setting("pp", _degrees, _of_draft("pp")),
+    Setting("ep", _experts, _of_settings("ep")),
+    Setting("etp", lambda draft: (0, 1) if draft.base.model.experts else (), _of_settings("etp")),
+    Setting("sequence parallelism", lambda draft: (False, True), _of_settings("sequence_parallel")),
+    Setting("micro-batch size", _micro_batches, _of_draft("micro_batch")),
+    Setting("layout", _layouts, _of_draft("layout")),
+)
+OTHERS = (
+    Setting("activations on the host", _offloads, _of_settings("offload")),
+    _of_choice("sharding", SHARDINGS),
+    _of_choice("optimizer_offload", SHARES),
+    _of_choice("fused_loss", ("none", "native")),
+    _of_choice("overlap", ("none", "data")),
+    _of_choice("cp_comm", ("p2p", "a2a")),
+)

@@ -1,0 +1,104 @@
+"""What to change in the options of a job, so that they say another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.cli.analyze_job import job_of_options
+from ilp_planner.cli.wording import option_of
+from ilp_planner.errors import PlannerError, SpecError
+from ilp_planner.formats.line_change import LineChange
+from ilp_planner.formats.megatron.arguments import arguments_of_job
+from ilp_planner.formats.megatron.changes import as_said, line_change
+from ilp_planner.formats.megatron.launch import runnable_arguments
+from ilp_planner.specs.pipeline_layout import is_even, write_layout
+
+if TYPE_CHECKING:
+    from ilp_planner.analysis.devices import Devices
+    from ilp_planner.specs.training import TrainingJob
+
+
+def check_options(job: TrainingJob) -> None:
+    """Refuse a job of options that Megatron-LM cannot run.
+
+    Raises
+    ------
+    PlanError: the field of the job, the rule that it breaks, and what to change.
+    """
+    runnable_arguments(job)
+
+
+def option_change(
+    asked: dict[str, Any], devices: Devices, before: TrainingJob, after: TrainingJob
+) -> LineChange | None:
+    """Return what to change in options that say one job, so that they say another one.
+
+    The changed options are read again, and say that job. Where no option does, what Megatron-LM's
+    launch line would have instead is returned, in its own words; None where none has it either.
+
+    Parameters
+    ----------
+    asked: the parameters of the command. before: the job that they say.
+    """
+    try:
+        launch = line_change(arguments_of_job(before), before, after)
+    except SpecError:
+        launch = None
+    if launch is None:
+        return None
+    wanted = _values(after)
+    if after.pipeline == before.pipeline:  # said in other words, perhaps
+        wanted |= {name: asked[name] for name in ("layout", "virtual")}
+    said = {name: value for name, value in wanted.items() if value != asked[name]}
+    if asked["dp"] is None and after.world == before.world:
+        said.pop("dp", None)
+    if asked["world_size"] is not None and after.world != before.world:
+        said["world_size"] = after.world
+    try:
+        again, _, _ = job_of_options(asked | said, devices)
+    except PlannerError:
+        return replace(launch, language="Megatron-LM")
+    if as_said(again) != as_said(after):
+        return replace(launch, language="Megatron-LM")
+    add: list[str] = []
+    drop = []
+    for name, value in said.items():
+        if value is True:
+            add.append(option_of(name))
+        elif value in (False, None):
+            drop.append(option_of(name))
+        else:
+            add += [option_of(name), str(value)]
+    return LineChange(
+        add=tuple(add),
+        drop=tuple(drop),
+        gpus=after.world if after.world != before.world else 0,
+    )
+
+
+def _values(job: TrainingJob) -> dict[str, Any]:
+    """Return the values of options that say a job, as far as there are such options."""
+    s, again = job.settings, job.settings.recompute
+    even = is_even(job.pipeline, job.stages[-1].prediction_layers)
+    full = again.granularity == "full"
+    return {
+        "tp": job.tp,
+        "pp": job.pp,
+        "dp": job.dp,
+        "cp": s.cp,
+        "ep": s.ep,
+        "etp": s.etp,
+        "cp_comm": s.cp_comm,
+        "virtual": job.virtual if even else 1,
+        "layout": None if even else write_layout(job.pipeline),
+        "micro_batch": job.micro_batch,
+        "sequence_parallel": s.sequence_parallel,
+        "recompute": again.granularity,
+        "recompute_modules": ",".join(again.modules) or None,
+        "recompute_method": again.method if full else None,
+        "recompute_layers": again.layers if full else None,
+        "distributed_optimizer": False,
+        "sharding": s.optimizer.sharding,
+        "fused_loss": s.kernels.fused_loss,
+    }

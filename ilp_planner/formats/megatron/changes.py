@@ -1,0 +1,115 @@
+"""What to change in a launch line of Megatron-LM, so that it trains another job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ilp_planner.errors import SpecError
+from ilp_planner.formats.line_change import LineChange
+from ilp_planner.formats.megatron.arguments import (
+    arguments_of_job,
+    environment_of,
+    job_of_arguments,
+)
+from ilp_planner.formats.megatron.flags import flag_of
+from ilp_planner.formats.megatron.repairs import Repair
+from ilp_planner.formats.megatron.values import parse_values, write_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ilp_planner.formats.megatron.flags import Value
+    from ilp_planner.formats.megatron.values import MegatronArguments
+    from ilp_planner.specs.training import TrainingJob
+
+# Arguments that say one thing together, or in several ways: where one of them has to change, the
+# others of the line go as well.
+TOGETHER = (
+    (
+        "recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules",
+        "recompute_activations", "moe_layer_recompute", "distribute_saved_activations",
+    ),
+    (
+        "num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage",
+        "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers",
+        "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split", "pipeline_model_parallel_size",
+        "microbatch_group_size_per_vp_stage",
+    ),
+    (
+        "use_distributed_optimizer", "use_megatron_fsdp", "data_parallel_sharding_strategy",
+        "use_torch_fsdp2", "torch_fsdp2_reshard_after_forward", "ckpt_format",
+    ),
+    (
+        "cpu_offloading_num_layers", "fine_grained_activation_offloading", "offload_modules",
+        "min_offloaded_tensor_size",
+    ),
+    ("cp_comm_type", "hierarchical_context_parallel_sizes"),
+)  # fmt: skip
+
+
+def line_change(
+    args: MegatronArguments, before: TrainingJob, after: TrainingJob
+) -> LineChange | None:
+    """Return what to change in arguments that train one job, so that they train another one.
+
+    The changed arguments are read again: every rule of Megatron-LM holds for them, and they are
+    that job. None where no change of arguments does it.
+
+    Parameters
+    ----------
+    before: the job that `args` train, on its devices. after: the other one, of the same model.
+    """
+    try:
+        said, wanted = arguments_of_job(before), arguments_of_job(after)
+    except SpecError:
+        return None
+    touched = set(_touched(said, wanted))
+    kept = {key for key in args.values if key not in touched}
+    added: dict[str, Value] = {
+        key: value
+        for key, value in wanted.values.items()
+        if key in touched and args.values.get(key, _NOTHING) != value
+    }
+    dropped = [key for key in args.values if key not in kept and key not in wanted.values]
+    repair = Repair(
+        {words[0]: words[1:] for key, value in added.items() if (words := write_value(key, value))},
+        tuple(map(flag_of, dropped)),
+        after.world if after.world != args.world else 0,
+    )
+    try:
+        parse_values(repair.words)
+        again = job_of_arguments(repair.on(args))
+    except SpecError:
+        return None
+    again = replace(again, devices_per_node=after.devices_per_node, generation=after.generation)
+    if as_said(again) != as_said(after):
+        return None
+    old, new = environment_of(before), environment_of(after)
+    variables = {name: new.get(name, "") for name in {*old, *new} if old.get(name) != new.get(name)}
+    return LineChange(
+        add=repair.words, drop=repair.dropped, gpus=repair.world, environment=variables
+    )
+
+
+_NOTHING = object()
+
+
+def _touched(said: MegatronArguments, wanted: MegatronArguments) -> Iterator[str]:
+    """Yield the arguments that have to say something else, with those that go together."""
+    for key in {*said.values, *wanted.values}:
+        if said.values.get(key) != wanted.values.get(key):
+            yield key
+            for group in TOGETHER:
+                if key in group:
+                    yield from group
+
+
+def as_said(job: TrainingJob) -> TrainingJob:
+    """Return a job without what decides nothing or no argument says: sequence parallelism without
+    tensor parallelism, and an assumption about routing."""
+    kernels = replace(job.settings.kernels, imbalance=1.0)
+    divided = job.settings.sequence_parallel and job.tp > 1
+    settings = replace(job.settings, kernels=kernels, sequence_parallel=divided)
+    return replace(job, settings=settings)

@@ -1,0 +1,141 @@
+"""Whether a job fits, and what would make it fit, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.analysis.fit.needs import first_rank
+from ilp_planner.report.analysis_memory import gibibytes
+from ilp_planner.report.grid import Grid, grid_lines, styled_text, wrapped
+from ilp_planner.units import format_bytes, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ilp_planner.analysis.fit.changes import Change
+    from ilp_planner.analysis.fit.fit import Fit
+    from ilp_planner.analysis.fit.judge import Judged
+    from ilp_planner.analysis.fit.needs import Needs
+
+SHOWN = 0.01  # share of what a GPU needs, of a term that is named
+
+
+def verdict_lines(as_is: Needs, *, width: int, styled: bool) -> Iterator[str]:
+    """Yield two lines: whether the job fits and by how much on the GPU that decides, and what that
+    holds."""
+    job, stage = as_is.job, as_is.fullest
+    needed, device = as_is.ranks[stage].needed, as_is.devices[stage]
+    word = "FITS" if as_is.fits else "DOES NOT FIT"
+    left = "left" if as_is.fits else "too much"
+    where = "every GPU" if job.pp == 1 else f"rank {first_rank(job, stage)} (stage {stage})"
+    over = sum(as_is.room(rank) < 0 for rank in range(job.pp))
+    stages = f"; {over} of {job.pp} stages are over" if over and job.pp > 1 else ""
+    head = (
+        f"{word:<14}{format_bytes(needed)} of {format_bytes(device.memory)} of {device.type} on "
+        f"{where}: {format_bytes(abs(as_is.left))} {left}"
+    )
+    yield _coloured(wrapped(f"{head}{stages}", width), "green" if as_is.fits else "red", styled)
+    terms = {**as_is.ranks[stage].terms}
+    terms["outside PyTorch"] = sum(as_is.ranks[stage].outside.values())
+    largest = sorted(terms.items(), key=lambda item: -item[1])
+    shown = [f"{name} {gibibytes(size)}" for name, size in largest if size > SHOWN * needed]
+    yield wrapped(f"{'holds':<14}{', '.join(shown)} GiB", width)
+
+
+def time_line(as_is: Judged, *, width: int) -> str:
+    """Return what the job takes, were there room."""
+    job = as_is.job
+    tokens = job.global_batch * job.model.sequence / as_is.seconds
+    would = "" if as_is.fits else ", were there room"
+    return wrapped(
+        f"{'takes':<14}{format_seconds(as_is.seconds)} for {job.global_batch:,} samples{would}; "
+        f"{tokens:,.0f} tokens/s on {job.world:,} GPUs",
+        width,
+    )
+
+
+def _coloured(text: str, colour: str, styled: bool) -> str:
+    return styled_text(text, colour) if styled else text
+
+
+def note_lines(notes: Sequence[str], *, width: int) -> Iterator[str]:
+    """Yield remarks on what was assumed."""
+    yield from (wrapped(f"note    {note}", width) for note in dict.fromkeys(notes))
+
+
+def change_lines(found: Fit, *, words: str, top: int, width: int) -> Iterator[str]:
+    """Yield the changes as tables, and what is said of them.
+
+    Parameters
+    ----------
+    words: what changes are said of. top: changes to show of one setting, and of two.
+    """
+    as_is = found.as_is
+    for size, title in ((1, "one setting changed"), (2, "two settings changed")):
+        kept = [change for change in found.changes if change.size == size]
+        if kept:
+            yield ""
+            yield from _table(title, kept[:top], as_is, width)
+            if len(kept) > top:
+                yield f"... and {len(kept) - top} more (--top)"
+    if found.more_gpus is not None:
+        yield ""
+        yield from _table("on the fewest more GPUs", [found.more_gpus], as_is, width)
+    if found.free is not None and found.free.change is not None:
+        yield ""
+        yield from _table("all settings free", [found.free.change], as_is, width)
+    yield ""
+    yield from (wrapped(line, width) for line in _closing(found, words))
+
+
+def _table(title: str, changes: Sequence[Change], as_is: Judged, width: int) -> list[str]:
+    grid = Grid((title, "time", "against\nas it is", "GiB\nleft"), frozenset((0,)))
+    for change in changes:
+        judged = change.judged
+        grid.add(
+            str(change.words),
+            format_seconds(judged.seconds),
+            signed_percent(judged.seconds / as_is.seconds - 1),
+            gibibytes(judged.left),
+        )
+    return grid_lines(grid, width)
+
+
+def signed_percent(share: float) -> str:
+    """Return `+2.10 %`, `-0.30 %`, or `0.00 %` and `<0.01 %` without a sign."""
+    text = format_percent(abs(share))
+    signed = share and text[0].isdigit()
+    return f"{'+' if share > 0 else '-'}{text}" if signed else text
+
+
+def _closing(found: Fit, words: str) -> Iterator[str]:
+    """Yield what was tried, and what would do where nothing fits."""
+    tried = f"{found.singles:,} jobs with one setting changed"
+    if found.as_is.fits:
+        best = "the fastest of each setting are above" if found.changes else "none is faster"
+        yield f"tried   {tried}: {best}"
+    else:
+        best = f"the fastest that fits: {found.changes[0].words}" if found.changes else "none fits"
+        yield f"tried   {tried} and {found.pairs:,} with two; {best}"
+    if found.changes or found.more_gpus:
+        yield f"words   what to add to the {words}, or to change or leave out there"
+    free = found.free
+    if free is not None:
+        if free.change is not None:
+            least = f"proved: {format_seconds(free.bound)} at least" if free.bound else "no bound"
+            yield f"free    {least} for any plan with all settings free, among {free.among}"
+        elif free.impossible:
+            yield f"free    proved: none fits with all settings free, among {free.among}"
+        else:
+            yield "free    no plan with all settings free was found in time (--time-limit)"
+    if found.changes and found.more_gpus is None and not found.as_is.fits:
+        yield (
+            "GPUs    with nothing else changed it fits on no number of them, up to one sample per "
+            "replica"
+        )
+    if found.enough is not None:
+        memory, gpus = found.enough.memory, found.enough.gpus
+        each = "not found" if memory is None else f"{format_bytes(memory)} on each GPU"
+        number = "not found" if gpus is None else f"{gpus:,} of these GPUs"
+        yield f"enough  memory for some plan on as many GPUs: {each}"
+        yield f"enough  GPUs for some plan: {number}"
