@@ -139,15 +139,17 @@ def time_shares(
 
 
 def check_model(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:
-    """The plan is for this model and batch."""
+    """The plan is for this model and batch, in micro-batches that the space has."""
     if plan.model != problem.model:
         yield Violation("model", "plan", plan.model, problem.model)
     if plan.global_batch != problem.global_batch:
         have = f"{plan.global_batch} samples"
         yield Violation("global batch", "plan", have, str(problem.global_batch))
-    if plan.micro_batches < 1 or plan.global_batch % plan.micro_batches:
+    short = problem.space.short_batches(problem)
+    if not plan.batches.possible or (plan.batches.short and not short):
         have = f"{plan.micro_batches} micro-batches"
-        yield Violation("micro-batches", "plan", have, f"a divisor of {plan.global_batch}")
+        limit = "samples in each" if short else f"a divisor of {plan.global_batch}"
+        yield Violation("micro-batches", "plan", have, limit)
 
 
 def check_covered_once(problem: Problem[Any], plan: Plan[Any]) -> Iterator[Violation]:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeGuard, TypeVar
 
+from ilp_planner.batches import Batches
 from ilp_planner.schedule import USUAL, rank_of_stage, schedule_of, v_shaped
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class Plan(Generic[AnyStage]):
     """A whole pipeline; devices in no stage stay idle.
 
     micro_batches: number of micro-batches per iteration, B, of global_batch / B samples each over
-    all replicas of a stage (Megatron's per-replica micro-batch size is that / dp).
+    all replicas of a stage (Megatron's per-replica micro-batch size is that / dp). Where B is no
+    divisor, the last one has fewer (`Batches`).
     settings: how every rank trains, where the plan is for a runtime that has such settings; the
     devices of a replica are then tp x cp.
     virtual: stages on the same devices: stage k is on those of stage k % ranks, or where the
@@ -149,7 +151,12 @@ class Plan(Generic[AnyStage]):
     @property
     def micro_batch_size(self) -> int:
         """Samples that enter the pipeline together, over all replicas of a stage."""
-        return self.global_batch // self.micro_batches
+        return self.batches.size
+
+    @property
+    def batches(self) -> Batches:
+        """How the samples of an iteration are parted."""
+        return Batches(self.global_batch, self.micro_batches)
 
     @property
     def ranks(self) -> int:
@@ -176,7 +183,14 @@ class Plan(Generic[AnyStage]):
         """In which order the ranks run their stages."""
         ranks, virtual, settings = self.ranks, self.virtual, self.settings
         turn, name = (0, USUAL) if settings is None else (settings.turn, settings.schedule)
-        return schedule_of(self.micro_batches, ranks=ranks, virtual=virtual, turn=turn, name=name)
+        return schedule_of(
+            self.micro_batches,
+            ranks=ranks,
+            virtual=virtual,
+            turn=turn,
+            name=name,
+            part=self.batches.part,
+        )
 
     @property
     def used(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.base import Costs
 from ilp_planner.inputs.constraints import ANY, Constraints
 
@@ -58,7 +59,7 @@ class Problem(Generic[AnyCosts]):
     @property
     def micro_batch_sizes(self) -> tuple[int, ...]:
         """Samples of a micro-batch over all replicas, ascending."""
-        return tuple(sorted(self.global_batch // count for count in self.micro_batches))
+        return tuple(sorted(Batches(self.global_batch, b).size for b in self.micro_batches))
 
     @property
     def limits_of_types(self) -> dict[str, float]:

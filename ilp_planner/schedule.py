@@ -5,7 +5,8 @@ of them, forward and backward. By the formula, B micro-batches take
 
     (B - 1/v) * largest load + 1/v * sum of the loads
 
-of which the largest load alone is busy for B times: the rest is the bubble. Cost models and bounds
+of which the largest load alone is busy for B times: the rest is the bubble. A last micro-batch with
+fewer samples counts in B as the part of a full one that it is. Cost models and bounds
 of operators and of groups take it as the time; plans for Megatron-LM are simulated instead
 (`simulation`), and the formula only proposes cuts.
 """
@@ -13,7 +14,7 @@ of operators and of groups take it as the time; plans for Megatron-LM are simula
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
@@ -27,7 +28,9 @@ KEPT = 256  # orders whose memory is remembered
 class Schedule(ABC):
     """What cost models, bounds and reports ask of a schedule.
 
-    micro_batches: B. virtual: stages per rank. Ranks are told by how many come after (`behind`).
+    micro_batches: of an iteration. virtual: stages per rank. Ranks are told by how many come after
+    (`behind`). part: of a full micro-batch that the last one is; who prices it adds what it takes
+    beyond that.
     """
 
     name: ClassVar[str]  # in `simulation.schedules`
@@ -36,17 +39,33 @@ class Schedule(ABC):
 
     micro_batches: int
     virtual: int = 1
+    part: float = 1.0
+
+    @property
+    def short(self) -> bool:
+        """The last micro-batch has fewer samples than the others."""
+        return self.part < 1
+
+    @property
+    def whole(self) -> Schedule:
+        """The schedule of the full micro-batches alone."""
+        return replace(self, micro_batches=self.micro_batches - self.short, part=1.0)
+
+    @property
+    def _counted(self) -> float:
+        """B, above."""
+        return self.micro_batches - 1 + self.part
 
     @property
     def weight(self) -> float:
         """How often the slowest rank counts beyond the first time, in passes through one of its
         virtual stages: v times the iteration is weight * largest load + sum of the loads."""
-        return self.virtual * self.micro_batches - 1.0
+        return self.virtual * self._counted - 1.0
 
     @property
     def repeats(self) -> float:
         """The same in passes through all of its virtual stages."""
-        return self.micro_batches - 1 / self.virtual
+        return self._counted - 1 / self.virtual
 
     def steady(self, loads: Sequence[float]) -> float:
         """Return the seconds in which the slowest rank sets the pace."""
@@ -240,7 +259,13 @@ def rank_of_stage(stage: int, ranks: int, *, v_shaped: bool = False) -> int:
 
 
 def schedule_of(
-    micro_batches: int, *, ranks: int, virtual: int = 1, turn: int = 0, name: str = USUAL
+    micro_batches: int,
+    *,
+    ranks: int,
+    virtual: int = 1,
+    turn: int = 0,
+    name: str = USUAL,
+    part: float = 1.0,
 ) -> Schedule:
     """Return the schedule of so many ranks with `virtual` stages each.
 
@@ -248,9 +273,10 @@ def schedule_of(
     ----------
     turn: micro-batches that pass one virtual stage before the next one's turn; 0: as many as ranks.
     name: one of `PIPELINES`; the usual one is interleaved where there are several virtual stages.
+    part: of a full micro-batch that the last one is.
     """
     if name in DIVIDED:
-        return DIVIDED[name](micro_batches, virtual, ranks)
+        return DIVIDED[name](micro_batches, virtual, part, ranks)
     if virtual == 1:
-        return OneForwardOneBackward(micro_batches)
-    return Interleaved(micro_batches, virtual=virtual, group=turn or ranks)
+        return OneForwardOneBackward(micro_batches, part=part)
+    return Interleaved(micro_batches, virtual=virtual, group=turn or ranks, part=part)

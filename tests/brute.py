@@ -64,7 +64,7 @@ def group_ways(
 ) -> list[tuple[GroupOption, tuple[int, ...], list[Counts]]]:
     """Return every (option, samples of its replicas, packed counts on an empty cluster)."""
     cluster, costs = problem.cluster, problem.costs
-    samples = problem.global_batch // batches
+    samples = -(-problem.global_batch // batches)
     known = costs.degrees()
     found = []
     most = [range(count + 1) for count in cluster.type_counts]
@@ -74,11 +74,17 @@ def group_ways(
             if not names or any(tp not in known.get(name, ()) for name in names):
                 continue
             total = sum(replicas)
-            if len(names) == 1 and samples % total:
-                continue
             option = GroupOption(tp, replicas)
             table = costs.option_tables(option, batches, problem.global_batch, cluster)
-            shares = (samples // total,) * total if len(names) == 1 else None
+            shares: tuple[int, ...] | None = None
+            if len(names) == 1:
+                largest = -(-samples // total)
+                if samples % total and not costs.uneven:
+                    continue
+                if total != -(-samples // largest):
+                    continue  # fewer replicas would have no more samples each
+                left = samples - (largest - 1) * total
+                shares = (largest,) * left + (largest - 1,) * (total - left)
             if shares is None:
                 shares = table.samples if table is not None else ()
             if not shares or min(shares) < 1:
@@ -191,7 +197,7 @@ def random_problem(
     while sum(size for _, size in nodes) > devices and len(nodes) > 1:
         nodes.pop(int(random.integers(len(nodes))))
     layers = int(random.integers(2, 5))
-    global_batch = int(random.choice([2, 4, 6]))
+    global_batch = int(random.choice([2, 3, 4, 5, 6]))
     cluster = random_cluster(random, nodes, links or str(random.choice(KINDS)))
     profile = random_profile(random, cluster.type_names, layers, global_batch)
     whole = {
@@ -209,7 +215,9 @@ def random_problem(
         space=GroupSpace(),
         costs=layer_costs(profile, cluster, limits),
         global_batch=global_batch,
-        micro_batches=tuple(b for b in range(1, global_batch + 1) if global_batch % b == 0),
+        micro_batches=tuple(
+            b for b in range(1, global_batch + 1) if (b - 1) * -(-global_batch // b) < global_batch
+        ),
         memory_limits=limits,
         max_stages=int(random.integers(2, 5)),
         max_tp=4,

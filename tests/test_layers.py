@@ -22,7 +22,7 @@ LAYERS = (
         "deadline",
         "interrupts",
     ),
-    ("schedule", "simulation", "launch_scripts"),
+    ("batches", "schedule", "simulation", "launch_scripts"),
     ("specs",),
     ("anatomy",),
     ("runtimes",),

@@ -64,7 +64,7 @@ def stage_times(cost: PlanCost) -> StageTimes:
 
 
 def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None) -> Simulated:
-    """Run a plan's iteration.
+    """Run a plan's iteration; a short last micro-batch counts as the judge counts it, outside.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
         raise PlanError(f"plan: its stages have no times to simulate{why}")
     name = schedule or plan.schedule.name
     try:
-        orders = schedule_orders(name, plan.ranks, plan.micro_batches, plan.virtual)
+        orders = schedule_orders(name, plan.ranks, plan.schedule.whole.micro_batches, plan.virtual)
     except ValueError as error:
         raise UsageError(f"schedule: {error}") from None
     times = stage_times(cost)
@@ -91,7 +91,9 @@ def simulated(plan: AnyPlan, evaluation: Evaluation, schedule: str | None = None
         outside=cost.iteration_time - _pipeline_seconds(plan, cost, times),
         judged=cost.iteration_time,
         by_formula=cost.passes is None,
-        least=least_seconds(times, placed(orders), plan.micro_batches, split=orders.split),
+        least=least_seconds(
+            times, placed(orders), plan.schedule.whole.micro_batches, split=orders.split
+        ),
     )
 
 
@@ -121,7 +123,7 @@ def _blocking(plan: AnyPlan, cost: PlanCost, schedule: str) -> bool:
 def _pipeline_seconds(plan: AnyPlan, cost: PlanCost, times: StageTimes) -> float:
     """Return what the judge takes the pipeline for: by its schedule, or by the formula."""
     if cost.passes is None:
-        return plan.schedule.iteration_time(plan.per_rank([s.time for s in cost.stages]))
+        return plan.schedule.whole.iteration_time(plan.per_rank([s.time for s in cost.stages]))
     own = plan.schedule.name
-    orders = schedule_orders(own, plan.ranks, plan.micro_batches, plan.virtual)
+    orders = schedule_orders(own, plan.ranks, plan.schedule.whole.micro_batches, plan.virtual)
     return simulate(orders, times, blocking=_blocking(plan, cost, own)).seconds

@@ -47,6 +47,7 @@ def problem(
     precision: str | None = None,
     memory_rule: str | None = None,
     placement: str | None = None,
+    shares: str | None = None,
     hostfile: str | os.PathLike[str] | None = None,
     clusterfile: str | os.PathLike[str] | None = None,
     experiment: str | None = None,
@@ -101,6 +102,8 @@ def problem(
     space: `operators`, `groups`, `metis`, `amp` or `megatron`; None: what Megatron-LM can run for
         decoder-only models without a profile; else operators where all devices are equal and the
         profile and the cost model are of operators, whole layers elsewhere.
+    shares: of `space="groups"`: `any`, or `even`: replicas of one type share a micro-batch equally
+        and micro-batches divide the batch.
     precision: of training, or a recipe of products in 8 or 4 bits (`fp8-current`, `mxfp8`), of
         `space="megatron"`; None: the model's.
     memory_limit: bytes, or a size with its unit (`28 GB`), of every device.
@@ -158,6 +161,7 @@ def problem(
             space=space or "",
             memory_rule=memory_rule or "",
             placement=placement or "",
+            shares=shares or "",
             experiment=experiment or "",
             global_batch=_positive("global_batch", global_batch),
             micro_batch_sizes=_sizes(micro_batch_sizes),

@@ -17,15 +17,15 @@ closes what is between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ilp_planner.bounds.arrays import INFINITE
 from ilp_planner.bounds.context import Context, no_context
 from ilp_planner.bounds.resource_labels import Costs, Effort, at_the_sink, no_candidates, search
-from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, coarse, reach
+from ilp_planner.bounds.resource_reach import Arcs, Nodes, Pricing, Reach, coarse, reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,17 +40,25 @@ QUICK_WIDTH, QUICK_UPDATES, MOST_UPDATES = 1000, 3e4, 3e9  # a second is about 1
 UPDATES_OF_EFFORT = 1.0  # coarse capacities may take a tenth of the time of the labels
 
 
+class Reached(NamedTuple):
+    """What ways to every node cost at least, with these intervals and coarse capacities."""
+
+    pricing: Pricing
+    least: Reach
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSearch:
     """The cheapest path found and its time, () and inf without one; `bound`: seconds, proved for
     every path (never above the cutoff that was given). exact: nothing was dropped for lack of
-    width. others: with families, the cheapest path of every family below the cutoff, the cheapest
-    first."""
+    width. reached: for another search of the same graph. others: with families, the cheapest path
+    of every family below the cutoff, the cheapest first."""
 
     path: tuple[int, ...]
     value: float
     bound: float
     exact: bool
+    reached: Reached | None = field(default=None, repr=False, compare=False)
     others: tuple[tuple[float, tuple[int, ...]], ...] = ()
 
 
@@ -64,6 +72,7 @@ def search_resource_paths(
     families: NDArray[np.int64] | None = None,
     most_labels: int = 30_000_000,
     effort: float = np.inf,
+    reached: Reached | None = None,
 ) -> PathSearch:
     """Return the cheapest path below `cutoff` seconds, and a bound on all paths.
 
@@ -77,6 +86,7 @@ def search_resource_paths(
     families: int64 [arcs], a number for each arc.
     most_labels: of all nodes together; beyond, as if the width were reached. effort: comparisons of
     labels, beyond which only a few labels per node are kept.
+    reached: by an earlier search of the same graph, taken where it counts alike.
     """
     if graph.arcs == 0:
         return PathSearch(path=(), value=np.inf, bound=cutoff, exact=True)
@@ -106,12 +116,14 @@ def search_resource_paths(
         many=families is not None,
     )
     nodes = Nodes(order=sequence, sources=graph.begins, place=group)
+    if reached is None or not all(map(np.array_equal, reached.pricing, pricing)):
+        reached = Reached(pricing, reach(arcs, nodes, pricing))
     paths, lengths, values, bound, exact = search(
         arcs,
         nodes,
         sent,
         pricing,
-        reach(arcs, nodes, pricing),
+        reached.least,
         graph.sink,
         costs,
         Effort(width=width, most=most_labels, effort=float(effort)),
@@ -124,7 +136,13 @@ def search_resource_paths(
         path = tuple(order[paths[begin:end]].tolist())
         found.append((graph.path_time(path) if context is None else float(value), path))
     if not found:
-        return PathSearch(path=(), value=np.inf, bound=min(float(bound), cutoff), exact=bool(exact))
+        return PathSearch(
+            path=(),
+            value=np.inf,
+            bound=min(float(bound), cutoff),
+            exact=bool(exact),
+            reached=reached,
+        )
     found.sort()
     time, best = found[0]
     return PathSearch(
@@ -132,6 +150,7 @@ def search_resource_paths(
         value=time,
         bound=min(float(bound), time),
         exact=bool(exact),
+        reached=reached,
         others=tuple(found) if families is not None else (),
     )
 

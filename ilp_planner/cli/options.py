@@ -215,6 +215,15 @@ Placement = Annotated[
         default="default",
     ),
 ]
+Shares = Annotated[
+    Literal["any", "even"] | None,
+    limited(
+        "--shares",
+        "For --space groups: replicas of one type may differ by a sample and the last micro-batch "
+        "may be short; even: all are alike.",
+        default="any",
+    ),
+]
 Experiment = Annotated[
     str | None, peers("--experiment", "Which cluster and model of an amp:FILE.", "NAME")
 ]

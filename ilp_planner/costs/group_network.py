@@ -150,7 +150,7 @@ def _within(cluster: ClusterSpec, kind: int) -> Link:
 
 def _filled(cluster: ClusterSpec, kind: int, tp: int) -> int:
     """Count the replicas on a filled node of a type; the smallest node that one fits decides."""
-    sizes = cluster.node_sizes(cluster.type_names[kind])
+    sizes = set(cluster.node_sizes(cluster.type_names[kind]))
     return min((size // tp for size in sizes if size >= tp), default=1)
 
 
@@ -162,7 +162,8 @@ def _fills_a_node(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
 
 
 def _leaves_room(cluster: ClusterSpec, kind: int, option: GroupOption) -> bool:
-    return any(size % option.tp for size in cluster.node_sizes(cluster.type_names[kind]))
+    sizes = set(cluster.node_sizes(cluster.type_names[kind]))
+    return any(size % option.tp for size in sizes)
 
 
 def _both_ways(link: Link, samples: float) -> Transfer:

@@ -8,6 +8,20 @@ An iteration of B micro-batches takes
 u_s: seconds of one micro-batch through stage s, that the whole pipeline repeats with; extra_s:
 seconds that stage s adds once; a peak is added once, by the stage where it is largest. A cost model
 says what each term is.
+
+*A short last micro-batch* (`batches`) counts in B as the part p < 1 of a full one that its samples
+are, and adds what it takes beyond that:
+
+    max_s max(0, c'_s - p c_s) + (1 - p) sum_s t'_s
+
+c_s, c'_s: seconds of a full and of the last one on the devices of stage s, a peak; t'_s: those of
+sending the last one on, no more than t_s of a full one; u_s = c_s + t_s. No way of the
+micro-batches through the stages, one after the other, takes longer: where the last one, of c'_s +
+t'_s, is waited for at stage k, it ends no later than
+
+    (B - 2) max_s u_s + sum_s u_s + c'_k + t'_k
+
+with B micro-batches in all, and c'_k + t'_k <= p u_k + max(0, c'_k - p c_k) + (1 - p) t'_k.
 """
 
 from __future__ import annotations
@@ -64,6 +78,7 @@ class OptionTables:
     in_flight: int64 [L, L + 1], micro-batches whose activations fit every device of the group at
         once; 0 where not even one does, or where the range is empty or not profiled.
     samples: of each replica, in the order of the types, per micro-batch (fixed for the option).
+    last: the same of a short last micro-batch, at most; none where it is as the others are.
     """
 
     time: NDArray[np.float64]
@@ -71,14 +86,15 @@ class OptionTables:
     peaks: NDArray[np.float64]
     in_flight: NDArray[np.int64]
     samples: tuple[int, ...]
+    last: tuple[int, ...] = ()
 
 
 class GroupTables(Costs, Protocol):
     """Prices stages of whole layers on any group of devices."""
 
     @property
-    def peak_names(self) -> tuple[str, ...]:
-        """Names of the K peaks."""
+    def uneven(self) -> bool:
+        """Replicas of one type may differ by a sample, and the last micro-batch may be short."""
 
     def degrees(self) -> Mapping[str, tuple[int, ...]]:
         """Return the tensor-parallel degrees that each device type is profiled for."""

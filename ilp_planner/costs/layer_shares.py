@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.launch_floor import time_origins
+from ilp_planner.costs.short_batch import LAST, last_micro_batch
 from ilp_planner.profiles.shares import LINKS, Tally
 from ilp_planner.profiles.table import Origin, Provenance
 
 if TYPE_CHECKING:
     from ilp_planner.costs.layers import LayerCosts
-    from ilp_planner.plan import GroupPlan
-    from ilp_planner.profiles.layers import LayerProfile
+    from ilp_planner.plan import GroupPlan, GroupStage
+    from ilp_planner.profiles.layers import LayerKey, LayerProfile
     from ilp_planner.specs.cluster import ClusterSpec
 
 
@@ -33,11 +34,30 @@ def layer_tally(costs: LayerCosts, plan: GroupPlan, cluster: ClusterSpec) -> Tal
             for origin, seconds in time_origins(costs.profile, key, costs.row(key)):
                 tally.add(origin, count * float(seconds[stage.start : stage.stop].sum()))
         tally.add(LINKS, count * found.time_terms["point-to-point"])
+    if plan.batches.short:
+        _add_last(tally, costs, plan, cost.terms[LAST], cluster)
     peaks = [costs.peak_parts(stage, cluster) for stage in plan.stages]
     last = max(range(len(peaks)), key=lambda number: sum(peaks[number]))
     tally.add(LINKS, peaks[last][0])
     tally.add(step_origin(costs.profile, plan, last, cluster), peaks[last][1])
     return tally
+
+
+def _add_last(
+    tally: Tally, costs: LayerCosts, plan: GroupPlan, seconds: float, cluster: ClusterSpec
+) -> None:
+    """Add what a short last micro-batch takes beyond its part: as the rows that the slowest stage
+    runs for it come from."""
+    stages = last_micro_batch(plan).stages
+    keys = [(stage, key) for stage in stages if (key := costs.slowest(stage, cluster)) is not None]
+
+    def busy(stage: GroupStage, key: LayerKey) -> float:
+        return float(costs.row(key)[stage.start : stage.stop].sum())
+
+    stage, key = max(keys, key=lambda one: busy(*one))
+    for origin, each in time_origins(costs.profile, key, costs.row(key)):
+        share = float(each[stage.start : stage.stop].sum()) / busy(stage, key)
+        tally.add(origin, seconds * share)
 
 
 def step_origin(

@@ -1,6 +1,7 @@
 """The planner's own cost model of whole layers on groups of devices that may differ.
 
-A stage of layers [i, j) with replicas r of tp devices, x_r samples of every micro-batch each:
+A stage of layers [i, j) with replicas r of tp devices, x_r samples of every micro-batch each, at
+most those of its largest one where all are of one type:
 
     u      = max over r of sum of time(d_r, tp, x_r) over [i, j)     (costs/launch_floor.py)
              + transfer to the next stage, there and back            (costs/group_network.py)
@@ -11,17 +12,25 @@ A stage of layers [i, j) with replicas r of tp devices, x_r samples of every mic
 
 1F1B without overlap waits for a transfer at the sender, so it adds to what repeats with every
 micro-batch. The sending stage's cards carry both directions.
+
+A short last micro-batch takes what its samples take, of each replica its share in proportion,
+rounded up (`batches`, `costs/groups.py`). Numbers of samples that are not profiled are on straight
+lines between those that are.
 """
 
 from __future__ import annotations
 
 import math
+from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.costs.group_network import (
+    Transfer,
     best_ring,
     best_transfer,
     fits_nodes,
@@ -29,16 +38,16 @@ from ilp_planner.costs.group_network import (
     stage_transfer,
 )
 from ilp_planner.costs.groups import GroupClass, GroupOption, OptionTables
-from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
+from ilp_planner.costs.launch_floor import DEFAULT, Calibration
+from ilp_planner.costs.layer_rows import LayerRows
 from ilp_planner.costs.layer_shares import layer_tally
-from ilp_planner.costs.ranges import range_maxima, range_sums
 from ilp_planner.costs.sample_split import share_samples
-from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
+from ilp_planner.costs.short_batch import LAST, as_sent, beyond_its_part, last_micro_batch
 from ilp_planner.profiles.layers import LayerKey, LayerProfile
 from ilp_planner.specs.data_sheets import memory_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,7 +57,6 @@ if TYPE_CHECKING:
     from ilp_planner.specs.cluster import ClusterSpec
 
 PEAK = "gradient all-reduce and optimiser step"
-ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
 
 
 def layer_costs(
@@ -56,6 +64,8 @@ def layer_costs(
     cluster: ClusterSpec,
     limits: Mapping[str, float] | None = None,
     calibration: Calibration = DEFAULT,
+    *,
+    uneven: bool = True,
 ) -> LayerCosts:
     """Return the native cost model of a profile on a cluster.
 
@@ -63,25 +73,24 @@ def layer_costs(
     ----------
     profile: with the cluster's names of device types (`profiles.device_names.for_cluster`).
     limits: device type -> bytes per device; by default the devices' whole memory.
+    uneven: as `LayerCosts` has it.
     """
     if limits is None:
         limits = {name: float(cluster.device_types[name].memory) for name in cluster.type_names}
-    return LayerCosts(profile, limits, rates=memory_rates(cluster), calibration=calibration)
+    rates = memory_rates(cluster)
+    return LayerCosts(profile, limits, rates=rates, calibration=calibration, uneven=uneven)
 
 
-class LayerCosts:
+class LayerCosts(LayerRows):
     """What this planner predicts for mixed clusters (`GroupTables`).
 
     Parameters
     ----------
-    profile: rows by the cluster's names of device types.
-    limits: device type -> bytes per device.
-    rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
-    for the optimiser step where the profile does not have it.
+    profile, limits, rates: as `LayerRows` has them.
+    uneven: replicas of one type may differ by a sample, and the last micro-batch may be short.
     """
 
     name = "native"
-    peak_names = (PEAK,)
 
     def __init__(
         self,
@@ -90,18 +99,11 @@ class LayerCosts:
         *,
         rates: Mapping[str, float] | None = None,
         calibration: Calibration = DEFAULT,
+        uneven: bool = True,
     ) -> None:
-        self.profile = profile
-        self.limits = dict(limits)
-        self.rates = dict(rates or {})
-        self.calibration = calibration
-        self.chain = profile.layers
-        self._rows: dict[LayerKey, NDArray[np.float64]] = {}
-        self._curves: dict[tuple[str, int], NDArray[np.float64]] = {}
-        self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
-        self._held: dict[LayerKey, NDArray[np.int64]] = {}
-        self._gradients = range_sums(profile.gradients)
-        self._profiled = {(key.device, key.tp) for key in profile.time}
+        super().__init__(profile, limits, rates=rates, calibration=calibration)
+        self.uneven = uneven
+        self._transfers: tuple[ClusterSpec | None, dict[object, Transfer]] = (None, {})
 
     # ---- the optimiser's side -------------------------------------------------------------------
 
@@ -118,17 +120,19 @@ class LayerCosts:
     ) -> tuple[int, ...] | None:
         """Share the samples of a micro-batch over an option's replicas, in the order of the types.
 
-        Equal replicas take equally many; unequal ones share so that the slowest, by its time
-        through the whole model, is least. None where that is impossible.
+        Equal replicas take equally many, or some of them one more; unequal ones share so that the
+        slowest, by its time through the whole model, is least. None where that is impossible.
         """
         kinds = [
             (name, n) for name, n in zip(cluster.type_names, option.replicas, strict=True) if n
         ]
         total = sum(n for _, n in kinds)
-        if len(kinds) == 1:
-            return (samples // total,) * total if samples and samples % total == 0 else None
         if samples < total:
             return None
+        if len(kinds) == 1:
+            each, more = divmod(samples, total)
+            equal = self.uneven or not more
+            return (each + 1,) * more + (each,) * (total - more) if equal else None
         curves = [self._curve(name, option.tp, samples) for name, _ in kinds]
         return share_samples(curves, [n for _, n in kinds], samples)
 
@@ -149,65 +153,49 @@ class LayerCosts:
         ----------
         limits: device type -> bytes per device.
         """
-        return LayerCosts(self.profile, limits, rates=self.rates, calibration=self.calibration)
-
-    def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
-        """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
-        float64 [samples, L]; inf where the layer alone does not fit or is not profiled."""
-        shape = (samples, len(self.chain))
-        if (device, tp) not in self._profiled:
-            return np.full(shape, np.inf)
-        pair, shares = (device, tp), np.arange(1, samples + 1)
-        seconds = self._predict(device, tp, shares)
-        growing = self.profile.workspace_per_sample.get(pair, np.zeros(shape[1]))
-        each = self.profile.activation[pair] + growing
-        fixed = self.profile.state[pair] + self.profile.workspace[pair]
-        limit = self.limits.get(device, 0.0) * (1 + ROUNDING)
-        seconds[shares[:, None] * each + fixed > limit] = np.inf
-        seconds[self.profile.most_samples.get(pair, samples) :] = np.inf
-        return seconds
-
-    def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
-        """Return the bytes that every layer takes by itself on a device of a replica of one sample:
-        all that must be there while it runs. None where that is not profiled."""
-        if (device, tp) not in self._profiled:
-            return None
-        key = LayerKey(device, tp, 1)
-        pair = (device, tp)
-        return self.profile.state[pair] + self.profile.activation[pair] + self._workspace(key)
+        return LayerCosts(
+            self.profile,
+            limits,
+            rates=self.rates,
+            calibration=self.calibration,
+            uneven=self.uneven,
+        )
 
     def option_tables(
         self, option: GroupOption, micro_batches: int, global_batch: int, cluster: ClusterSpec
     ) -> OptionTables | None:
         """Return times, peaks and memory of every range of layers; None where a type has no rows,
         the tensor-parallel ranks fit no node or the samples cannot be shared."""
-        kinds = self._kinds(option, cluster)
-        if kinds is None or global_batch % micro_batches:
+        kinds, batches = self._kinds(option, cluster), Batches(global_batch, micro_batches)
+        if kinds is None or not batches.possible or (batches.short and not self.uneven):
             return None
-        samples = self.split(option, global_batch // micro_batches, cluster)
+        samples = self.split(option, batches.size, cluster)
         if samples is None:
             return None
-        place, keys = 0, []
-        for name, count in kinds:
-            keys += [
-                LayerKey(name, option.tp, x) for x in sorted({*samples[place : place + count]})
-            ]
-            place += count
+        keys = _keys(option, kinds, samples)
         if any(self._too_many(key) for key in keys):
             return None
         shape = self._gradients.shape
         nonempty = np.triu(np.ones(shape, bool), 1)
-        time = np.max([self._range("time", key) for key in keys], axis=0)
-        step = np.max([self._range("step", key) for key in keys], axis=0)
+        time = reduce(np.maximum, (self._range("time", key) for key in keys))
+        step = reduce(np.maximum, (self._range("step", key) for key in keys))
         ring = best_ring(option, cluster)
-        reduce = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
-        held = np.min([self._in_flight(key) for key in keys], axis=0)
+        ringing = np.where(nonempty, ring.latency + ring.per_byte * self._gradients, 0.0)
+        held = reduce(np.minimum, (self._in_flight(key) for key in keys))
+        last: tuple[int, ...] = ()
+        peaks = [ringing + step]
+        if batches.short:
+            last = tuple(batches.share_of_last(x) for x in samples)
+            rest = _keys(option, kinds, last)
+            busy = reduce(np.maximum, (self._range("time", key) for key in rest))
+            peaks.append(np.maximum(busy - batches.part * time, 0.0))
         return OptionTables(
             time=time,
             extra=np.zeros(shape),
-            peaks=(reduce + step)[None],
+            peaks=np.stack(peaks),
             in_flight=held,
             samples=samples,
+            last=last,
         )
 
     def send(
@@ -219,14 +207,26 @@ class LayerCosts:
         cluster: ClusterSpec,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what sending to the next stage adds to u and to extra, by the cut."""
-        transfer = best_transfer(option, samples, to, cluster)
+        if sum(map(bool, option.replicas)) > 1:
+            transfer = best_transfer(option, samples, to, cluster)
+        else:
+            transfer = self._transfer_of_equals(option, max(samples), to, cluster)
         seconds = transfer.latency + transfer.per_byte * self.profile.boundary
         seconds[[0, -1]] = 0.0
         return seconds, np.zeros_like(seconds)
 
-    def _too_many(self, key: LayerKey) -> bool:
-        """Tell whether so many samples ran out of memory, or failed, when they were measured."""
-        return key.samples > self.profile.most_samples.get((key.device, key.tp), key.samples)
+    def _transfer_of_equals(
+        self, option: GroupOption, share: int, to: GroupClass, cluster: ClusterSpec
+    ) -> Transfer:
+        """Return what replicas of one type pay to send so many samples each, kept: groups that
+        many numbers of micro-batches have."""
+        if self._transfers[0] is not cluster:
+            self._transfers = (cluster, {})
+        key = (option, share, to)
+        known = self._transfers[1]
+        if key not in known:
+            known[key] = best_transfer(option, (share,) * sum(option.replicas), to, cluster)
+        return known[key]
 
     def _kinds(self, option: GroupOption, cluster: ClusterSpec) -> list[tuple[str, int]] | None:
         """Return (device type, replicas) of an option, or None where it cannot be."""
@@ -243,19 +243,17 @@ class LayerCosts:
 
         The iteration takes infinitely long where something has no rows.
         """
-        stages, peaks = [], []
-        for number, stage in enumerate(plan.stages):
-            after = plan.stages[number + 1 :]
-            in_flight = plan.schedule.in_flight(len(after))
-            stages.append(self._stage(stage, after, in_flight, cluster))
-            peaks.append(sum(self.peak_parts(stage, cluster)))
+        stages = self._stages(plan, cluster)
         times = [stage.time for stage in stages]
         terms = {
             "slowest stage": plan.schedule.steady(times),
             "pipeline fill": plan.schedule.fill(times),
-            PEAK: max(peaks),
         }
-        return PlanCost(iteration_time=sum(terms.values()), stages=tuple(stages), terms=terms)
+        if plan.batches.short:
+            last = self._stages(last_micro_batch(plan), cluster)
+            terms[LAST] = sum(beyond_its_part(stages, last, plan.batches.part))
+        terms[PEAK] = max(sum(self.peak_parts(stage, cluster)) for stage in plan.stages)
+        return PlanCost(iteration_time=sum(terms.values()), stages=stages, terms=terms)
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""
@@ -284,6 +282,14 @@ class LayerCosts:
         gradients = float(self.profile.gradients[layers].sum())
         return stage_ring(stage, cluster).seconds(gradients), max(steps, default=0.0)
 
+    def _stages(self, plan: GroupPlan, cluster: ClusterSpec) -> tuple[StageCost, ...]:
+        """Judge the stages of a plan, at as many micro-batches in flight as it has."""
+        afters = [plan.stages[number + 1 :] for number in range(len(plan.stages))]
+        return tuple(
+            self._stage(stage, after, plan.schedule.in_flight(len(after)), cluster)
+            for stage, after in zip(plan.stages, afters, strict=True)
+        )
+
     def _stage(
         self, stage: GroupStage, after: tuple[GroupStage, ...], in_flight: int, cluster: ClusterSpec
     ) -> StageCost:
@@ -311,7 +317,7 @@ class LayerCosts:
                 fullest = held
         sending = 0.0
         if after:
-            transfer = stage_transfer(stage, after[0], cluster)
+            transfer = stage_transfer(as_sent(stage, cluster), after[0], cluster)
             sending = transfer.seconds(float(self.profile.boundary[stage.stop]))
         return StageCost(
             time=compute + sending,
@@ -321,82 +327,17 @@ class LayerCosts:
             unprofiled=tuple(dict.fromkeys(missing)),
         )
 
-    def _needs(self, key: LayerKey, layers: slice, in_flight: int) -> dict[str, float]:
-        """Bytes on one device, by name."""
-        pair = (key.device, key.tp)
-        activation = key.samples * float(self.profile.activation[pair][layers].sum())
-        return {
-            "state": float(self.profile.state[pair][layers].sum()),
-            "activations": in_flight * activation,
-            "workspace": float(self._workspace(key)[layers].max(initial=0.0)),
-        }
 
-    # ---- rows and ranges ------------------------------------------------------------------------
-
-    def _predict(self, name: str, tp: int, samples: NDArray[np.int64]) -> NDArray[np.float64]:
-        return predict_times(self.profile, name, tp, samples, self.calibration, self.rates)
-
-    def row(self, key: LayerKey) -> NDArray[np.float64]:
-        """Return seconds per layer, float64 [L]."""
-        if key not in self._rows:
-            self._rows[key] = self._predict(key.device, key.tp, np.array([key.samples]))[0]
-        return self._rows[key]
-
-    def _curve(self, name: str, tp: int, samples: int) -> NDArray[np.float64]:
-        """Seconds through the whole model of 0, 1, ... samples."""
-        known = self._curves.get((name, tp))
-        if known is None or known.size <= samples:
-            known = self._predict(name, tp, np.arange(samples + 1)).sum(axis=1)
-            self._curves[name, tp] = known
-        return known[: samples + 1]
-
-    def _workspace(self, key: LayerKey) -> NDArray[np.float64]:
-        """Bytes per layer while it runs."""
-        pair = (key.device, key.tp)
-        growing = self.profile.workspace_per_sample.get(pair)
-        fixed = self.profile.workspace[pair]
-        return fixed if growing is None else fixed + key.samples * growing
-
-    def _step(self, key: LayerKey) -> NDArray[np.float64]:
-        """Seconds per layer of the optimiser step: profiled, or reading and writing all states."""
-        pair = (key.device, key.tp)
-        if pair in self.profile.optimizer:
-            return self.profile.optimizer[pair]
-        rate = self.rates.get(key.device, math.inf)
-        return 2 * self.profile.state[pair] / rate
-
-    def _range(self, what: str, key: LayerKey) -> NDArray[np.float64]:
-        """Sums or maxima over ranges of layers, kept."""
-        if what in ("state", "activation", "step"):
-            key = key._replace(samples=0)  # it does not depend on them
-        found = self._ranges.get((what, key))
-        if found is None:
-            pair = (key.device, key.tp)
-            if what == "time":
-                found = range_sums(self.row(key))
-            elif what == "step":
-                found = range_sums(self._step(key))
-            elif what == "state":
-                found = range_sums(self.profile.state[pair])
-            elif what == "activation":
-                found = range_sums(self.profile.activation[pair])
-            else:
-                found = range_maxima(self._workspace(key))
-            self._ranges[what, key] = found
-        return found
-
-    def _in_flight(self, key: LayerKey) -> NDArray[np.int64]:
-        """Micro-batches in flight that fit one device, for every range of layers."""
-        if key in self._held:
-            return self._held[key]
-        limit = self.limits.get(key.device, 0.0) * (1 - FINE_ROUNDING)
-        room = limit - self._range("state", key) - self._range("workspace", key)
-        each = key.samples * self._range("activation", key)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            fitting = np.where(each > 0, room / each, np.where(room >= 0, ALL_IN_FLIGHT, 0))
-        fitting = np.triu(np.clip(np.floor(fitting), 0, ALL_IN_FLIGHT), 1)
-        self._held[key] = fitting.astype(np.int64)
-        return self._held[key]
+def _keys(
+    option: GroupOption, kinds: Sequence[tuple[str, int]], samples: Sequence[int]
+) -> list[LayerKey]:
+    """Return the rows that an option's replicas run with so many samples, each once."""
+    rest = iter(samples)
+    return [
+        LayerKey(name, option.tp, x)
+        for name, count in kinds
+        for x in sorted({*islice(rest, count)})
+    ]
 
 
 def _types(replica: Replica, cluster: ClusterSpec) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ from ilp_planner.inputs.constraints import ANY, KEEP, NAMES, Constraints, constr
 from ilp_planner.inputs.request import FILES, HELD, Reference, Request
 
 REFERENCE_KEYS = ("name", "sha256", "text")
-TEXTS = ("cost_model", "space", "memory_rule", "placement", "experiment", "precision")
+TEXTS = (
+    "cost_model", "space", "memory_rule", "placement", "shares", "experiment", "precision",
+)  # fmt: skip
 LIMITS = ("max_stages", "max_tp", "max_cp", "max_stage_nodes")
 SIZES = ("hidden", "sequence", "vocabulary")
 OTHERS = ("global_batch", "micro_batch_sizes", "memory_limit_bytes", "memory_limits_bytes")

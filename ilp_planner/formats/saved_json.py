@@ -17,21 +17,22 @@ from ilp_planner.formats.json_fields import Fields, is_whole, shown
 from ilp_planner.formats.plan_json import decode_plan, encode_plan
 from ilp_planner.formats.saved_plan import Claim, Run, SavedPlan, Verdict
 from ilp_planner.inputs.constraints import Constraints, constraints_of
-from ilp_planner.plan import is_of_operators
+from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.profiles.table import Provenance
 from ilp_planner.result import Moment, Status, Stop
 from ilp_planner.specs.pipeline_layout import FIRST
 
 SCHEMA = "ilp-planner plan"
-VERSION = 6
+VERSION = 7
 # Files of version 1 hold what is in `run` in their result; up to version 2, a plan of layers is of
 # kind `groups` and one of operators has other inputs; neither holds its model and cluster; up to
 # version 3, training jobs are the best of those with `BEFORE`, and up to version 4 of those whose
 # first virtual stages take what is left over of a rank's layers; up to version 5, plans of
 # operators are the best of those with the micro-batches of their certificate, where none were asked
-# for, and with stages inside nodes.
-READABLE = (1, 2, 3, 4, 5, VERSION)
+# for, and with stages inside nodes; up to version 6, plans of groups have even shares.
+READABLE = (1, 2, 3, 4, 5, 6, VERSION)
 LAST_OF_TWO_KINDS, LAST_OF_FEW_SETTINGS, LAST_OF_ONE_REMAINDER, LAST_OF_ONE_NODE = 2, 3, 4, 5
+LAST_OF_EVEN_SHARES = 6
 BEFORE = {
     "recompute": ("none", "core_attn", "full", "block"),
     "sharding": "optimizer",
@@ -110,6 +111,9 @@ def decode_saved(root: Fields) -> SavedPlan:
     if root.values["version"] <= LAST_OF_ONE_NODE and is_of_operators(plan):
         tried = inputs.micro_batch_sizes or _micro_batches(certificate)
         inputs = replace(inputs, micro_batch_sizes=tried, max_stage_nodes=1)
+    groups = is_of_groups(plan) and plan.settings is None and inputs.cost_model == "native"
+    if root.values["version"] <= LAST_OF_EVEN_SHARES and groups:
+        inputs = replace(inputs, shares="even")
     return SavedPlan(
         plan=plan,
         inputs=inputs,

@@ -28,7 +28,8 @@ class Request:
 
     files: the inputs that were named, out of `FILES`; that of the profile is `FORMAT:PATH`, or
     `FORMAT` where the format needs no files. space: empty: by the other inputs.
-    memory_rule, placement, experiment: as the space has them; empty: its default. precision: of
+    memory_rule, placement, shares, experiment: as the space has them; empty: its default. shares:
+    of replicas of groups and of micro-batches; "even": all alike. precision: of
     training, or a recipe of quantised products; empty: the model's.
     global_batch: samples; None: the experiment's own, or the usual one. micro_batch_sizes: samples
     over all replicas to try; empty: all. memory_limit: bytes per device. max_stages, max_tp,
@@ -45,6 +46,7 @@ class Request:
     space: str = ""
     memory_rule: str = ""
     placement: str = ""
+    shares: str = ""
     experiment: str = ""
     precision: str = ""
     global_batch: int | None = None

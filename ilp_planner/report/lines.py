@@ -60,7 +60,10 @@ def plan_lines(
     count = f"{plan.micro_batches} micro-batch{'es' if plan.micro_batches > 1 else ''}"
     batch = f"{plan.global_batch} sample{'s' if plan.global_batch > 1 else ''} in {count}"
     time = exact_seconds(evaluation.iteration_time)
-    lines = [("iteration time", f"{time} for {batch} of {plan.micro_batch_size}")]
+    size = str(plan.micro_batch_size)
+    if plan.batches.short:
+        size += f", the last of {plan.batches.last}"
+    lines = [("iteration time", f"{time} for {batch} of {size}")]
     lines += expected_lines(problem, plan)
     if plan.settings is not None:
         lines.insert(0, ("training", describe_training(plan)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ilp_planner.bounds.resource_paths import search_resource_paths
+from ilp_planner.bounds.resource_paths import PathSearch, search_resource_paths
 from ilp_planner.bounds.resource_prices import SPLITS, Interval, PricedGraph
 from ilp_planner.errors import PlannerError
 from ilp_planner.numerics import NEVER, PROVED
@@ -84,7 +84,8 @@ def sketch(search: GroupSearch[Any], state: PartState[Any]) -> None:
         opened, intervals = narrowed(opened, cutoff, search.goon, SKETCH_SPLITS)
         if not intervals:
             return
-        if find(search, state, opened, intervals, cutoff, width) or not search.goon():
+        found = find(search, state, opened, intervals, cutoff, width)
+        if found.exact or not search.goon():
             return
     state.boxed = boxable(search, state)
 
@@ -96,8 +97,8 @@ def find(
     intervals: list[Interval],
     cutoff: float,
     width: int,
-) -> bool:
-    """Look for a good plan at true times, without a proof; tell whether nothing was left out."""
+) -> PathSearch:
+    """Look for a good plan at true times, without a proof; return what was found of its graph."""
     found = search_resource_paths(
         opened.graph,
         opened.context if opened.seated is None else opened.seated,
@@ -114,7 +115,7 @@ def find(
             plan = state.part.seat(choices)
             if plan is not None:
                 search.accept(plan, state)
-    return found.exact
+    return found
 
 
 def dive(search: GroupSearch[Any]) -> None:
@@ -178,8 +179,9 @@ def look_below(search: GroupSearch[Any], state: PartState[Any], guess: float, wi
         exact = backend(search, state, opened, guess)
         if exact is not None:
             return exact
+    reached = None
     if opened.seated is not None:
-        find(search, state, opened, intervals, cutoff, min(width, DIVE_WIDTH))
+        reached = find(search, state, opened, intervals, cutoff, min(width, DIVE_WIDTH)).reached
         cutoff = min(cutoff, search.objective - part.constant)
     found = search_resource_paths(
         opened.graph,
@@ -188,6 +190,7 @@ def look_below(search: GroupSearch[Any], state: PartState[Any], guess: float, wi
         width=width,
         intervals=intervals,
         effort=search.effort,
+        reached=reached,
     )
     state.raise_bound(min(min(found.bound, cutoff) + part.constant, NEVER), "dp")
     search.report()

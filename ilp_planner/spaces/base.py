@@ -100,6 +100,10 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
 
     # ---- its rules ------------------------------------------------------------------------------
 
+    def short_batches(self, problem: Problem[AnyCosts]) -> bool:
+        """Tell whether the last micro-batch may have fewer samples than the others."""
+        return False
+
     @abstractmethod
     def check_whole(self, problem: Problem[AnyCosts], plan: Plan[Any]) -> Iterator[Violation]:
         """Yield what keeps a plan of this space from having a price."""
@@ -189,7 +193,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
         """Look for plans like one of another batch, cluster or memory, which is itself none of the
         space: at least the one with another number of such micro-batches."""
         batch, size = search.problem.global_batch, plan.micro_batch_size
-        again = replace(plan, global_batch=batch, micro_batches=max(1, batch // size))
+        again = replace(plan, global_batch=batch, micro_batches=-(-batch // size))
         evaluation = evaluate(search.problem, again)
         if evaluation.legal and self.contains(search.problem, again):
             search.keep(again, evaluation, search.bound)

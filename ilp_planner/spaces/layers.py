@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ilp_planner.batches import Batches, possible_counts
 from ilp_planner.errors import ProfileError, SpecError, UsageError
 from ilp_planner.inputs.devices import with_headroom
 from ilp_planner.problem import AnyCosts, Problem
@@ -23,7 +24,8 @@ class Costing(NamedTuple):
     """A cost model of layers that was built.
 
     model: its name. source: what the profile is called. notes: on what it is made of.
-    says_degrees: the notes say which tensor degrees were left out.
+    says_degrees: the notes say which tensor degrees were left out. short_batches: the last
+    micro-batch may be short.
     """
 
     costs: Any
@@ -31,6 +33,7 @@ class Costing(NamedTuple):
     source: str
     notes: tuple[str, ...]
     says_degrees: bool = False
+    short_batches: bool = False
 
 
 def layer_problem(
@@ -51,7 +54,9 @@ def layer_problem(
     SpecError, ProfileError: what cannot be planned, and why.
     """
     asked, costs = files.request, costing.costs
-    batches, remarks = micro_batch_counts(files.global_batch, asked.micro_batch_sizes)
+    batches, remarks = micro_batch_counts(
+        files.global_batch, asked.micro_batch_sizes, short=costing.short_batches
+    )
     top = max((tp for each in degrees.values() for tp in each), default=0)
     if top < 1 or (asked.max_tp is not None and asked.max_tp < 1):
         raise ProfileError(f"{costing.source}: no rows of tp up to {asked.max_tp}")
@@ -97,9 +102,13 @@ def memory_limits(cluster: ClusterSpec, asked: Request) -> dict[str, float]:
 
 
 def micro_batch_counts(
-    global_batch: int, sizes: Sequence[int]
+    global_batch: int, sizes: Sequence[int], *, short: bool = False
 ) -> tuple[tuple[int, ...], list[str]]:
     """Return the numbers of micro-batches to try, ascending, and what was left out.
+
+    Parameters
+    ----------
+    sizes: of a micro-batch; empty: any. short: the last one may be smaller than the others.
 
     Raises
     ------
@@ -108,9 +117,11 @@ def micro_batch_counts(
     if global_batch < 1:
         raise SpecError(f"global batch size: must be at least 1, found {global_batch}")
     if not sizes:
-        return divisors(global_batch), []
+        return possible_counts(global_batch) if short else divisors(global_batch), []
     if min(sizes) < 1:
         raise SpecError(f"micro-batch size: must be at least 1, found {min(sizes)}")
+    if short:
+        return _counts_of_sizes(global_batch, sizes)
     usable = sorted({global_batch // size for size in sizes if global_batch % size == 0})
     left = [str(size) for size in dict.fromkeys(sizes) if global_batch % size]
     if not usable:
@@ -121,6 +132,18 @@ def micro_batch_counts(
         )
     notes = [f"micro-batch {', '.join(left)}: does not divide {global_batch}, left out"]
     return tuple(usable), notes if left else []
+
+
+def _counts_of_sizes(global_batch: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], list[str]]:
+    """Return the numbers of micro-batches of these sizes, and which sizes are smaller so that the
+    last micro-batch is less short."""
+    parted = {size: Batches(global_batch, -(-global_batch // size)) for size in sizes}
+    notes = [
+        f"micro-batch {size}: {batches.count} of {batches.size} samples hold the {global_batch} too"
+        for size, batches in parted.items()
+        if batches.size != size
+    ]
+    return tuple(sorted({batches.count for batches in parted.values()})), notes
 
 
 def refuse_stages(files: InputFiles, space: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Parameters of a request that only some spaces have, and their values; the first is the default.
 MEMORY_RULES = ("device", "metis")
 PLACEMENTS = ("default", "free")
+SHARES = ("any", "even")
 
 
 class SpaceEntry(NamedTuple):
@@ -52,6 +53,7 @@ SPACES: dict[str, SpaceEntry] = {
     "groups": SpaceEntry(
         "ilp_planner.spaces.groups.build:build",
         ("native", "metis"),
+        ("shares",),
         limits=("max_tp", "max_stages", "memory_limit", "cluster"),
     ),
     "metis": SpaceEntry(
@@ -96,8 +98,12 @@ SPACES: dict[str, SpaceEntry] = {
 RUNTIMES = tuple(name for name, entry in SPACES.items() if entry.runtime)
 ALIASES = {"planner": "groups"}  # what spaces were called before
 # Of a parameter: its values but the default, and the space that has them.
-CHOICES: dict[str, tuple[str, ...]] = {"memory_rule": MEMORY_RULES, "placement": PLACEMENTS}
-OPTIONS = ("memory_rule", "placement", "max_cp", "max_stage_nodes", "precision")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "memory_rule": MEMORY_RULES,
+    "placement": PLACEMENTS,
+    "shares": SHARES,
+}
+OPTIONS = ("memory_rule", "placement", "shares", "max_cp", "max_stage_nodes", "precision")
 LAYER_PARAMETERS = (*OPTIONS, "experiment", "max_tp", "hidden", "sequence", "vocabulary")
 # A constraint, and what limits the plans of other spaces.
 INSTEAD = {
@@ -193,6 +199,7 @@ def space_of(files: InputFiles) -> str:
         ("cost_model", asked.cost_model, models),
         ("memory_rule", asked.memory_rule, MEMORY_RULES),
         ("placement", asked.placement, PLACEMENTS),
+        ("shares", asked.shares, SHARES),
     ):
         if said not in (known if name == "cost_model" else ("", *known)):
             raise UsageError(f"{name}: found {said!r}, expected one of {', '.join(known)}")

@@ -28,6 +28,7 @@ from ilp_planner.profiles.sailor import read_sailor_profile
 from ilp_planner.profiles.sailor_cluster import sailor_cluster
 from ilp_planner.result import Stop
 from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.specs.degrees import divisors
 from tests.benchmarks import peers, piper
 from tests.benchmarks.sailor_costs import SailorCosts, with_curves
 from tests.benchmarks.sailor_score import Replica, Stage
@@ -57,7 +58,8 @@ def sailor_problem(case: peers.SailorCase, costs: str) -> tuple[Problem[Any], Ju
     profile = with_curves(layer_profile(sailor_table(read)))
     problem = build_group_problem(cluster, profile, model=MODEL, global_batch=case.batch)
     if costs == "peer":
-        problem = replace(problem, costs=SailorCosts(sailor, profile, problem.memory_limits))
+        costs_of = SailorCosts(sailor, profile, problem.memory_limits)
+        problem = replace(problem, costs=costs_of, micro_batches=divisors(case.batch))
 
     def judge(plan: GroupPlan) -> dict[str, Any]:
         stages = stages_of(plan, cluster)
@@ -124,7 +126,8 @@ def piper_problem(case: peers.PiperCase) -> tuple[Problem[Any], Judge]:
         model="bert32",
         global_batch=chain.batch,
     )
-    problem = replace(problem, costs=piper.PiperCosts(chain, problem.memory_limits))
+    own = piper.PiperCosts(chain, problem.memory_limits)
+    problem = replace(problem, costs=own, micro_batches=divisors(chain.batch))
 
     def judge(plan: GroupPlan) -> dict[str, Any]:
         parts = [piper.Part(s.start, s.stop, s.tp, s.dp) for s in plan.stages]

@@ -288,7 +288,7 @@ class PiperCosts(LayerCosts):
     samples than Piper's y."""
 
     def __init__(self, chain: Chain, limits: Mapping[str, float]) -> None:
-        super().__init__(profile_of(chain), limits)
+        super().__init__(profile_of(chain), limits, uneven=False)
         self.piper = chain
         self._loads: dict[tuple[int, int], Floats] = {}
 

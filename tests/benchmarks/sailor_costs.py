@@ -36,7 +36,7 @@ class SailorCosts(LayerCosts):
     """Costs of layers with Sailor's messages. profile: without degrees that have no curve."""
 
     def __init__(self, sailor: Sailor, profile: LayerProfile, limits: Mapping[str, float]) -> None:
-        super().__init__(profile, limits)
+        super().__init__(profile, limits, uneven=False)
         self.sailor = sailor
         self._sums = range_sums(sailor.figures[1, "params_floats"])
         sizes, place = np.unique(self._sums, return_inverse=True)

@@ -271,6 +271,23 @@ def test_prices_of_the_best_case_lose_nothing_in_context(
             assert found.value == pytest.approx(best)
 
 
+@examples(30)
+@given(case=chains(), begins=BEGINS, width=st.sampled_from([1, 2, 2**62]))
+def test_what_one_search_reached_serves_the_next_one(
+    case: Chain, begins: list[int], width: int
+) -> None:
+    """With as many labels, where it is taken, and with more, where capacities may count finer."""
+    graph, context, _ = case.graph(begins)
+    intervals = PricedGraph(graph).sweep(np.inf)
+    first = search_resource_paths(graph, context, intervals=intervals, width=1)
+    again, alone = (
+        search_resource_paths(graph, context, intervals=intervals, width=width, reached=reached)
+        for reached in (first.reached, None)
+    )
+    assert again == alone
+    assert width > 1 or again.reached is first.reached
+
+
 def test_a_stage_with_worse_sending_does_not_dominate() -> None:
     """Two ways to do the second layer: the faster one is dear to send to."""
     case = Chain(

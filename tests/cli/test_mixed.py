@@ -399,7 +399,13 @@ def test_what_is_not_profiled_is_not_called_memory(ilp_plan: Command, room: list
         (["--profile", "amp:none.json"], 2, ["--clusterfile", "amp:FILE"]),
         (["--hostfile", "none"], 1, ["none: no such file"]),
         (["--clusterfile", "none.json"], 1, ["none.json: no such file"]),
-        (["--micro-batch-size", "3", "5"], 1, ["16", "micro-batch 3, 5"]),
+        (
+            ["--micro-batch-size", "3", "5", "--shares", "even"],
+            1,
+            ["16", "micro-batch 3, 5"],
+        ),
+        (["--shares", "odd"], 2, ["--shares", "even", "odd"]),
+        (["--shares", "even", *METIS], 2, ["--shares even", "--space groups", "metis"]),
         (["--max-stages", "2", *METIS], 2, ["--max-stages", "--space metis"]),
         (["--global-batch-size", "0"], 2, ["--global-batch-size"]),
     ],
@@ -580,9 +586,13 @@ def test_the_model_and_cluster_that_come_with_the_planner(ilp_plan: Command) -> 
     model = REPOSITORY / "models" / "gpt-10l-4096.toml"
     cluster = REPOSITORY / "clusters" / "mixed-a100-t4.toml"
     files = ["--model", model, "--cluster", cluster, "--profile", "metis:profiles"]
-    value = value_of(ilp_plan("solve", *files, "--global-batch-size", "128", "--json"))
+    batch = ["--global-batch-size", "128"]
+    value = value_of(ilp_plan("solve", *files, *batch, "--shares", "even", "--json"))
     assert value["gap"] == 0
     assert value["provenance"]["measured"] > 0.9
+    free = value_of(ilp_plan("solve", *files, *batch, "--json"))  # also of samples not measured
+    assert free["gap"] == 0
+    assert free["objective_s"] < value["objective_s"]
     assert sum(value["provenance"].values()) == pytest.approx(1)
     assert value["price_per_hour"] > 0
 

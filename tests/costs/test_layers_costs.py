@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ilp_planner.costs.group_network import group_class, stage_ring
 from ilp_planner.costs.groups import GroupClass, GroupOption
-from ilp_planner.costs.layers import ALL_IN_FLIGHT, PEAK, LayerCosts, layer_costs
+from ilp_planner.costs.layer_rows import ALL_IN_FLIGHT
+from ilp_planner.costs.layers import PEAK, LayerCosts, layer_costs
 from ilp_planner.plan import GroupPlan, Plan
 from ilp_planner.profiles.table import Provenance
 from tests.costs.mixed_instances import (
@@ -57,7 +58,6 @@ def test_iteration_is_made_of_its_terms() -> None:
     assert sum(cost.terms.values()) == pytest.approx(cost.iteration_time)
     assert cost.terms[PEAK] == pytest.approx(peak)
     assert sum(cost.stages[0].time_terms.values()) == pytest.approx(u[0])
-    assert costs.peak_names == (PEAK,)
     assert costs.constant(4) == 0
 
 
@@ -133,12 +133,13 @@ def test_shares_of_the_time_by_source() -> None:
 # ---- tables -------------------------------------------------------------------------------------
 
 
-def test_equal_replicas_take_equal_shares() -> None:
+def test_equal_replicas_differ_by_a_sample_at_most() -> None:
     costs = costs_of()
     assert costs.split(GroupOption(1, (3, 0)), 6, TWO) == (2, 2, 2)
-    assert costs.split(GroupOption(1, (3, 0)), 4, TWO) is None
+    assert costs.split(GroupOption(1, (3, 0)), 4, TWO) == (2, 1, 1)
+    assert costs.split(GroupOption(1, (3, 0)), 2, TWO) is None
     assert costs.split(GroupOption(1, (3, 1)), 3, TWO) is None
-    assert costs.option_tables(GroupOption(1, (3, 0)), 4, 16, TWO) is None
+    assert costs.option_tables(GroupOption(1, (3, 0)), 8, 16, TWO) is None
     assert sum(costs.split(GroupOption(1, (2, 1)), 8, TWO)) == 8
 
 
@@ -147,7 +148,7 @@ def test_options_that_cannot_be() -> None:
     assert costs.option_tables(GroupOption(4, (0, 1)), 4, 16, TWO) is None  # no rows
     assert costs.option_tables(GroupOption(4, (2, 0)), 4, 16, TWO) is None  # one node of four
     assert costs.option_tables(GroupOption(1, (0, 0)), 4, 16, TWO) is None
-    assert costs.option_tables(GroupOption(1, (1, 0)), 3, 16, TWO) is None  # B does not divide
+    assert costs.option_tables(GroupOption(1, (1, 0)), 9, 16, TWO) is None  # 8 of 2 are all
     assert costs.degrees() == {"fast": (1, 2, 4)}
 
 

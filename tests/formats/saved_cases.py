@@ -225,6 +225,7 @@ def requests(draw: st.DrawFn) -> Request:
         space=draw(TEXTS),
         memory_rule=draw(TEXTS),
         placement=draw(TEXTS),
+        shares=draw(TEXTS),
         experiment=draw(TEXTS),
         precision=draw(TEXTS),
         global_batch=draw(st.integers(1, 2**40)),

@@ -33,7 +33,7 @@ def test_native_costs_of_a_metis_profile() -> None:
     problem = room_problem()
     assert problem.costs.name == "native"
     assert problem.space == GroupSpace()
-    assert problem.micro_batches == (1, 2, 4, 8, 16)
+    assert problem.micro_batches == (1, 2, 3, 4, 6, 8, 16)
     assert problem.memory_limits == {"T4": 15 * GIB, "A100": 80 * GIB}
     assert (problem.max_stages, problem.max_tp) == (6, 2)
     assert problem.profile_source == "metis:made-up"
@@ -76,9 +76,13 @@ def test_a_limit_above_the_device_is_the_device() -> None:
 
 
 def test_micro_batch_sizes_that_do_not_divide_are_left_out() -> None:
-    problem = room_problem(micro_batch_sizes=(4, 3, 16))
+    problem = room_problem(micro_batch_sizes=(4, 3, 16), cost_model="metis")
     assert problem.micro_batches == (1, 4)
     assert "micro-batch 3: does not divide 16, left out" in problem.notes
+    native = room_problem(micro_batch_sizes=(4, 3, 16))
+    assert native.micro_batches == (1, 4, 6)  # five of 3 samples and one of a single one
+    even = room_problem(micro_batch_sizes=(4, 3, 16), shares="even")
+    assert even.micro_batches == (1, 4)
 
 
 def test_degrees_beyond_the_profile_are_a_note() -> None:
@@ -90,8 +94,9 @@ def test_degrees_beyond_the_profile_are_a_note() -> None:
 
 @pytest.mark.parametrize("batch", [24, 30, 48, 96, 97])
 def test_any_global_batch_has_micro_batches(batch: int) -> None:
-    batches = room_problem(global_batch=batch).micro_batches
+    batches = room_problem(global_batch=batch, cost_model="metis").micro_batches
     assert batches == tuple(n for n in range(1, batch + 1) if batch % n == 0)
+    assert set(batches) < set(room_problem(global_batch=batch).micro_batches)
 
 
 def without(*names: str) -> MetisProfile:
@@ -113,11 +118,22 @@ def without(*names: str) -> MetisProfile:
         ({"cost_model": "amp", "space": "groups"}, UsageError, ["`space=amp`", "groups"]),
         ({"cost_model": "amp"}, UsageError, ["`profile=amp:FILE`", "metis:made-up"]),
         ({"memory_rule": "metis"}, UsageError, ["`memory_rule=metis`", "`space=metis`"]),
+        ({"shares": "odd"}, UsageError, ["shares", "any, even", "odd"]),
+        ({"shares": "even", "cost_model": "metis"}, UsageError, ["`shares=even`", "metis", "none"]),
+        (
+            {"shares": "even", "cost_model": "metis", "space": "metis"},
+            UsageError,
+            ["`shares=even`", "`space=groups`", "found metis"],
+        ),
         ({"placement": "free"}, UsageError, ["`placement=free`", "`space=amp`", "groups"]),
         ({"global_batch": 0}, SpecError, ["global batch size", "at least 1", "0"]),
         ({"memory_limit": 0.0}, SpecError, ["memory limit", "positive"]),
         ({"max_tp": 0}, ProfileError, ["tp up to 0"]),
-        ({"micro_batch_sizes": (3, 5)}, SpecError, ["16", "micro-batch 3, 5", "15 would be"]),
+        (
+            {"micro_batch_sizes": (3, 5), "cost_model": "metis"},
+            SpecError,
+            ["16", "micro-batch 3, 5", "15 would be"],
+        ),
         ({"micro_batch_sizes": (0,)}, SpecError, ["micro-batch size", "at least 1", "0"]),
         (
             {"cost_model": "metis", "space": "metis", "max_stages": 2},

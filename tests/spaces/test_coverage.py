@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.layers import layer_costs
 from ilp_planner.coverage import coverage_of
 from ilp_planner.errors import InfeasibleError
@@ -80,7 +81,7 @@ def any_plan(problem: Problem, rng: random.Random) -> GroupPlan:
     if rng.random() < 0.7:
         rng.shuffle(free)
     batches = rng.choice(problem.micro_batches)
-    samples = problem.global_batch // batches
+    samples = Batches(problem.global_batch, batches).size
     stages = []
     for start, stop in itertools.pairwise(ends):
         tp, dp = rng.choice([1, 1, 1, 2]), rng.randint(1, 3)

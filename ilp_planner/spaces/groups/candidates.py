@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.deadline import no_limit
 from ilp_planner.kernels import kernel
 from ilp_planner.schedule import OneForwardOneBackward, Schedule
@@ -45,13 +45,15 @@ class Candidates(NamedTuple):
 class Catalogue:
     """All candidates with one number of micro-batches, what they use and what they pay to send.
 
-    options: the groups; samples: of each of their replicas. stages: the candidates.
+    part: of a full one that the last is. options: the groups; samples: of each of their replicas.
+    stages: the candidates.
     outside: float64 [L, L + 1], seconds that all layers before and after a range take at least.
     use: int64 [options, N], of which `capacity` is there. check_time: raises where the time is up.
     """
 
     layers: int
     micro_batches: int
+    part: float
     options: tuple[GroupOption, ...]
     samples: tuple[tuple[int, ...], ...]
     stages: Candidates
@@ -64,7 +66,7 @@ class Catalogue:
     @property
     def schedule(self) -> Schedule:
         """In which order the stages run."""
-        return OneForwardOneBackward(self.micro_batches)
+        return OneForwardOneBackward(self.micro_batches, part=self.part)
 
     def rows(self, stages: Candidates) -> NDArray[np.int64]:
         """Return the row of each candidate in the tables of sending."""
@@ -76,13 +78,18 @@ class Catalogue:
         held = [self.schedule.in_flight(behind) for behind in range(most)]
         return np.searchsorted(held, stages.in_flight, side="right") - 1
 
-    @cached_property
-    def kept(self) -> NDArray[np.int64]:
-        """The candidates that no other one of the same range beats in everything."""
-        return self.unbeaten(self.use, self.sending.own, self.sending.no_worse())
+    def kept(self, choices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return those of some candidates that no other one of them, of the same range, beats in
+        everything."""
+        own, no_worse = self.sending.own, self.sending.no_worse()
+        return self.unbeaten(self.use, own, no_worse, choices)
 
     def unbeaten(
-        self, needs: NDArray[np.int64], kind: NDArray[np.int64], better: NDArray[np.bool_]
+        self,
+        needs: NDArray[np.int64],
+        kind: NDArray[np.int64],
+        better: NDArray[np.bool_],
+        choices: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
         """Return the candidates that no other one of the same range beats in everything.
 
@@ -90,12 +97,16 @@ class Catalogue:
         ----------
         needs: int64 [options, N], of which less is no worse. kind: int64 [options]. better: bool
             [kinds, kinds], to a sender a group of the first kind is no worse than of the second.
+        choices: of these alone; None: of all.
         """
-        c, sending = self.stages, self.sending
+        sending = self.sending
+        c = self.stages if choices is None else self.stages.only(choices)
         order = np.lexsort((c.time, c.stop, c.start))
         keep = np.ones(order.size, np.bool_)
         starts = np.searchsorted(c.start[order], np.arange(self.layers + 1))
         for begin, end in pairwise(starts.tolist()):  # the tables of all at once would be large
+            if begin == end:
+                continue
             these = c.only(order[begin:end])
             row = self.rows(these)
             rows = (
@@ -118,7 +129,8 @@ class Catalogue:
                     better,
                     keep[begin + first : begin + last],
                 )
-        return np.sort(order[keep])
+        found = np.sort(order[keep])
+        return found if choices is None else choices[found]
 
 
 def build_catalogue(
@@ -150,26 +162,26 @@ def build_catalogue(
     return Catalogue(
         layers=layers,
         micro_batches=micro_batches,
+        part=Batches(problem.global_batch, micro_batches).part,
         options=options,
         samples=samples,
-        stages=_stages(tables, layers, micro_batches, len(problem.costs.peak_names)),
+        stages=_stages(tables, layers, micro_batches),
         outside=_outside(tables, layers),
-        sending=price_sending(problem, micro_batches, options, samples, check_time),
+        sending=price_sending(problem, micro_batches, options, tables, check_time),
         use=use,
         capacity=capacity,
         check_time=check_time,
     )
 
 
-def _stages(
-    tables: Sequence[OptionTables], layers: int, micro_batches: int, kinds: int
-) -> Candidates:
-    """Return the ranges that memory allows, option by option. kinds: of peaks."""
+def _stages(tables: Sequence[OptionTables], layers: int, micro_batches: int) -> Candidates:
+    """Return the ranges that memory allows, option by option."""
     schedule = OneForwardOneBackward(micro_batches)
     least = np.full((layers, layers + 1), schedule.in_flight(1))
     least[:, -1] = schedule.in_flight(0)
     nonempty = np.triu(np.ones((layers, layers + 1), bool), 1)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
+    kinds = len(tables[0].peaks) if tables else 0
     found = [Candidates(none, none, none, nothing, nothing, np.zeros((kinds, 0)), none)]
     for number, table in enumerate(tables):
         use = nonempty & (table.in_flight >= least)

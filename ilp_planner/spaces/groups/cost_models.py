@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ilp_planner.errors import UsageError
 from ilp_planner.inputs.profiles import layer_source, metis_name, metis_source
 from ilp_planner.spaces.layers import Costing, memory_limits
 from ilp_planner.specs.node_kinds import with_kinds
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from ilp_planner.inputs.files import InputFiles
     from ilp_planner.specs.cluster import ClusterSpec
+
+EVEN = "even"  # of the shares that a request may ask for
 
 
 def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
@@ -30,16 +33,28 @@ def native_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
             f"{rows.source}: measured links count in tensor-parallel messages; gradient rings and "
             "sends between stages rest on the cluster's links",
         )
-    costs = layer_costs(rows, cluster, memory_limits(cluster, files.request))
-    return Costing(costs, source.model, source.named, (*notes, *rows.notes))
+    limits, uneven = memory_limits(cluster, files.request), files.request.shares != EVEN
+    costs = layer_costs(rows, cluster, limits, uneven=uneven)
+    notes = (*notes, *rows.notes)
+    return Costing(costs, source.model, source.named, notes, short_batches=costs.uneven)
 
 
 def metis_costing(files: InputFiles, cluster: ClusterSpec) -> Costing:
-    """Return Metis's costs, on its profile."""
+    """Return Metis's costs, on its profile.
+
+    Raises
+    ------
+    UsageError: shares are asked for, which are even here.
+    """
     from ilp_planner.spaces.metis.costs import MetisCosts
     from ilp_planner.spaces.metis.formulas import MetisFormulas
     from ilp_planner.specs.metis_cluster import metis_cluster_of
 
+    if files.request.shares:
+        raise UsageError(
+            f"`shares={files.request.shares}`: found it with `cost_model=metis`, whose shares are "
+            "even as published, expected none"
+        )
     _, metis = files.cluster
     profile, model, sizes = metis_source(files)
     costs = MetisCosts(

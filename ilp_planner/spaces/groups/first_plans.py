@@ -12,6 +12,8 @@ from ilp_planner.spaces.groups.seating import Seating, seat_all
 from ilp_planner.spaces.groups.work import work_bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from ilp_planner.costs.groups import GroupTables
     from ilp_planner.deadline import Deadline
     from ilp_planner.plan import GroupPlan
@@ -28,8 +30,8 @@ Looked = list[tuple["PartState[GroupPart]", Pipelines]]
 
 
 def look_first(search: GroupSearch[GroupPart]) -> None:
-    """Bound all parts by their work, then look for a first plan in them, the least bound first: as
-    long as there is no plan, and for a moment."""
+    """Bound all parts by their work, then look for a first plan in them, those without a short
+    micro-batch first: as long as there is no plan, and for a moment."""
     bounds = work_bounds(search.problem, search.states[0].part.degrees) if search.states else {}
     for state in search.states:
         state.raise_bound(bounds[state.part.micro_batches], "work")
@@ -37,7 +39,9 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
     search.check_time()
     moment = search.deadline.moment(min(SECONDS, SHARE * search.deadline.left))
     seating, looked = Seating(search.problem.cluster), Looked()
-    for state in sorted(search.states, key=lambda s: s.bound):
+    even = [state for state in search.states if not state.part.schedule.short]
+    short = [state for state in search.states if state.part.schedule.short]
+    for state in (*middle_first(even), *middle_first(short)):
         if looked and not moment.goon():
             _judge(search, looked, seating, moment)
             if search.plan is not None:
@@ -45,10 +49,20 @@ def look_first(search: GroupSearch[GroupPart]) -> None:
             search.check_time()
             looked.clear()
         if not search.closed(state):
-            pipelines = Pipelines(state.part, seating)
+            pipelines = Pipelines(state.part, seating, quick=True)
             pipelines.improve(moment)
             looked.append((state, pipelines))
     _judge(search, looked, seating, moment)
+
+
+def middle_first(states: Sequence[PartState[GroupPart]]) -> Iterator[PartState[GroupPart]]:
+    """Yield the one in the middle, then those in the middle of what is left between: very few and
+    very many micro-batches are seldom best."""
+    runs = [states]
+    while runs := [run for run in runs if run]:
+        for run in runs:
+            yield run[len(run) // 2]
+        runs = [part for run in runs for part in (run[: len(run) // 2], run[len(run) // 2 + 1 :])]
 
 
 def look_longer(search: GroupSearch[GroupPart]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, islice, product
+from math import log2
 from typing import TYPE_CHECKING
 
 from ilp_planner.costs.groups import GroupOption
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST_MIXED = 400  # groups of several types, per B, however many layers there are
 MOST_CANDIDATES = 1_000_000  # such groups times ranges of layers
+MOST_SHORT = MOST_MIXED // 4  # such groups where the last micro-batch is short: such B are many
 
 
 def most_mixed(layers: int) -> int:
@@ -20,23 +22,61 @@ def most_mixed(layers: int) -> int:
     return max(MOST_MIXED, MOST_CANDIDATES * 2 // (layers * (layers + 1)))
 
 
+def all_mixed_options(
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, most: int
+) -> tuple[tuple[GroupOption, ...], bool]:
+    """Return the groups of several device types, and whether these are all; none where there are
+    more than so many."""
+    whole = _sizes(counts, samples)
+    found = _up_to(_mixed(counts, degrees, samples, range(1, samples + 1), whole), most)
+    return ((), False) if found is None else (found, True)
+
+
+def replica_counts(samples: int, *, uneven: bool) -> tuple[int, ...]:
+    """Return how many replicas of one type may share the samples of a micro-batch, ascending.
+
+    Parameters
+    ----------
+    uneven: they may differ by a sample. More of them than the largest share needs are left out:
+        they would use more devices, and be no sooner done.
+    """
+    if not uneven:
+        return tuple(divisors(samples))
+    return tuple(sorted({-(-samples // share) for share in range(1, samples + 1)}))
+
+
 def single_type_options(
-    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int
+    counts: Sequence[int], degrees: Sequence[Sequence[int]], samples: int, *, uneven: bool = False
 ) -> Iterator[GroupOption]:
-    """Yield the groups of one device type whose replicas share the samples equally.
+    """Yield the groups of one device type whose replicas share the samples.
 
     Parameters
     ----------
     counts: devices of each type. degrees: tensor-parallel degrees of each type.
-    samples: of a micro-batch, over all replicas.
+    samples: of a micro-batch, over all replicas. uneven: replicas may differ by a sample.
     """
+    shared = replica_counts(samples, uneven=uneven)
     for kind, (count, known) in enumerate(zip(counts, degrees, strict=True)):
         for tp in known:
-            for dp in divisors(samples):
+            for dp in shared:
                 if tp * dp <= count:
                     replicas = [0] * len(counts)
                     replicas[kind] = dp
                     yield GroupOption(tp, tuple(replicas))
+
+
+def spread(options: Sequence[GroupOption], samples: int) -> tuple[GroupOption, ...]:
+    """Return a few groups of one device type each, for a quick look: of those with a type and
+    degree whose replicas are between the same powers of the root of two, the one with the least
+    room for more samples than there are, then with the most replicas."""
+    found: dict[tuple[int, tuple[bool, ...], int], tuple[int, GroupOption]] = {}
+    for option in options:
+        dp = sum(option.replicas)
+        key = (option.tp, tuple(map(bool, option.replicas)), int(2 * log2(dp)))
+        room = -samples % dp
+        if key not in found or room <= found[key][0]:
+            found[key] = room, option
+    return tuple(option for _, option in found.values())
 
 
 def mixed_options(
@@ -48,15 +88,20 @@ def mixed_options(
     `most` of them, only those with a power of two of replicas of every type; where these are
     still more, only groups of two types.
     """
-    whole = range(2, min(len(counts), samples) + 1)  # types of a group: each has a sample
-    everything = _up_to(_mixed(counts, degrees, samples, range(1, samples + 1), whole), most)
-    if everything is not None:
+    everything, complete = all_mixed_options(counts, degrees, samples, most)
+    if complete:
         return everything, True
     powers = [2**n for n in range(samples.bit_length()) if 2**n <= samples]
+    whole = _sizes(counts, samples)
     fewer = _up_to(_mixed(counts, degrees, samples, powers, whole), most)
     if fewer is None:
         fewer = tuple(_mixed(counts, degrees, samples, powers, (2,)))
     return fewer, False
+
+
+def _sizes(counts: Sequence[int], samples: int) -> range:
+    """Return how many types a group of several may be of: each has a sample."""
+    return range(2, min(len(counts), samples) + 1)
 
 
 def _up_to(options: Iterator[GroupOption], most: int) -> tuple[GroupOption, ...] | None:

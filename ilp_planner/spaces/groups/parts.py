@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.schedule import OneForwardOneBackward
 from ilp_planner.search.parts import OpenGraph, Placed, SpacePart
 from ilp_planner.spaces.groups.candidates import Candidates, Catalogue, build_catalogue
 from ilp_planner.spaces.groups.graphs import explicit_graph, level_begins, leveled_graph
-from ilp_planner.spaces.groups.options import mixed_options, most_mixed, single_type_options
+from ilp_planner.spaces.groups.options import (
+    MOST_SHORT,
+    all_mixed_options,
+    mixed_options,
+    most_mixed,
+    single_type_options,
+)
 from ilp_planner.spaces.groups.place import GroupChoice, place
 from ilp_planner.spaces.groups.seat_chain import SeatChains
 from ilp_planner.spaces.groups.seating import Seating, seat_all
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
 class GroupPart(SpacePart):
     """All plans with one number of micro-batches.
 
-    alone: only plans whose groups are of one device type each.
+    samples: of a micro-batch. alone: only plans whose groups are of one device type each.
     """
 
     boxable = True
@@ -49,13 +56,14 @@ class GroupPart(SpacePart):
         cluster, costs = problem.cluster, problem.costs
         self.problem = problem
         self.micro_batches = micro_batches
+        batches = Batches(problem.global_batch, micro_batches)
         self.name = f"{micro_batches} micro-batches"
         self.constant = costs.constant(micro_batches)
         self.layers = len(costs.chain)
-        self.schedule = OneForwardOneBackward(micro_batches)
+        self.schedule = OneForwardOneBackward(micro_batches, part=batches.part)
         self.weight = self.schedule.weight
         self.most_stages = min(problem.max_stages, self.layers)
-        samples = problem.global_batch // micro_batches
+        self.samples, uneven = batches.size, costs.uneven
         known = costs.degrees()
         self.degrees = [
             tuple(
@@ -66,13 +74,17 @@ class GroupPart(SpacePart):
             for name in cluster.type_names
         ]
         counts = cluster.type_counts
-        self.single = tuple(single_type_options(counts, self.degrees, samples))
-        self._mixed, self.complete = (
-            ((), True)
-            if alone
-            else mixed_options(counts, self.degrees, samples, most_mixed(self.layers))
-        )
+        self.single = tuple(single_type_options(counts, self.degrees, self.samples, uneven=uneven))
+        self._mixed, self.complete = ((), True) if alone else self._several_types()
         self.seats = Seating(cluster) if cluster.symmetric else None
+        self._kept_below, self._kept = -np.inf, np.zeros(0, np.int64)
+
+    def _several_types(self) -> tuple[tuple[GroupOption, ...], bool]:
+        """Return the groups of several types that are tried, and whether these are all."""
+        of = (self.problem.cluster.type_counts, self.degrees, self.samples)
+        if self.schedule.short:
+            return all_mixed_options(*of, MOST_SHORT)
+        return mixed_options(*of, most_mixed(self.layers))
 
     def shares(self, option: GroupOption) -> list[list[int]] | None:
         """Return the samples of the replicas of each type, sorted, of a group that is tried; None
@@ -113,12 +125,23 @@ class GroupPart(SpacePart):
         alone = np.array(
             [sum(n > 0 for n in option.replicas) == 1 for option in found.options], bool
         )
-        return self.graph(np.inf, found.kept[alone[found.stages.option[found.kept]]])
+        kept = self.kept(np.inf)
+        return self.graph(np.inf, kept[alone[found.stages.option[kept]]])
 
     def outline(self, cutoff: float) -> OpenGraph | None:
         """Return the graph over positions alone: any number of stages after, the best link to any
         group."""
-        return self._leveled(self.below(cutoff, self.catalogue.kept), np.zeros(1, np.int64))
+        begins = np.zeros(1, np.int64)
+        return leveled_graph(self.catalogue, self.kept(cutoff), self.most_stages, begins)
+
+    def kept(self, cutoff: float) -> NDArray[np.int64]:
+        """Return the candidates that can be part of a plan below `cutoff` seconds, but for those
+        that another one of the same range beats in everything."""
+        if cutoff > self._kept_below:
+            everything = np.arange(self.catalogue.stages.option.size)
+            self._kept = self.catalogue.kept(self.below(cutoff, everything))
+            self._kept_below = cutoff
+        return self.below(cutoff, self._kept)
 
     def unplaced(self, cutoff: float) -> OpenGraph | None:
         """Return the graph of all plans below `cutoff` seconds on the best links."""
@@ -137,19 +160,15 @@ class GroupPart(SpacePart):
         return below
 
     def graph(self, cutoff: float, choices: NDArray[np.int64] | None) -> OpenGraph:
-        """Return the graph over (layer, roughly the stages after)."""
+        """Return the graph over (layer, roughly the stages after), seated where that can be."""
         found = self.catalogue
         if choices is None:
-            choices = found.kept
-        return self._leveled(choices, level_begins(found, choices, self.most_stages))
-
-    def _leveled(self, choices: NDArray[np.int64], begins: NDArray[np.int64]) -> OpenGraph:
-        """Return the graph with a level for every range of stages after, seated where that can
-        be."""
-        opened = leveled_graph(self.catalogue, choices, self.most_stages, begins)
+            choices = self.kept(cutoff)
+        begins = level_begins(found, choices, self.most_stages)
+        opened = leveled_graph(found, choices, self.most_stages, begins)
         if self.seats is None or opened.context is None:
             return opened
-        option = self.catalogue.stages.option[opened.choice]
+        option = found.stages.option[opened.choice]
         rows, single, after, near = self._seat_tables
         context = opened.context._replace(
             demand=rows[option],
@@ -157,7 +176,7 @@ class GroupPart(SpacePart):
             after=after,
             near=near,
             rest=self.seats.rest,
-            apart=self.catalogue.sending.apart,
+            apart=found.sending.apart,
         )
         return replace(opened, seated=context)
 

@@ -17,10 +17,12 @@ import numpy as np
 
 from ilp_planner.costs.group_network import group_class
 from ilp_planner.spaces.groups.equal_cuts import Stages, cheapest_cuts
+from ilp_planner.spaces.groups.options import spread
 from ilp_planner.spaces.groups.place import GroupChoice
+from ilp_planner.spaces.groups.sending import sent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,13 +58,15 @@ class Pipeline:
 class Pipelines:
     """The pipelines of blocks of a part.
 
-    options, tables: of each kind of group. most: how many of each kind have seats. of_type: the
-    kinds of each device type. found: the best pipelines met, each better than the one before.
+    quick: of a few sizes of groups. options, tables: of each kind of group. most: how many of each
+    kind have seats. of_type: the kinds of each device type. found: the best pipelines met, each
+    better than the one before.
     """
 
-    def __init__(self, part: GroupPart, seating: Seating) -> None:
+    def __init__(self, part: GroupPart, seating: Seating, *, quick: bool = False) -> None:
         self.part, self.problem = part, part.problem
-        kinds = list(self._kinds(seating))
+        wanted = spread(part.single, part.samples) if quick else part.single
+        kinds = list(self._kinds(wanted, seating))
         self.options = [option for option, _, _ in kinds]
         self.tables = [table for _, table, _ in kinds]
         self.most = [most for _, _, most in kinds]
@@ -77,10 +81,12 @@ class Pipelines:
         self.seen: dict[Shape, float] = {}
         self.found: list[tuple[float, Shape]] = []
 
-    def _kinds(self, seating: Seating) -> Iterator[tuple[GroupOption, OptionTables, int]]:
+    def _kinds(
+        self, wanted: Sequence[GroupOption], seating: Seating
+    ) -> Iterator[tuple[GroupOption, OptionTables, int]]:
         """Yield the kinds of groups that can hold a layer, and how many of each can be seated."""
         problem, part = self.problem, self.part
-        for option in part.single:
+        for option in wanted:
             (kind,) = np.flatnonzero(option.replicas)
             most = seating.most(int(kind), option.tp, option.replicas[kind], part.most_stages)
             if not most:
@@ -98,22 +104,17 @@ class Pipelines:
         classes = [group_class(option, problem.cluster) for option in self.options]
         known = list(dict.fromkeys(classes))
         sends = [
-            [
-                problem.costs.send(
-                    option, table.samples, self.part.micro_batches, to, problem.cluster
-                )
-                for to in known
-            ]
+            [sent(problem, self.part.micro_batches, option, table, to) for to in known]
             for option, table in zip(self.options, tables, strict=True)
         ]
-        sent = np.array(sends)
+        seconds = np.array(sends)
         return Stages(
             time=np.array([table.time for table in tables]),
             extra=np.array([table.extra for table in tables]),
             peaks=np.array([table.peaks for table in tables]),
             held=np.array([table.in_flight for table in tables]),
-            send_time=np.ascontiguousarray(sent[:, :, 0]),
-            send_extra=np.ascontiguousarray(sent[:, :, 1]),
+            send_time=np.ascontiguousarray(seconds[:, :, 0]),
+            send_extra=np.ascontiguousarray(seconds[:, :, 1]),
             own=np.array([known.index(to) for to in classes]),
         )
 

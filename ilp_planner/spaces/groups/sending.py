@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.costs.group_network import group_class
-from ilp_planner.costs.groups import GroupClass, GroupOption, GroupTables
+from ilp_planner.costs.groups import GroupClass, GroupOption, GroupTables, OptionTables
 from ilp_planner.deadline import no_limit
 
 if TYPE_CHECKING:
@@ -60,33 +61,30 @@ def price_sending(
     problem: Problem[GroupTables],
     micro_batches: int,
     options: Sequence[GroupOption],
-    samples: Sequence[tuple[int, ...]],
+    tables: Sequence[OptionTables],
     check_time: Callable[[], None] = no_limit,
 ) -> Sending:
-    """Price sending from each option, whose replicas take so many samples, to all classes.
+    """Price sending from each option to all classes.
 
     Parameters
     ----------
-    check_time: raises where the time is up.
+    tables: of the options. check_time: raises where the time is up.
     """
     own = [group_class(option, problem.cluster) for option in options]
     classes = _classes(problem, own)
     cuts = len(problem.costs.chain) + 1
     time = np.zeros((len(options), len(classes), cuts))
     extra = np.zeros_like(time)
-    for o, (option, shares) in enumerate(zip(options, samples, strict=True)):
+    for o, (option, table) in enumerate(zip(options, tables, strict=True)):
         check_time()
         for c, to in enumerate(classes):
-            time[o, c], extra[o, c] = problem.costs.send(
-                option, shares, micro_batches, to, problem.cluster
-            )
+            time[o, c], extra[o, c] = sent(problem, micro_batches, option, table, to)
     rows = len(options) * cuts
     both = np.stack((time, extra), axis=1)  # [options, 2, classes, cuts]
     flat = np.moveaxis(both, 2, 0).reshape(len(classes), 2 * rows)
-    first, merged = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if classes:
-        _, first, merged = np.unique(flat, axis=0, return_index=True, return_inverse=True)
-    merged = np.asarray(merged).reshape(-1)
+    known: dict[bytes, int] = {}
+    merged = [known.setdefault(row.tobytes(), len(known)) for row in flat]
+    first = np.array([merged.index(n) for n in range(len(known))], np.int64)
 
     def split(seconds: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the least over the columns, by row, and what each adds to it."""
@@ -96,7 +94,7 @@ def price_sending(
 
     least_time, more_time = split(time)
     least_extra, more_extra = split(extra)
-    column = {to: int(merged[c]) for c, to in enumerate(classes)}
+    column = dict(zip(classes, merged, strict=True))
     apart = np.zeros(first.size, np.int64)
     for to in classes:
         alone = GroupClass(to.types, False)
@@ -110,6 +108,23 @@ def price_sending(
         own=np.array([column[to] for to in own], np.int64),
         apart=apart,
     )
+
+
+def sent(
+    problem: Problem[GroupTables],
+    micro_batches: int,
+    option: GroupOption,
+    table: OptionTables,
+    to: GroupClass,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the seconds of sending from an option to a class, of every micro-batch and of an
+    iteration, float64 [L + 1] by the cut, with what a short last micro-batch adds to it."""
+    send, cluster = problem.costs.send, problem.cluster
+    time, extra = send(option, table.samples, micro_batches, to, cluster)
+    if table.last:
+        rest = 1 - Batches(problem.global_batch, micro_batches).part
+        extra = extra + rest * sum(send(option, table.last, micro_batches, to, cluster))
+    return time, extra
 
 
 def _classes(problem: Problem[GroupTables], own: Sequence[GroupClass]) -> list[GroupClass]:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ilp_planner.batches import possible_counts
 from ilp_planner.costs.groups import GroupOption, GroupTables
 from ilp_planner.evaluate import Violation
 from ilp_planner.search.group_search import GroupSearch
@@ -37,6 +38,13 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
     def parts(self, problem: Problem[GroupTables]) -> list[GroupPart]:
         """Return the parts of the space."""
         return [GroupPart(problem, batches) for batches in problem.micro_batches]
+
+    def tried(self, problem: Problem[GroupTables]) -> str:
+        """Return the numbers of micro-batches: all that there are, or which."""
+        every = problem.micro_batches == possible_counts(problem.global_batch)
+        if every and problem.costs.uneven:
+            return "plans with any number of micro-batches"
+        return super().tried(problem)
 
     def describe(self, problem: Problem[GroupTables]) -> str:
         """Return which plans the proofs are about."""
@@ -81,7 +89,15 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
         group of devices."""
         parts = self.parts(problem)
         search = GroupSearch(problem, parts, task)
-        few = [str(part.micro_batches) for part in parts if not part.complete]
+        thinned = [part for part in parts if not part.complete]
+        few = [str(part.micro_batches) for part in thinned if not part.schedule.short]
+        none = sum(part.schedule.short for part in thinned)
+        if none:
+            search.notes.append(
+                f"stages of several device types: with {none} of {len(parts)} numbers of "
+                "micro-batches, whose last one is short, there are too many to try and none was; "
+                "the bound is for stages of one type there"
+            )
         if few:
             search.notes.append(
                 f"stages of several device types: with {', '.join(few)} micro-batches there are "
@@ -90,14 +106,22 @@ class GroupSpace(GraphSpace[GroupTables, GroupPart]):
             )
         return search
 
+    def short_batches(self, problem: Problem[GroupTables]) -> bool:
+        """Tell whether the costs know what a short micro-batch takes."""
+        return problem.costs.uneven
+
     def check_samples(self, problem: Problem[GroupTables], plan: GroupPlan) -> Iterator[Violation]:
-        """Equal devices take equally many samples, and every replica some."""
+        """Equal devices take equally many samples, or some one more where the costs know what that
+        takes; and every replica takes some."""
+        most, limit = 0, "equal shares on equal devices"
+        if problem.costs.uneven:
+            most, limit = 1, "shares that differ by at most one on equal devices"
         for s, stage in enumerate(plan.stages):
             types = {problem.cluster.type_of[d] for d in stage.devices}
             samples = {replica.samples for replica in stage.replicas}
-            if len(types) == 1 and len(samples) > 1:
+            if len(types) == 1 and max(samples) - min(samples) > most:
                 have = f"replicas with {', '.join(map(str, sorted(samples)))} samples"
-                yield Violation("degrees", f"stage {s}", have, "equal shares on equal devices")
+                yield Violation("degrees", f"stage {s}", have, limit)
             if 0 in samples:
                 yield Violation("degrees", f"stage {s}", "a replica without samples", "at least 1")
 

@@ -5,6 +5,8 @@ stage, and stages s on replicas r of tp devices with x samples each:
 
     B micro-batches take at least (B - 1) max_s u_s + sum_s u_s
 
+of which a short last one counts as the part of a full one that it is.
+
 *Work.* A sample of a layer keeps devices of type k busy for e_k device-seconds at least, whatever
 the tensor degree and the samples of its replica. For any price p_k of a device-second, all samples
 X of all layers are paid for by what all devices cost during u:
@@ -21,7 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ilp_planner.batches import Batches
 from ilp_planner.numerics import NEVER, ROUNDING
+from ilp_planner.schedule import OneForwardOneBackward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +47,7 @@ def work_bounds(
     degrees: tensor-parallel degrees of each device type.
     """
     costs, cluster = problem.costs, problem.cluster
-    most = problem.global_batch // min(problem.micro_batches)
+    most = max(problem.micro_batch_sizes)
     devices, layers = np.array(cluster.type_counts, float), len(costs.chain)
     busy = np.full((len(degrees), most, layers), np.inf)  # device-seconds of a sample
     times: dict[int, NDArray[np.float64]] = {}  # by tensor degree: of the fastest type
@@ -58,11 +62,13 @@ def work_bounds(
     busy = np.minimum.accumulate(busy, axis=1)
     found: dict[int, float] = {}
     for batches in problem.micro_batches:
-        samples = problem.global_batch // batches
+        parted = Batches(problem.global_batch, batches)
+        samples = parted.size
         slowest = _work(busy[:, samples - 1], devices, samples)
         single = _single(times, float(devices.sum()), samples, layers)
         slowest = max(slowest, float(single.max(initial=0.0)))
-        seconds = (batches - 1) * slowest + max(slowest, float(single.sum()))
+        repeated = OneForwardOneBackward(batches, part=parted.part).repeats
+        seconds = repeated * slowest + max(slowest, float(single.sum()))
         bound = costs.constant(batches) + seconds * (1 - ROUNDING)
         found[batches] = bound if bound < NEVER else NEVER
     return found

@@ -13,7 +13,7 @@ from ilp_planner.anatomy.parts import with_layout
 from ilp_planner.costs.base import PlanCost, StageCost
 from ilp_planner.errors import PlanError
 from ilp_planner.profiles.analytic_decoder import chain_names
-from ilp_planner.spaces.megatron.iteration import SYNC, iteration_terms, stage_times, stages_of
+from ilp_planner.spaces.megatron.iteration import iteration_terms, stage_times, stages_of
 from ilp_planner.spaces.megatron.job import job_of_groups, node_order
 from ilp_planner.spaces.megatron.network import Network
 from ilp_planner.spaces.megatron.ranks import RankCosts
@@ -55,7 +55,6 @@ class MegatronCosts:
     )
 
     name = "megatron"
-    peak_names = (SYNC,)
 
     @property
     def chain(self) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ class MetisCosts:
     """
 
     name: ClassVar[str] = "metis"
-    peak_names: ClassVar[tuple[str, ...]] = (GRADIENTS, OPTIMIZER)
+    uneven: ClassVar[bool] = False
     formulas: MetisFormulas
     max_tp: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)

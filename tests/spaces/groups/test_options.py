@@ -10,13 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.costs.groups import GroupOption
-from ilp_planner.spaces.groups.options import MOST_MIXED, mixed_options, single_type_options
+from ilp_planner.spaces.groups.options import (
+    MOST_MIXED,
+    all_mixed_options,
+    mixed_options,
+    replica_counts,
+    single_type_options,
+    spread,
+)
 
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 DEGREES = st.lists(st.sets(st.sampled_from([1, 2, 3, 4])), min_size=3, max_size=3)
 
 
-def by_hand(counts, degrees, samples):
+def by_hand(counts, degrees, samples, *, uneven=False):
     """Return every option, from the definition."""
     found = set()
     for tp in range(1, 5):
@@ -25,19 +32,21 @@ def by_hand(counts, degrees, samples):
             total = sum(replicas)
             if not used or any(tp not in degrees[kind] for kind in used) or total > samples:
                 continue
-            if len(used) == 1 and samples % total:
+            if len(used) == 1 and samples % total and not uneven:
                 continue
+            if len(used) == 1 and total > 1 and -(-samples // (total - 1)) == -(-samples // total):
+                continue  # the largest share is the same with one replica less
             if all(tp * n <= count for n, count in zip(replicas, counts, strict=True)):
                 found.add(GroupOption(tp, replicas))
     return found
 
 
-@given(counts=COUNTS, degrees=DEGREES, samples=st.integers(1, 12))
-def test_every_option_once(counts, degrees, samples) -> None:
+@given(counts=COUNTS, degrees=DEGREES, samples=st.integers(1, 12), uneven=st.booleans())
+def test_every_option_once(counts, degrees, samples, uneven) -> None:
     degrees = [tuple(sorted(known)) for known in degrees[: len(counts)]]
-    single = list(single_type_options(counts, degrees, samples))
+    single = list(single_type_options(counts, degrees, samples, uneven=uneven))
     mixed, complete = mixed_options(counts, degrees, samples)
-    expected = by_hand(counts, degrees, samples)
+    expected = by_hand(counts, degrees, samples, uneven=uneven)
     found = [*single, *mixed]
     assert len(found) == len(set(found))
     if complete:
@@ -46,6 +55,36 @@ def test_every_option_once(counts, degrees, samples) -> None:
         assert set(found) <= expected
     assert all(sum(n > 0 for n in option.replicas) == 1 for option in single)
     assert all(sum(n > 0 for n in option.replicas) > 1 for option in mixed)
+
+
+@given(samples=st.integers(1, 500))
+def test_replicas_whose_shares_differ(samples) -> None:
+    """The fewest replicas for every largest share, among them all that share equally."""
+    counts = replica_counts(samples, uneven=True)
+    assert {-(-samples // n) for n in counts} == {-(-samples // n) for n in range(1, samples + 1)}
+    assert len({-(-samples // n) for n in counts}) == len(counts)
+    assert set(replica_counts(samples, uneven=False)) <= set(counts)
+
+
+@given(samples=st.integers(1, 2000))
+def test_a_quick_look_leaves_out_no_size_of_groups(samples) -> None:
+    options = list(single_type_options([samples, 64], [(1, 2), (2, 4)], samples, uneven=True))
+    few = spread(options, samples)
+    assert set(few) <= set(options)
+    sizes = [
+        {(o.tp, o.replicas.index(max(o.replicas)), int(2 * math.log2(max(o.replicas)))) for o in of}
+        for of in (options, few)
+    ]
+    assert sizes[0] == sizes[1]
+    assert len(few) == len(sizes[1])
+
+
+def test_all_groups_of_several_types_or_none() -> None:
+    few = by_hand([2, 2], [(1,), (1,)], 4) - set(single_type_options([2, 2], [(1,), (1,)], 4))
+    found, complete = all_mixed_options([2, 2], [(1,), (1,)], 4, most=4)
+    assert complete
+    assert {o for o in few if all(o.replicas)} == set(found)
+    assert all_mixed_options([2, 2], [(1,), (1,)], 4, most=3) == ((), False)
 
 
 def test_replicas_need_no_power_of_two() -> None:

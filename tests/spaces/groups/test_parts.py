@@ -110,6 +110,11 @@ def test_no_graph_loses_a_plan(seed: int) -> None:
         assert unplaced is not None
         everything = search_resource_paths(unplaced.graph, unplaced.context)
         assert everything.value == pytest.approx(best.value)  # others beat what it has besides
+        again = GroupPart(problem, batches)
+        for cutoff in (0.9 * best.value, 1.1 * best.value):  # the second one leaves out less
+            near = again.graph(cutoff, None)
+            found_near = search_resource_paths(near.graph, near.context, cutoff=cutoff)
+            assert found_near.value == pytest.approx(best.value if cutoff > best.value else np.inf)
         for search, graph in ((best, opened), (found, explicit)):
             if search.path:
                 choices = graph.choice[list(search.path)].tolist()

@@ -1,0 +1,157 @@
+"""What a profile of whole layers says of a replica: seconds and bytes of layers and of ranges of
+them, at any number of samples, and how many micro-batches fit in memory."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ilp_planner.costs.launch_floor import DEFAULT, Calibration, predict_times
+from ilp_planner.costs.ranges import range_maxima, range_sums
+from ilp_planner.numerics import FINE_ROUNDING, ROUNDING
+from ilp_planner.profiles.layers import LayerKey, LayerProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+ALL_IN_FLIGHT = 10**6  # more micro-batches than any iteration has
+
+
+class LayerRows:
+    """Rows of a profile on devices with so much memory, kept once they are computed.
+
+    Parameters
+    ----------
+    profile: rows by the cluster's names of device types.
+    limits: device type -> bytes per device.
+    rates: device type -> sustained bytes/s of its memory, where known; for the launch floor, and
+    for the optimiser step where the profile does not have it.
+    """
+
+    def __init__(
+        self,
+        profile: LayerProfile,
+        limits: Mapping[str, float],
+        *,
+        rates: Mapping[str, float] | None = None,
+        calibration: Calibration = DEFAULT,
+    ) -> None:
+        self.profile = profile
+        self.limits = dict(limits)
+        self.rates = dict(rates or {})
+        self.calibration = calibration
+        self.chain = profile.layers
+        self._rows: dict[LayerKey, NDArray[np.float64]] = {}
+        self._curves: dict[tuple[str, int], NDArray[np.float64]] = {}
+        self._ranges: dict[tuple[str, LayerKey], NDArray[np.float64]] = {}
+        self._held: dict[LayerKey, NDArray[np.int64]] = {}
+        self._gradients = range_sums(profile.gradients)
+        self._profiled = {(key.device, key.tp) for key in profile.time}
+
+    def replica_seconds(self, device: str, tp: int, samples: int) -> NDArray[np.float64] | None:
+        """Return seconds per micro-batch of every layer on a replica with 1, 2 ... so many samples,
+        float64 [samples, L]; inf where the layer alone does not fit or is not profiled."""
+        shape = (samples, len(self.chain))
+        if (device, tp) not in self._profiled:
+            return np.full(shape, np.inf)
+        pair, shares = (device, tp), np.arange(1, samples + 1)
+        seconds = self._predict(device, tp, shares)
+        growing = self.profile.workspace_per_sample.get(pair, np.zeros(shape[1]))
+        each = self.profile.activation[pair] + growing
+        fixed = self.profile.state[pair] + self.profile.workspace[pair]
+        limit = self.limits.get(device, 0.0) * (1 + ROUNDING)
+        seconds[shares[:, None] * each + fixed > limit] = np.inf
+        seconds[self.profile.most_samples.get(pair, samples) :] = np.inf
+        return seconds
+
+    def layer_memory(self, device: str, tp: int) -> NDArray[np.float64] | None:
+        """Return the bytes that every layer takes by itself on a device of a replica of one sample:
+        all that must be there while it runs. None where that is not profiled."""
+        if (device, tp) not in self._profiled:
+            return None
+        key = LayerKey(device, tp, 1)
+        pair = (device, tp)
+        return self.profile.state[pair] + self.profile.activation[pair] + self._workspace(key)
+
+    def _too_many(self, key: LayerKey) -> bool:
+        """Tell whether so many samples ran out of memory, or failed, when they were measured."""
+        return key.samples > self.profile.most_samples.get((key.device, key.tp), key.samples)
+
+    def _needs(self, key: LayerKey, layers: slice, in_flight: int) -> dict[str, float]:
+        """Bytes on one device, by name."""
+        pair = (key.device, key.tp)
+        activation = key.samples * float(self.profile.activation[pair][layers].sum())
+        return {
+            "state": float(self.profile.state[pair][layers].sum()),
+            "activations": in_flight * activation,
+            "workspace": float(self._workspace(key)[layers].max(initial=0.0)),
+        }
+
+    def _predict(self, name: str, tp: int, samples: NDArray[np.int64]) -> NDArray[np.float64]:
+        return predict_times(self.profile, name, tp, samples, self.calibration, self.rates)
+
+    def row(self, key: LayerKey) -> NDArray[np.float64]:
+        """Return seconds per layer, float64 [L]."""
+        if key not in self._rows:
+            self._rows[key] = self._predict(key.device, key.tp, np.array([key.samples]))[0]
+        return self._rows[key]
+
+    def _curve(self, name: str, tp: int, samples: int) -> NDArray[np.float64]:
+        """Seconds through the whole model of 0, 1, ... samples."""
+        known = self._curves.get((name, tp))
+        if known is None or known.size <= samples:
+            known = self._predict(name, tp, np.arange(samples + 1)).sum(axis=1)
+            self._curves[name, tp] = known
+        return known[: samples + 1]
+
+    def _workspace(self, key: LayerKey) -> NDArray[np.float64]:
+        """Bytes per layer while it runs."""
+        pair = (key.device, key.tp)
+        growing = self.profile.workspace_per_sample.get(pair)
+        fixed = self.profile.workspace[pair]
+        return fixed if growing is None else fixed + key.samples * growing
+
+    def _step(self, key: LayerKey) -> NDArray[np.float64]:
+        """Seconds per layer of the optimiser step: profiled, or reading and writing all states."""
+        pair = (key.device, key.tp)
+        if pair in self.profile.optimizer:
+            return self.profile.optimizer[pair]
+        rate = self.rates.get(key.device, math.inf)
+        return 2 * self.profile.state[pair] / rate
+
+    def _range(self, what: str, key: LayerKey) -> NDArray[np.float64]:
+        """Sums or maxima over ranges of layers, kept."""
+        if what in ("state", "activation", "step"):
+            key = key._replace(samples=0)  # it does not depend on them
+        found = self._ranges.get((what, key))
+        if found is None:
+            pair = (key.device, key.tp)
+            if what == "time":
+                found = range_sums(self.row(key))
+            elif what == "step":
+                found = range_sums(self._step(key))
+            elif what == "state":
+                found = range_sums(self.profile.state[pair])
+            elif what == "activation":
+                found = range_sums(self.profile.activation[pair])
+            else:
+                found = range_maxima(self._workspace(key))
+            self._ranges[what, key] = found
+        return found
+
+    def _in_flight(self, key: LayerKey) -> NDArray[np.int64]:
+        """Micro-batches in flight that fit one device, for every range of layers."""
+        if key in self._held:
+            return self._held[key]
+        limit = self.limits.get(key.device, 0.0) * (1 - FINE_ROUNDING)
+        room = limit - self._range("state", key) - self._range("workspace", key)
+        each = key.samples * self._range("activation", key)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fitting = np.where(each > 0, room / each, np.where(room >= 0, ALL_IN_FLIGHT, 0))
+        fitting = np.triu(np.clip(np.floor(fitting), 0, ALL_IN_FLIGHT), 1)
+        self._held[key] = fitting.astype(np.int64)
+        return self._held[key]

@@ -1,0 +1,59 @@
+"""The stages of a plan with other samples than those of a full micro-batch: those of a short last
+one, and those that messages are counted with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.costs.base import StageCost
+    from ilp_planner.plan import GroupPlan, GroupStage
+    from ilp_planner.specs.cluster import ClusterSpec
+
+LAST = "short micro-batch"
+"""What the last one takes beyond the part of a full one that it is."""
+
+
+def last_micro_batch(plan: GroupPlan) -> GroupPlan:
+    """Return a plan whose every micro-batch has the samples that the last one has, at most."""
+
+    def shared(stage: GroupStage) -> GroupStage:
+        shares = [plan.batches.share_of_last(replica.samples) for replica in stage.replicas]
+        return _with_samples(stage, shares)
+
+    return replace(plan, stages=tuple(map(shared, plan.stages)))
+
+
+def beyond_its_part(
+    full: Sequence[StageCost], last: Sequence[StageCost], part: float
+) -> tuple[float, float]:
+    """Return the seconds that a short last micro-batch adds to those of the part of a full one that
+    it is (`costs/groups.py`): on devices, and of messages.
+
+    Parameters
+    ----------
+    full, last: the stages at the samples of either.
+    """
+    busy = [
+        max(0.0, b.time_terms["compute"] - part * a.time_terms["compute"])
+        for a, b in zip(full, last, strict=True)
+    ]
+    sent = sum(stage.time_terms["point-to-point"] for stage in last)
+    return max(busy), (1 - part) * sent
+
+
+def as_sent(stage: GroupStage, cluster: ClusterSpec) -> GroupStage:
+    """Return a stage with the samples that its messages are counted with: where all devices are of
+    one type, those of its largest replica, so that it matters to nobody which replica that is."""
+    shares = [replica.samples for replica in stage.replicas]
+    if len(set(shares)) == 1 or len({cluster.type_of[d] for d in stage.devices}) > 1:
+        return stage
+    return _with_samples(stage, [max(shares)] * stage.dp)
+
+
+def _with_samples(stage: GroupStage, shares: Sequence[int]) -> GroupStage:
+    replicas = zip(stage.replicas, shares, strict=True)
+    return replace(stage, replicas=tuple(replace(r, samples=x) for r, x in replicas))
