@@ -41,8 +41,8 @@ def check_askable(runtime: Runtime, asked: Constraints) -> None:
     UsageError: the first value, what plans have, and why.
     """
     for name, value in _said(runtime, asked):
-        have = _values(runtime, name)
-        if value in have:
+        have, examples = _values(runtime, name), ASKABLE.get(name, (value,))
+        if (value if value in examples else examples[-1]) in have:  # of numbers, any other
             continue
         row = ROWS_OF[name].name
         why = runtime.lacks.get(row) or runtime.says.get(row, "")

@@ -216,6 +216,13 @@ class MegatronPart:
         return variants(self)
 
     @cached_property
+    def usual(self) -> bool:
+        """The runtime takes the job with the usual schedules; others that it has may do with fewer
+        micro-batches."""
+        runtime = self.costs.runtime
+        return len(runtime.schedules) == 1 or not any(runtime.refusals(self.job))
+
+    @cached_property
     def divided(self) -> tuple[Variant, ...]:
         """Those whose schedules divide backward passes."""
         return tuple(divided_variants(self))

@@ -78,7 +78,9 @@ def possible_choices(
             continue
         if chosen and any(asked.broken(decided(part.settings, replicated=degrees.replicated))):
             continue
-        if any(costs.runtime.refusals(part.job)) or not costs.runtime.tries(part.job, asked):
+        if any(costs.runtime.refusals(part.job)) and not part.divided:
+            continue
+        if not costs.runtime.tries(part.job, asked):
             continue
         tried.add(part.settings)
         yield number

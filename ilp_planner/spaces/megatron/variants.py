@@ -71,7 +71,7 @@ def virtual_stages(part: MegatronPart) -> tuple[int, ...]:
     """Return the possible numbers of virtual stages per rank that are allowed with the usual
     schedules: 1F1B, and interleaved, which takes micro-batches in turns."""
     asked, runtime = part.problem.constraints, part.costs.runtime
-    if not asked.allows("schedule", USUAL):
+    if not asked.allows("schedule", USUAL) or not part.usual:
         return ()
     every = (v for v in range(1, most_virtual(part) + 1) if asked.allows("virtual_stages", v))
     every = (v for v in every if runtime.has_stages(part.settings, part.degrees.pp, v))

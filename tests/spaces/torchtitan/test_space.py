@@ -252,3 +252,16 @@ def test_gradients_that_wait_take_memory() -> None:
         assert less < stage_of_rank(parts, rank).peak
     plain = replace(case, settings=replace(case.settings, schedule="1f1b"))
     assert memory_parts(plain).parts["layer"].waiting == 0
+
+
+def test_schedules_that_do_with_fewer_micro_batches_than_ranks_are_tried():
+    """1F1B of torch needs as many as ranks; a V of divided backward passes does with one."""
+    asked = constraints_of({"pp": 2, "dp": 2, "schedule": "zb-v"})
+    problem = runtime_problem("torchtitan", cluster=small_cluster(2, 2), constraints=asked)
+    tried = {part.micro_batches: part for part in problem.space.parts(problem)}
+    assert set(tried) == {1, 2}
+    assert {variant.schedule for variant in tried[1].variants()} == {"zb-v"}
+    free = runtime_problem("torchtitan", cluster=small_cluster(2, 2))
+    few = [part for part in free.space.parts(free) if part.micro_batches < part.degrees.pp]
+    assert few
+    assert all(variant.divided for part in few for variant in part.variants())
