@@ -101,8 +101,8 @@ class Orders:
     @cached_property
     def places(self) -> NDArray[np.int64]:
         """Return where the seconds of every operation are in [kinds, S], row by row, int64 [n]."""
-        stages = self.operations.stages.astype(np.int64)
-        return self.operations.kinds * self.shape.stages + stages
+        ops = self.operations
+        return ops.kinds.astype(np.int64) * self.shape.stages + ops.stages.astype(np.int64)
 
     @cached_property
     def ways(self) -> NDArray[np.int64]:

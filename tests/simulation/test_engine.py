@@ -160,3 +160,17 @@ def test_memory_for_weight_gradients_is_held_longer() -> None:
     assert held[:6].tolist() == [10, 20, 20, 14, 8, 4]
     assert peak_memory(orders, np.array([10, 10])).tolist() == [20, 20]
     assert peak_micro_batches(orders).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "virtual"), [("1f1b", 150, 1), ("interleaved-zb", 10, 16), ("zb-v", 70, 2)]
+)
+def test_pipelines_of_many_stages(name: str, ranks: int, virtual: int) -> None:
+    """Every operation takes the seconds of its kind and stage, however many stages there are."""
+    orders = schedule_orders(name, ranks, 2 * ranks * virtual, virtual)
+    each = np.arange(ranks * virtual) / 7
+    times = StageTimes(each + 1, each + 300, each + 600, each + 900, each[1:] / 5, each[1:] / 3)
+    found = simulate(orders, times)
+    ops = orders.operations
+    start = np.array([1, 300, 600, 900])[ops.kinds]
+    assert found.end - found.start == pytest.approx(start + each[ops.stages])
