@@ -25,6 +25,9 @@ def without_effect(problem: Problem[MegatronCosts], parts: Sequence[MegatronPart
     if asked.micro_batch_group_size and not any(map(_has_virtual_stages, parts)):
         text = asked.texts["micro_batch_group_size"]
         yield f"micro batch group size {text}: without effect, {NO_STAGES}"
+    anyhow = asked.layout is not None and asked.one_layout is None
+    if anyhow and not any(map(_has_virtual_stages, parts)):
+        yield f"layout {asked.layout}: without effect, {NO_STAGES}"
     said = {name: getattr(asked, name) for name, choice in CHOICES.items() if choice.rest}
     silent = {name for name, values in said.items() if values and CHOICES[name].rest not in values}
     for part in parts:

@@ -44,6 +44,12 @@ def test_remainders(space: str, model: str, said: dict[str, object], why: str) -
     assert notes == [f"remainder last,alone: without effect, {why}"] * bool(why)
 
 
+@pytest.mark.parametrize(("pp", "silent"), [(1, True), (2, False)])
+def test_any_layout(pp: int, silent: bool) -> None:
+    why = "layout any: without effect, no plan that is tried has virtual stages"
+    assert remarks("megatron", "dense", {"layout": "any", "pp": pp}) == [why] * silent
+
+
 @pytest.mark.parametrize(
     ("model", "name", "value", "silent"),
     [
