@@ -8,6 +8,7 @@ asks about all stages at once); a rank is a stage with its place in the pipeline
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 
 from ilp_planner.anatomy.counts import Count, larger, largest_row, smaller, where
 from ilp_planner.anatomy.decoder import has_final_norm
@@ -25,21 +26,45 @@ from ilp_planner.specs.training import TrainingJob
 MOMENTS = ("a layer", "recomputation", "the loss", "the embedding", "the step", "the start")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StageMemory:
-    """Bytes by name; the peak is their sum. Arrays where the counts were arrays.
+    """What a stage holds, bytes; arrays where the counts were arrays.
 
-    moment: number of the peak's moment in `MOMENTS`.
+    always: by name. moments: (activations, logits, temporary) beside that at each of `MOMENTS`.
     """
 
-    terms: Mapping[str, Count]
-    moment: Count
+    always: Mapping[str, Count]
+    moments: Sequence[tuple[Count, Count, Count]]
     parameters: Count
 
     @property
     def peak(self) -> Count:
         """Bytes."""
-        return sum(self.terms.values())
+        most = reduce(larger, map(sum, self.moments))
+        return sum(self.always.values()) + most
+
+    @cached_property
+    def _decisive(self) -> tuple[Count, tuple[Count, ...]]:
+        return largest_row(self.moments)
+
+    @property
+    def moment(self) -> Count:
+        """Number of the peak's moment in `MOMENTS`."""
+        return self._decisive[0]
+
+    @property
+    def terms(self) -> dict[str, Count]:
+        """Bytes by name, whose sum is the peak."""
+        moment, chosen = self._decisive
+        started = moment == len(MOMENTS) - 1
+        terms = {
+            name: where(started & (name not in ("parameters", "gradients")), 0.0, size)
+            for name, size in self.always.items()
+        }
+        at_start = where(started, sum(self.always.values()) - sum(terms.values()))
+        terms |= dict(zip(("activations", "logits", "temporary"), chosen, strict=True))
+        terms["temporary"] = terms["temporary"] + at_start
+        return terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +174,7 @@ def stage_memory(
         name: sum(counts[kind] * getattr(parts.parts[kind], name) for kind in KINDS)
         for name in ("parameters", "weights", "gradients", "optimizer")
     }
-    held_always = {
+    always = {
         "parameters": sums["weights"],
         "gradients": sums["gradients"],
         "optimizer": sums["optimizer"],
@@ -157,23 +182,13 @@ def stage_memory(
         "spare gradients": sum(_shared(counts, *spare) for spare in parts.spare),
         **parts.fixed,
     }
-    held_always["workspace"] += _shared(counts, *parts.handles)
+    always["workspace"] += _shared(counts, *parts.handles)
     if parts.job.virtual == 1:
         # The first stage has none before it to send gradients to.
-        held_always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
+        always["between stages"] = parts.fixed["between stages"] * (1 - counts["embedding"])
     moments = _moments(parts, counts, chunks, own, before)
-    moments.append(_start(parts, counts, held_always))
-    moment, chosen = largest_row(moments)
-    started = moment == len(MOMENTS) - 1
-    terms = {
-        name: where(started & (name not in ("parameters", "gradients")), 0.0, size)
-        for name, size in held_always.items()
-    }
-    names = ("activations", "logits", "temporary")
-    at_start = where(started, sum(held_always.values()) - sum(terms.values()))
-    terms |= dict(zip(names, chosen, strict=True))
-    terms["temporary"] = terms["temporary"] + at_start
-    return StageMemory(terms=terms, moment=moment, parameters=sums["parameters"])
+    moments.append(_start(parts, counts, always))
+    return StageMemory(always=always, moments=tuple(moments), parameters=sums["parameters"])
 
 
 def _shared(counts: Mapping[str, Count], size: float, users: frozenset[str]) -> Count:
