@@ -40,23 +40,33 @@ class Fits:
 
 
 @dataclass(frozen=True, eq=False)
+class RankCounts:
+    """Counts of what ranks may hold, [ranks, counts]; or [1, counts], where any rank may.
+
+    dense, expert: layers without and with experts. embedding, output: whether they are there.
+    ending: whether the last layer is there, where that is asked, and else whether the output is.
+    """
+
+    dense: NDArray[np.int64]
+    expert: NDArray[np.int64]
+    embedding: NDArray[np.bool_]
+    output: NDArray[np.bool_]
+    ending: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
 class ChainRanges:
     """The different counts of what ranges of a chain hold; L layers, chain of n = L + 2.
 
     number: int64 [n + 1, n + 1], of a range's counts. there: bool [n + 1, n + 1], ranges that are
-    not empty. start, stop, dense, expert, embedding, output, ending: by number, of one such range;
-    ending: whether it has the last layer, where that is asked, and else whether it has the output.
+    not empty. start, stop: by number, of one such range. counts: by number, [1, counts].
     """
 
     number: NDArray[np.int64]
     there: NDArray[np.bool_]
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
-    dense: NDArray[np.int64]
-    expert: NDArray[np.int64]
-    embedding: NDArray[np.bool_]
-    output: NDArray[np.bool_]
-    ending: NDArray[np.bool_]
+    counts: RankCounts
 
 
 @lru_cache(maxsize=8)
@@ -89,11 +99,13 @@ def chain_ranges(expert_layers: tuple[bool, ...], ends: bool = False) -> ChainRa
         there=edge[:, None] < edge,
         start=start[first],
         stop=stop[first],
-        dense=unique[0],
-        expert=unique[1],
-        embedding=unique[2] > 0,
-        output=unique[3] > 0,
-        ending=unique[4] > 0,
+        counts=RankCounts(
+            dense=unique[None, 0],
+            expert=unique[None, 1],
+            embedding=unique[None, 2] > 0,
+            output=unique[None, 3] > 0,
+            ending=unique[None, 4] > 0,
+        ),
     )
 
 
@@ -107,7 +119,7 @@ def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) ->
     """
     model = parts.job.model
     ranges = chain_ranges(model.expert_layers, model.prediction_layers > 0)
-    row, good = _good(parts, ranges, limits, remainder)
+    row, good = _good(parts, ranges.counts, limits, remainder)
     return Fits(row=row, possible=good[0][:, ranges.number])
 
 
@@ -133,42 +145,67 @@ def most_layers(
     parts = replace(parts, parts={**parts.parts, "final norm": Part()})
     if sizes:
         parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
-    ranges = chain_ranges(layers or job.model.expert_layers, job.model.prediction_layers > 0)
-    row, good = _good(parts, ranges, limits, remainder)
-    counts = ranges.dense + ranges.expert
-    found = np.empty((good.shape[0], job.pp), np.int64)
-    for rank in range(job.pp):
-        own = (ranges.embedding == (rank == 0)) & (ranges.output == (rank == job.pp - 1))
-        fitting = np.where(good[:, row[rank]] & own, counts, -(10**6))
-        found[:, rank] = fitting.max(axis=1)
+    counts, possible = _counts_of_ranks(layers or job.model.expert_layers, job.pp)
+    _, good = _good(parts, counts, limits, remainder)
+    found: NDArray[np.int64] = np.where(
+        good & possible, counts.dense + counts.expert, -(10**6)
+    ).max(axis=2)
     return found
 
 
+@lru_cache(maxsize=64)
+def _counts_of_ranks(
+    expert_layers: tuple[bool, ...], ranks: int
+) -> tuple[RankCounts, NDArray[np.bool_]]:
+    """Return counts for every rank, [ranks, counts], and which of them ranges of the chain have."""
+    every = chain_ranges(expert_layers).counts
+    rank = np.arange(ranks)[:, None]
+    first, last = rank == 0, rank == ranks - 1
+    of_rank = (every.embedding == first) & (every.output == last)
+    pairs, number = np.unique(
+        np.concatenate((every.dense, every.expert)), axis=1, return_inverse=True
+    )
+    possible = np.zeros((ranks, pairs.shape[1]), bool)
+    for row, own in zip(possible, of_rank, strict=True):
+        row[np.asarray(number).reshape(-1)[own]] = True
+    return RankCounts(
+        dense=pairs[None, 0], expert=pairs[None, 1], embedding=first, output=last, ending=last
+    ), possible
+
+
 def _good(
-    parts: MemoryParts, ranges: ChainRanges, limits: Sequence[float], remainder: str
+    parts: MemoryParts, counts: RankCounts, limits: Sequence[float], remainder: str
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the row of each rank, and what fits: [sizes of recomputation, rows, counts]."""
+    """Return the row of each rank, and what fits: [sizes of recomputation, rows, counts].
+
+    Where the counts are of every rank, each has a row of its own.
+    """
     job = parts.job
     if job.virtual == 1:
         rows: dict[tuple[int, float], int] = {}
         flights = [job.schedule.in_flight(behind) for behind in reversed(range(job.pp))]
-        row = [rows.setdefault(pair, len(rows)) for pair in zip(flights, limits, strict=True)]
-        ending = ranges.ending[None, :]
-        needed = _needed(parts, ranges, ending, in_flight=np.array([[[n] for n, _ in rows]]))
-        most = np.array([[[limit] for _, limit in rows]])
+        pairs = list(zip(flights, limits, strict=True))
+        row = list(range(job.pp))
+        if len(counts.embedding) == 1:
+            row = [rows.setdefault(pair, len(rows)) for pair in pairs]
+            pairs = list(rows)
+        needed = _needed(
+            parts, counts, counts.ending, in_flight=np.array([[[n] for n, _ in pairs]])
+        )
+        most = np.array([[[limit] for _, limit in pairs]])
     else:
         row = list(range(job.pp))
-        own = _chunks(parts, ranges, remainder)
-        chunks = tuple((a[None, None, :], b[None, None, :]) for a, b in own)
-        ending = _ending(parts, ranges, own, remainder)
-        kept = _interleaved(parts, ranges, own, ending)
-        needed = _needed(parts, ranges, ending, chunks, kept=kept)
+        own = _chunks(parts, counts, remainder)
+        ending = _ending(parts, counts, own, remainder)
+        kept = _interleaved(parts, counts, own, ending)
+        chunks = tuple((a[None], b[None]) for a, b in own)
+        needed = _needed(parts, counts, ending, chunks, kept=kept)
         most = np.array([[[limit] for limit in limits]])
     return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
 
 
 def _ending(
-    parts: MemoryParts, ranges: ChainRanges, chunks: Chunks, remainder: str
+    parts: MemoryParts, counts: RankCounts, chunks: Chunks, remainder: str
 ) -> NDArray[np.bool_]:
     """Return whether ranks with several virtual stages have the last norm, [ranks, counts].
 
@@ -177,18 +214,19 @@ def _ending(
     too few layers cannot be told from another rank's counts: there it is left out
     (`MegatronPart.keeps`).
     """
-    found = np.tile(ranges.output, (parts.job.pp, 1))
+    shape = parts.job.pp, counts.dense.shape[1]
+    found = np.array(np.broadcast_to(counts.output, shape))
     if parts.job.model.prediction_layers:
         dense, expert = chunks[-1]
         found &= dense + expert > 0
         if remainder == ALONE:
-            found[-2] = ~ranges.output
+            found[-2] = ~np.broadcast_to(counts.output, shape)[-2]
     return found
 
 
 def _needed(
     parts: MemoryParts,
-    ranges: ChainRanges,
+    counts: RankCounts,
     ending: NDArray[np.bool_],
     chunks: Chunks = (),
     **activations: NDArray[np.float64],
@@ -199,12 +237,12 @@ def _needed(
     """
     stage = stage_memory(
         parts,
-        layers=ranges.dense[None, None, :],
-        expert_layers=ranges.expert[None, None, :],
-        embedding=ranges.embedding[None, None, :],
-        output=ranges.output[None, None, :],
+        layers=counts.dense[None],
+        expert_layers=counts.expert[None],
+        embedding=counts.embedding[None],
+        output=counts.output[None],
         final_norm=ending[None],
-        prediction_layers=ranges.output[None, None, :] * parts.job.model.prediction_layers,
+        prediction_layers=counts.output[None] * parts.job.model.prediction_layers,
         chunks=chunks,
         **activations,
     )
@@ -214,13 +252,13 @@ def _needed(
     return total
 
 
-def _chunks(parts: MemoryParts, ranges: ChainRanges, remainder: str) -> Chunks:
+def _chunks(parts: MemoryParts, counts: RankCounts, remainder: str) -> Chunks:
     """Return the layers without and with experts of every virtual stage, by counts: a rank's
     layers, all of one kind, are spread over them (`job.spread`)."""
-    virtual, layers = parts.job.virtual, ranges.dense + ranges.expert
-    counts = stage_layers(layers, ranges.embedding, ranges.output, virtual, remainder)
-    dense = [np.where(ranges.expert > 0, 0, count) for count in counts]
-    return tuple((d, count - d) for d, count in zip(dense, counts, strict=True))
+    virtual, layers = parts.job.virtual, counts.dense + counts.expert
+    found = stage_layers(layers, counts.embedding, counts.output, virtual, remainder)
+    dense = [np.where(counts.expert > 0, 0, count) for count in found]
+    return tuple((d, count - d) for d, count in zip(dense, found, strict=True))
 
 
 def stage_layers(
@@ -241,7 +279,7 @@ def stage_layers(
 
 
 def _interleaved(
-    parts: MemoryParts, ranges: ChainRanges, chunks_of: Chunks, ending: NDArray[np.bool_]
+    parts: MemoryParts, counts: RankCounts, chunks_of: Chunks, ending: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Return the bytes that each rank keeps at most, [sizes, ranks, counts].
 
@@ -249,21 +287,22 @@ def _interleaved(
     """
     job = parts.job
     kept = []
-    size = parts.size
-    flat = parts if np.ndim(size) == 0 else replace(parts, size=np.asarray(size)[:, 0])  # type: ignore[arg-type]
     for chunk, (dense, expert) in enumerate(chunks_of):
-        own = kept_bytes(flat, layers=dense[None, :], expert_layers=expert[None, :])
+        own = kept_bytes(parts, layers=dense[None], expert_layers=expert[None])
         if chunk == 0:
-            own = own + ranges.embedding * parts.parts["embedding"].kept
+            own = own + counts.embedding * parts.parts["embedding"].kept
         if chunk == job.virtual - 1:
-            predictions = ranges.output * job.model.prediction_layers
+            predictions = counts.output * job.model.prediction_layers
             own = own + predictions * parts.parts["prediction layer"].left
         kept.append(own)
-    chunks = np.stack(np.broadcast_arrays(*kept)).astype(np.float64)  # [virtual, sizes, counts]
-    norms = (ending & ~ranges.output) * parts.parts["final norm"].kept
+    # [virtual, sizes, ranks or 1, counts]
+    chunks = np.stack(np.broadcast_arrays(*kept)).astype(np.float64)
+    norms = (ending & ~counts.output) * parts.parts["final norm"].kept
+    rows = chunks.shape[2]
 
     def most(rank: int) -> NDArray[np.float64]:
-        own = np.concatenate([chunks[:-1], chunks[-1:] + norms[rank]])
+        own = chunks[:, :, rank % rows]
+        own = np.concatenate([own[:-1], own[-1:] + norms[rank]])
         states = np.tensordot(_held(job.schedule, job.pp - 1 - rank), own, axes=1)
         return np.asarray(states.max(axis=0), np.float64)
 
