@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ilp_planner.spaces.megatron.keeping import Kept
     from ilp_planner.spaces.megatron.partition import CutTables
     from ilp_planner.spaces.megatron.times import ElementTime
+    from ilp_planner.spaces.megatron.variant_bound import LeastWork
     from ilp_planner.specs.training import Recompute, Settings
 
 
@@ -60,8 +61,10 @@ class MegatronPart:
         self.settings = settings_of(problem, costs, degrees)
         self.constant = 0.0
         self._repeated: dict[tuple[object, ...], NDArray[np.float64]] = {}
-        self.never: dict[Recompute, bool] = {}  # what memory rules out (`variant_bound`)
-        self.slowest: dict[tuple[object, ...], float] = {}  # of `variant_bound`, by what it sees
+        # Of `variant_bound`, by what it sees:
+        self.never: dict[tuple[object, ...], list[bool]] = {}
+        self.slowest: dict[tuple[object, ...], float] = {}
+        self.least: dict[tuple[object, ...], LeastWork] = {}
 
     @property
     def name(self) -> str:

@@ -145,9 +145,10 @@ class MegatronSearch:
         return True
 
     def expand(self, number: int) -> dict[Variant, float]:
-        """Bound the variants of a part that are not solved; return them."""
+        """Bound the variants of a part that are not solved, and that may fit; return them."""
         part = self.parts[number]
         left = [v for v in part.variants() if (number, v) not in self.done]
+        left = [v for v in left if not never_fits(part, v)]
         bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
         self.open[number] = bounds
         self.opened.add(number)
@@ -214,10 +215,9 @@ class MegatronSearch:
         if (number, family) in self.weighed:
             return
         self.weighed.add((number, family))
-        alike = [v for v in {variant: 0.0, **open_} if v.family == family]
-        every = {variant: 0.0, **open_}
-        gone = [v for v in every if v.recompute == variant.recompute and not v.divided]
+        gone = [variant]
         if not never_fits(part, variant):
+            alike = [v for v in {variant: 0.0, **open_} if v.family == family]
             # Of a single one its tables say as much.
             several = len(alike) > 1 and len(in_turns(part, variant)) == 1
             gone = hopeless(part, alike) if part.spread(variant) and several else []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.megatron.parts import MegatronPart
+    from ilp_planner.specs.training import Recompute
 
 MOST_FIGURES = 4_000_000  # of memory at once
+
+
+class LeastWork(NamedTuple):
+    """What no cut of a part undercuts, in seconds of a micro-batch.
+
+    once: all elements, each on the fastest kind of rank. again: what all layers compute again.
+    layer, layer_again: the same of the shortest layer. through: the first virtual stages of the
+    ranks before each rank, one layer in each or the embedding, added up over all ranks. sync: of an
+    iteration, what comes after the passes.
+    """
+
+    once: float
+    again: float
+    layer: float
+    layer_again: float
+    through: float
+    sync: float
 
 
 def variant_bound(part: MegatronPart, variant: Variant) -> float:
@@ -41,41 +59,80 @@ def variant_bound(part: MegatronPart, variant: Variant) -> float:
     block = again.layers if again.method == "block" else 0
     if part.spread(variant):
         block *= v - (variant.remainder == ALONE)  # of a rank's layers, which are spread evenly
-    repeated = part.repeated(again)
-    last = rank_of_stage(part.degrees.pp * v - 1, pp, v_shaped=variant.v_shaped)
+    least = _least_work(part, variant)
+    last = rank_of_stage(pp * v - 1, pp, v_shaped=variant.v_shaped)
     key = (again.granularity, again.modules, block, last)
     if key not in part.slowest:
-        part.slowest[key] = _slowest(part, repeated, block, last)
+        part.slowest[key] = _slowest(part, part.repeated(again), block, last)
     slowest = part.slowest[key]
-    total = float(part.elements[:, 0].min(axis=0).sum())
     if block:
-        # However its layers are spread, a rank that has the mean, or more, computes so many again.
-        least = float(repeated[:, 1:-1].min())
-        total += min(block, -(-part.costs.model.layers // pp)) * least
+        work = _block_bound(part, variant, block, slowest, least)
     else:
-        total += float(repeated.min(axis=0).sum())
-    syncs = part.syncs.min(axis=0)
-    sync = syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())
-    fair = part.spread(variant) and (v == 1 or variant.remainder == FIRST)
-    bound = _fair_bound if fair else _unfair_bound
-    work = bound(part, variant, slowest, total)
+        work = _passes(part, variant, slowest, least.once + least.again, least.through)
     if variant.remainder == ANYHOW:
-        work = max(work, _anyhow_bound(part, repeated, block))
-    return float(work + sync + part.ranks.constant)
+        work = max(work, _anyhow_bound(part, part.repeated(again), block))
+    return work + least.sync + part.ranks.constant
 
 
-def _unfair_bound(part: MegatronPart, variant: Variant, slowest: float, total: float) -> float:
-    """Return seconds that the passes of an iteration take at least, whatever the first virtual
-    stage of a rank has of its layers: one at least, or the embedding.
+def _least_work(part: MegatronPart, variant: Variant) -> LeastWork:
+    """Return what no cut of a variant undercuts."""
+    again, way = variant.recompute, FORWARD if variant.divided else BOTH
+    key = (again.granularity, again.modules, way)
+    if key not in part.least:
+        pp, times = part.degrees.pp, part.elements[:, 0]
+        repeated = part.repeated(again).min(axis=0)
+        through = np.full(pp, float(part.elements[:, way, 1:-1].min()))
+        through[0] = part.elements[part.rank_rows[0], way, 0]
+        syncs = part.syncs.min(axis=0)
+        part.least[key] = LeastWork(
+            once=float(times.min(axis=0).sum()),
+            again=float(repeated.sum()),
+            layer=float(times[:, 1:-1].min()),
+            layer_again=float(repeated[1:-1].min()),
+            through=float(through @ np.arange(pp)[::-1]),
+            sync=float(syncs[0] + max(syncs[1:].sum() / pp, syncs[1:].max())),
+        )
+    return part.least[key]
 
-    slowest, total: as in `_fair_bound`. A rank makes M of its own passes, and before them a
-    micro-batch goes through the first virtual stages of the ranks before it, and after them back;
-    but gradients of weights, where they are divided from the others, may come last.
+
+def _block_bound(
+    part: MegatronPart, variant: Variant, block: int, slowest: float, least: LeastWork
+) -> float:
+    """Return seconds that the passes of an iteration take at least where the first layers of
+    virtual stages are computed again, `block` of every rank's layers or all that it has.
+
+    If no rank has more than n layers, they compute least again where as many ranks as can have n,
+    and one what is left: what ranks compute again grows no faster than their layers. And the rank
+    that has n takes its time for them. One n is that of the plan, so the least of all n is a bound.
     """
-    pp, m, way = part.degrees.pp, part.micro_batches, FORWARD if variant.divided else BOTH
-    before = np.full(pp, float(part.elements[:, way, 1:-1].min()))
-    before[0] = part.elements[part.rank_rows[0], way, 0]
-    return max(m * slowest, (m * total + float(before @ np.arange(pp)[::-1])) / pp)
+    pp, m, layers = part.degrees.pp, part.micro_batches, part.costs.model.layers
+    best = INFINITE
+    for n in range(-(-layers // pp), layers + 1):
+        load = max(slowest, n * least.layer + min(block, n) * least.layer_again)
+        if m * load >= best:
+            break
+        full, rest = divmod(layers, n)
+        again = (full * min(block, n) + min(block, rest)) * least.layer_again
+        best = min(best, _passes(part, variant, load, least.once + again, least.through))
+    return best
+
+
+def _passes(
+    part: MegatronPart, variant: Variant, slowest: float, total: float, through: float
+) -> float:
+    """Return seconds that the passes of an iteration take at least.
+
+    slowest: of a micro-batch on the slowest rank, at least. total: on all ranks. through: of
+    `LeastWork`.
+    """
+    if part.spread(variant) and (variant.virtual == 1 or variant.remainder == FIRST):
+        return _fair_bound(part, variant, slowest, total)
+    # Whatever the first virtual stage of a rank has of its layers, one at least or the embedding:
+    # a rank makes M of its own passes, and before them a micro-batch goes through the first virtual
+    # stages of the ranks before it, and after them back; but gradients of weights, where they are
+    # divided from the others, may come last.
+    m = part.micro_batches
+    return max(m * slowest, (m * total + through) / part.degrees.pp)
 
 
 def _anyhow_bound(part: MegatronPart, repeated: NDArray[np.float64], block: int) -> float:
@@ -118,15 +175,19 @@ def _fair_bound(part: MegatronPart, variant: Variant, slowest: float, total: flo
     pp, m, virtual = part.degrees.pp, part.micro_batches, variant.virtual
     steps = m * virtual
     falling = total / virtual / (1 - (1 - 1 / steps) ** pp) if steps > 1 else total
-    found = max(m * slowest, falling)
+    longest = max(m * slowest, falling)
     if virtual == 1 and m > pp:
-        weights = m - 1 - np.arange(pp) / 2
-        found = max(
-            found,
-            total * (1 + 1 / float((1 / weights).sum())),
-            total + float(weights.min()) * slowest,
-        )
-    return found
+        mean, least = _weights(m, pp)
+        longest = max(longest, total * (1 + mean), total + least * slowest)
+    return longest
+
+
+@cache
+def _weights(micro_batches: int, ranks: int) -> tuple[float, float]:
+    """Return the harmonic mean, over the number of ranks, and the least of M - 1 - (pp - 1 - r) / 2
+    over the ranks."""
+    weights = micro_batches - 1 - np.arange(ranks) / 2
+    return 1 / float((1 / weights).sum()), float(weights.min())
 
 
 def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last: int) -> float:
@@ -153,39 +214,43 @@ def _slowest(part: MegatronPart, repeated: NDArray[np.float64], block: int, last
     edges[0] += times[part.rank_rows[0], 0]
     edges[last] += times[part.rank_rows[last], -1]
     ends = edges[:, None] + took[part.rank_rows]  # when a rank can have had so many layers
-    moments = np.sort(ends, axis=None)
-
-    def done(moment: int) -> bool:
-        return bool((ends <= moments[moment]).sum() >= steps[-1])
-
-    first = bisect_left(range(moments.size - 1), True, key=done)
-    return max(mean, float(moments[first]), float(edges.max()), float(fastest.max()))
+    enough = float(np.partition(ends, steps.size - 1, axis=None)[steps.size - 1])
+    return max(mean, enough, float(edges.max()), float(fastest.max()))
 
 
 def never_fits(part: MegatronPart, variant: Variant) -> bool:
-    """Tell whether memory rules out what a variant computes again with any number of virtual
-    stages.
+    """Tell whether memory rules out what a variant computes again, however its layers are spread
+    over its virtual stages.
 
     Rank r of R has at least R - r micro-batches of each of its virtual stages at once: of all but
     the last R, and of that 2 (R - r) - 1 or more (Megatron's warm-up, where they take turns of R or
-    more). So it keeps at least what it keeps in 1F1B, however its layers are spread; what is
-    computed again of the first layers alone depends on that, and is not looked at, nor what ranks
-    hold where backward passes are divided. Layers with and without experts must fit all ranks
-    together, each kind if there were no others.
+    more). So it keeps at least what it keeps in 1F1B with as many layers computed again: where
+    these are the first ones of each of V virtual stages, at most V times as many. What ranks hold
+    where backward passes are divided is not looked at. Layers with and without experts must fit all
+    ranks together, each kind if there were no others.
     """
-    again = variant.recompute
-    if again.method == "block" or variant.divided:
+    if variant.divided:
         return False
-    if again not in part.never:
-        parts = part.memory(Variant(1, again))
-        fixed = {**parts.fixed, "between stages": 0.0}
-        least, kinds = replace(parts, fixed=fixed), part.costs.model.expert_layers
-        part.never[again] = any(
-            int(most_layers(least, part.limits, layers=(kind,) * kinds.count(kind)).sum())
-            < kinds.count(kind)
-            for kind in set(kinds)
-        )
-    return part.never[again]
+    again, size = variant.recompute, 1
+    kind = again.granularity, again.method, again.modules
+    if again.method == "block":
+        size = min(again.layers * variant.virtual, part.costs.model.layers)
+    if kind not in part.never:
+        part.never[kind] = _never(part, again)
+    return part.never[kind][size - 1]
+
+
+def _never(part: MegatronPart, again: Recompute) -> list[bool]:
+    """Return whether memory rules out a recomputation in 1F1B: one answer, or where the first
+    layers of each rank are computed again, one for every number of them from 1."""
+    parts, kinds = part.memory(Variant(1, again)), part.costs.model.expert_layers
+    parts = replace(parts, fixed={**parts.fixed, "between stages": 0.0})
+    sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
+    found = np.zeros(max(1, len(sizes)), bool)
+    for kind in set(kinds):
+        layers = (kind,) * kinds.count(kind)
+        found |= most_layers(parts, part.limits, sizes, layers).sum(axis=1) < len(layers)
+    return [bool(one) for one in found]
 
 
 def hopeless(part: MegatronPart, family: Sequence[Variant]) -> list[Variant]:
