@@ -37,7 +37,7 @@ class StageMemory:
     moments: Sequence[tuple[Count, Count, Count]]
     parameters: Count
 
-    @property
+    @cached_property
     def peak(self) -> Count:
         """Bytes."""
         most = reduce(larger, map(sum, self.moments))

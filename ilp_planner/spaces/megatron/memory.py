@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ilp_planner.anatomy.memory import MemoryParts
+    from ilp_planner.anatomy.memory import MemoryParts, StageMemory
     from ilp_planner.schedule import Schedule
+    from ilp_planner.specs.training import TrainingJob
 
     Chunks = tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
 
@@ -41,7 +43,7 @@ class Fits:
 
 @dataclass(frozen=True, eq=False)
 class RankCounts:
-    """Counts of what ranks may hold, [ranks, counts]; or [1, counts], where any rank may.
+    """Counts of what ranks may hold, arrays that broadcast to [rows, counts].
 
     dense, expert: layers without and with experts. embedding, output: whether they are there.
     ending: whether the last layer is there, where that is asked, and else whether the output is.
@@ -120,87 +122,75 @@ def fits(parts: MemoryParts, limits: Sequence[float], remainder: str = FIRST) ->
     model = parts.job.model
     ranges = chain_ranges(model.expert_layers, model.prediction_layers > 0)
     row, good = _good(parts, ranges.counts, limits, remainder)
-    return Fits(row=row, possible=good[0][:, ranges.number])
+    return Fits(row=row, possible=good[:, ranges.number])
 
 
 def most_layers(
     parts: MemoryParts,
     limits: Sequence[float],
+    most: int,
+    *,
+    expert: bool = False,
     sizes: Sequence[int] = (),
-    layers: tuple[bool, ...] = (),
-    remainder: str = FIRST,
 ) -> NDArray[np.int64]:
-    """Return the layers that each rank can hold at most, [1, ranks]; far below 0 for none.
+    """Return the layers of one kind that each rank holds at most in 1F1B, [1, ranks]; far below 0
+    where it holds not even what comes without any.
 
     Parameters
     ----------
-    sizes: where the parts are of a job that computes the first layers of every virtual stage
-        again, or chunks of layers: numbers of these layers to try instead, a row each.
-    layers: whether each of some layers has experts, instead of all that there are. remainder: as in
-        `spread`.
+    parts: of a job without virtual stages. limits: bytes on the devices of each rank. most: how
+        many there are. expert: of those with experts. sizes: where the parts are of a job that
+        computes the first layers of every rank again, or chunks of layers: numbers of these layers
+        to try instead, a row each.
 
-    A last norm that is no part of the output is left out: which rank has it says the whole cut.
+    More layers never take less memory: of many sizes, steps of some layers say where to look at
+    every number. A last norm that is no part of the output is left out: which rank has it says the
+    whole cut.
     """
     job = parts.job
     parts = replace(parts, parts={**parts.parts, "final norm": Part()})
     if sizes:
         parts = replace(parts, size=np.array(sizes)[:, None, None])  # type: ignore[arg-type]
-    counts, possible = _counts_of_ranks(layers or job.model.expert_layers, job.pp)
-    _, good = _good(parts, counts, limits, remainder)
-    found: NDArray[np.int64] = np.where(
-        good & possible, counts.dense + counts.expert, -(10**6)
-    ).max(axis=2)
-    return found
-
-
-@lru_cache(maxsize=64)
-def _counts_of_ranks(
-    expert_layers: tuple[bool, ...], ranks: int
-) -> tuple[RankCounts, NDArray[np.bool_]]:
-    """Return counts for every rank, [ranks, counts], and which of them ranges of the chain have."""
-    every = chain_ranges(expert_layers).counts
-    rank = np.arange(ranks)[:, None]
-    first, last = rank == 0, rank == ranks - 1
-    of_rank = (every.embedding == first) & (every.output == last)
-    pairs, number = np.unique(
-        np.concatenate((every.dense, every.expert)), axis=1, return_inverse=True
-    )
-    possible = np.zeros((ranks, pairs.shape[1]), bool)
-    for row, own in zip(possible, of_rank, strict=True):
-        row[np.asarray(number).reshape(-1)[own]] = True
-    return RankCounts(
-        dense=pairs[None, 0], expert=pairs[None, 1], embedding=first, output=last, ending=last
-    ), possible
+    ranks = np.arange(job.pp)[:, None]
+    first, last = ranks == 0, ranks == job.pp - 1
+    in_flight = np.array([[job.schedule.in_flight(job.pp - 1 - rank)] for rank in range(job.pp)])
+    enough = np.array(limits)[:, None] * (1 + FINE_ROUNDING)
+    held, left = np.full((max(1, len(sizes)), job.pp, 1), -1), most + 1
+    for step in (isqrt(most) + 1, 1) if sizes else (1,):
+        more = held + step * np.arange(1, -(-left // step) + 1)
+        layers = {"layers": 0, "expert_layers": more} if expert else {"layers": more}
+        stage = stage_memory(
+            parts,
+            **layers,
+            embedding=first,
+            output=last,
+            prediction_layers=last * job.model.prediction_layers,
+            in_flight=in_flight,
+        )
+        fit = (_on_device(job, stage) <= enough) & (more <= most)
+        held, left = held + step * fit.sum(axis=2, keepdims=True), step - 1
+    return np.where(held < 0, -(10**6), held)[:, :, 0]
 
 
 def _good(
     parts: MemoryParts, counts: RankCounts, limits: Sequence[float], remainder: str
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the row of each rank, and what fits: [sizes of recomputation, rows, counts].
-
-    Where the counts are of every rank, each has a row of its own.
-    """
+    """Return the row of each rank, and which counts fit it, [rows, counts]."""
     job = parts.job
     if job.virtual == 1:
         rows: dict[tuple[int, float], int] = {}
         flights = [job.schedule.in_flight(behind) for behind in reversed(range(job.pp))]
-        pairs = list(zip(flights, limits, strict=True))
-        row = list(range(job.pp))
-        if len(counts.embedding) == 1:
-            row = [rows.setdefault(pair, len(rows)) for pair in pairs]
-            pairs = list(rows)
-        needed = _needed(
-            parts, counts, counts.ending, in_flight=np.array([[[n] for n, _ in pairs]])
-        )
-        most = np.array([[[limit] for _, limit in pairs]])
+        row = [rows.setdefault(pair, len(rows)) for pair in zip(flights, limits, strict=True)]
+        in_flight = np.array([[n] for n, _ in rows])
+        needed = _needed(parts, counts, counts.ending, in_flight=in_flight)
+        most = np.array([[limit] for _, limit in rows])
     else:
         row = list(range(job.pp))
-        own = _chunks(parts, counts, remainder)
-        ending = _ending(parts, counts, own, remainder)
-        kept = _interleaved(parts, counts, own, ending)
-        chunks = tuple((a[None], b[None]) for a, b in own)
+        chunks = _chunks(parts, counts, remainder)
+        ending = _ending(parts, counts, chunks, remainder)
+        kept = _interleaved(parts, counts, chunks, ending)
         needed = _needed(parts, counts, ending, chunks, kept=kept)
-        most = np.array([[[limit] for limit in limits]])
+        most = np.array(limits)[:, None]
     return np.array(row, np.int64), needed <= most * (1 + FINE_ROUNDING)
 
 
@@ -231,24 +221,27 @@ def _needed(
     chunks: Chunks = (),
     **activations: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return bytes by (size of recomputation, row, counts).
+    """Return bytes by row and counts.
 
     ending: whether the last norm is there, [rows, counts] or [1, counts].
     """
     stage = stage_memory(
         parts,
-        layers=counts.dense[None],
-        expert_layers=counts.expert[None],
-        embedding=counts.embedding[None],
-        output=counts.output[None],
-        final_norm=ending[None],
-        prediction_layers=counts.output[None] * parts.job.model.prediction_layers,
+        layers=counts.dense,
+        expert_layers=counts.expert,
+        embedding=counts.embedding,
+        output=counts.output,
+        final_norm=ending,
+        prediction_layers=counts.output * parts.job.model.prediction_layers,
         chunks=chunks,
         **activations,
     )
-    peak: NDArray[np.float64] = stage.peak
-    beside = outside(parts.job, peak)
-    total: NDArray[np.float64] = peak + sum(beside.values())
+    return _on_device(parts.job, stage)
+
+
+def _on_device(job: TrainingJob, stage: StageMemory) -> NDArray[np.float64]:
+    """Return the bytes that a stage needs of a device, with what is no tensor."""
+    total: NDArray[np.float64] = stage.peak + sum(outside(job, stage.peak).values())
     return total
 
 
@@ -281,32 +274,29 @@ def stage_layers(
 def _interleaved(
     parts: MemoryParts, counts: RankCounts, chunks_of: Chunks, ending: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the bytes that each rank keeps at most, [sizes, ranks, counts].
+    """Return the bytes that each rank keeps at most, [ranks, counts].
 
     ending: whether ranks have the last norm, [ranks, counts].
     """
     job = parts.job
     kept = []
     for chunk, (dense, expert) in enumerate(chunks_of):
-        own = kept_bytes(parts, layers=dense[None], expert_layers=expert[None])
+        own = kept_bytes(parts, layers=dense, expert_layers=expert)
         if chunk == 0:
             own = own + counts.embedding * parts.parts["embedding"].kept
         if chunk == job.virtual - 1:
             predictions = counts.output * job.model.prediction_layers
             own = own + predictions * parts.parts["prediction layer"].left
-        kept.append(own)
-    # [virtual, sizes, ranks or 1, counts]
-    chunks = np.stack(np.broadcast_arrays(*kept)).astype(np.float64)
+        kept.append(own[0])
+    chunks = np.stack(kept).astype(np.float64)  # [virtual, counts]
     norms = (ending & ~counts.output) * parts.parts["final norm"].kept
-    rows = chunks.shape[2]
 
     def most(rank: int) -> NDArray[np.float64]:
-        own = chunks[:, :, rank % rows]
-        own = np.concatenate([own[:-1], own[-1:] + norms[rank]])
-        states = np.tensordot(_held(job.schedule, job.pp - 1 - rank), own, axes=1)
+        own = np.concatenate([chunks[:-1], chunks[-1:] + norms[rank]])
+        states = _held(job.schedule, job.pp - 1 - rank) @ own
         return np.asarray(states.max(axis=0), np.float64)
 
-    return np.stack([most(rank) for rank in range(job.pp)], axis=1)
+    return np.stack([most(rank) for rank in range(job.pp)])
 
 
 @cache

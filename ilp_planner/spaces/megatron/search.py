@@ -27,7 +27,7 @@ from ilp_planner.spaces.megatron.membership import variant_of
 from ilp_planner.spaces.megatron.near_cuts import NEAR, ROUNDING, best_spread
 from ilp_planner.spaces.megatron.partition import CutSearch, CutTables, best_cut
 from ilp_planner.spaces.megatron.recomputations import FULL, whole_stages
-from ilp_planner.spaces.megatron.variant_bound import hopeless, never_fits
+from ilp_planner.spaces.megatron.variant_bound import never_fits
 from ilp_planner.spaces.megatron.variants import in_turns
 from ilp_planner.specs.pipeline_layout import ANYHOW
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ilp_planner.plan import GroupPlan
     from ilp_planner.search.group_search import PartSearch
     from ilp_planner.spaces.megatron.parts import MegatronPart
-    from ilp_planner.spaces.megatron.variants import Family, Variant
+    from ilp_planner.spaces.megatron.variants import Variant
 
 ARITHMETIC, SCHEDULE = "arithmetic", "schedule bound"
 TRIVIAL, BOUNDED = -2, -1  # how well a part in the queue is bounded
@@ -82,7 +82,6 @@ class MegatronSearch:
         self.best: list[Solved] = []
         self.opened: set[int] = set()
         self.turns: Counter[tuple[int, Variant]] = Counter()
-        self.weighed: set[tuple[int, Family]] = set()
         self.done: set[tuple[int, Variant]] = set()
 
     @property
@@ -144,13 +143,16 @@ class MegatronSearch:
                     heapq.heappush(queue, (least, number, place, v))
         return True
 
-    def expand(self, number: int) -> dict[Variant, float]:
-        """Bound the variants of a part that are not solved, and that may fit; return them."""
+    def expand(self, number: int, cutoff: float | None = None) -> dict[Variant, float]:
+        """Bound the variants of a part that are not solved; return them, without those below the
+        cutoff that never fit."""
+        cutoff = self.cutoff if cutoff is None else cutoff
         part = self.parts[number]
         left = [v for v in part.variants() if (number, v) not in self.done]
-        left = [v for v in left if not never_fits(part, v)]
         bounds = {v: max(self.bounds[number], min(part.bound(v), NEVER)) for v in left}
-        self.open[number] = bounds
+        self.open[number] = {
+            v: least for v, least in bounds.items() if least >= cutoff or not never_fits(part, v)
+        }
         self.opened.add(number)
         self.settle(number)
         return dict(self.open[number])
@@ -159,7 +161,7 @@ class MegatronSearch:
         """Return a bound on a part, as high as `claimed` seconds if that is true."""
         self.bounds[number] = min(self.parts[number].least_bound(), NEVER)
         if self.bounds[number] < claimed:
-            for variant, least in self.expand(number).items():
+            for variant, least in self.expand(number, claimed).items():
                 while least < claimed and (number, variant) not in self.done:
                     self.work(number, variant, claimed)
                     least = self.open[number].get(variant, NEVER)
@@ -170,9 +172,9 @@ class MegatronSearch:
         with the least turns alone: plans come soon, and all turns have one bound by arithmetic."""
         cutoff = self.cutoff if cutoff is None else cutoff
         part, key = self.parts[number], (number, variant)
-        if not self.turns[key]:
-            self.rule_out(number, variant)
-        if key in self.done:
+        if not self.turns[key] and never_fits(part, variant):
+            self.done.add(key)
+            self.open[number].pop(variant, None)
             return
         most, bound, best = NEAR[self.turns[key]], NEVER, None
         for place, one in enumerate(in_turns(part, variant)):
@@ -205,25 +207,6 @@ class MegatronSearch:
             self.open[number].pop(variant, None)
         elif number in self.opened:
             self.open[number][variant] = bound
-        if number in self.opened:
-            self.settle(number)
-
-    def rule_out(self, number: int, variant: Variant) -> None:
-        """Close what memory rules out of the variants that differ from this one in how many layers
-        are computed again."""
-        part, open_, family = self.parts[number], self.open[number], variant.family
-        if (number, family) in self.weighed:
-            return
-        self.weighed.add((number, family))
-        gone = [variant]
-        if not never_fits(part, variant):
-            alike = [v for v in {variant: 0.0, **open_} if v.family == family]
-            # Of a single one its tables say as much.
-            several = len(alike) > 1 and len(in_turns(part, variant)) == 1
-            gone = hopeless(part, alike) if part.spread(variant) and several else []
-        for other in gone:
-            self.done.add((number, other))
-            open_.pop(other, None)
         if number in self.opened:
             self.settle(number)
 

@@ -16,14 +16,10 @@ from ilp_planner.spaces.megatron.variants import Variant
 from ilp_planner.specs.pipeline_layout import ALONE, ANYHOW, FIRST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from ilp_planner.spaces.megatron.parts import MegatronPart
     from ilp_planner.specs.training import Recompute
-
-MOST_FIGURES = 4_000_000  # of memory at once
 
 
 class LeastWork(NamedTuple):
@@ -232,9 +228,10 @@ def never_fits(part: MegatronPart, variant: Variant) -> bool:
     if variant.divided:
         return False
     again, size = variant.recompute, 1
-    kind = again.granularity, again.method, again.modules
+    kind: tuple[object, ...] = again.granularity, again.method, again.layers, again.modules
     if again.method == "block":
         size = min(again.layers * variant.virtual, part.costs.model.layers)
+        kind = (again.method,)
     if kind not in part.never:
         part.never[kind] = _never(part, again)
     return part.never[kind][size - 1]
@@ -248,22 +245,7 @@ def _never(part: MegatronPart, again: Recompute) -> list[bool]:
     sizes = range(1, len(kinds) + 1) if again.method == "block" else ()
     found = np.zeros(max(1, len(sizes)), bool)
     for kind in set(kinds):
-        layers = (kind,) * kinds.count(kind)
-        found |= most_layers(parts, part.limits, sizes, layers).sum(axis=1) < len(layers)
+        count = kinds.count(kind)
+        held = most_layers(parts, part.limits, count, expert=kind, sizes=sizes)
+        found |= held.sum(axis=1) < count
     return [bool(one) for one in found]
-
-
-def hopeless(part: MegatronPart, family: Sequence[Variant]) -> list[Variant]:
-    """Return the variants whose ranks cannot hold all layers together, however they are cut.
-
-    family: variants that differ in how many layers are computed again.
-    """
-    first, layers, found = family[0], part.costs.model.layers, []
-    parts, remainder = part.memory(first), first.remainder
-    step = max(1, MOST_FIGURES // (part.degrees.pp * 40 * layers))
-    for begin in range(0, len(family), step):
-        some = family[begin : begin + step]
-        sizes = [v.recompute.layers for v in some] if first.recompute.layers else []
-        held = most_layers(parts, part.limits, sizes, remainder=remainder).sum(axis=1)
-        found += [v for v, few in zip(some, (held < layers).tolist(), strict=True) if few]
-    return found

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ilp_planner.spaces.megatron.parts import MegatronPart
 
-Family = tuple[str, int, int, str, str, str, tuple[str, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -42,13 +40,6 @@ class Variant:
     def v_shaped(self) -> bool:
         """Virtual stages go down the ranks and back up."""
         return v_shaped(self.schedule)
-
-    @property
-    def family(self) -> Family:
-        """All but how many layers are computed again."""
-        again = self.recompute
-        names = again.granularity, again.method, again.modules
-        return self.schedule, self.virtual, self.turn, self.remainder, *names
 
     @property
     def again(self) -> str:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ilp_planner.anatomy.memory import memory_parts, rank_memory
+from ilp_planner.anatomy.parts import Part
 from ilp_planner.spaces.megatron.iteration import SLOWEST, WAITING
 from ilp_planner.spaces.megatron.job import layout_of, spread, virtual_sizes
 from ilp_planner.spaces.megatron.memory import fits, most_layers
@@ -182,26 +183,53 @@ def test_what_fits_is_what_the_memory_model_says(pp, virtual, tp, again, experts
     for rank, (start, stop) in enumerate(itertools.pairwise(ends)):
         assert enough.possible[enough.row[rank], start, stop]
         assert unknown or not short.possible[short.row[rank], start, stop]
-    most = most_layers(memory_parts(loose), [n * (1 + 1e-9) for n in needs], remainder=remainder)
-    held = [min(b, 10) - max(a, 1) for a, b in itertools.pairwise(ends)]
-    assert (most[0] >= held).all()
 
 
-def test_many_blocks_at_once_are_as_one_by_one():
-    model = Decoder(layers=9, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768)
-    for pp, virtual in ((1, 1), (3, 1), (3, 2)):
-        layout = split_layout([9] + [0] * (pp * virtual - 1))
-        base = dataclasses.replace(job(pp=pp, model=model), global_batch=6, layout=layout)
-        limits = [1.45e9] * pp
+@pytest.mark.parametrize("expert", [False, True])
+@pytest.mark.parametrize("pp", [2, 4])
+def test_the_most_layers_are_those_that_fit(pp: int, expert: bool) -> None:
+    model = Decoder(
+        layers=9, hidden=256, heads=4, sequence=512, vocab=2000, ffn=768,
+        experts=dataclasses.replace(MIXTURE, dense_first=0) if expert else None,
+    )  # fmt: skip
+    base = job(pp=pp, model=model)
+    base = dataclasses.replace(base, global_batch=6, layout=split_layout([9] + [0] * (pp - 1)))
 
-        def parts(count, base=base):
-            again = Recompute(granularity="full", method="block", layers=count)
-            chosen = dataclasses.replace(base.settings, recompute=again)
-            return memory_parts(dataclasses.replace(base, settings=chosen))
+    def parts(again):
+        settings = dataclasses.replace(base.settings, recompute=again)
+        found = memory_parts(dataclasses.replace(base, settings=settings))
+        # which rank has the last norm is not looked at
+        return dataclasses.replace(found, parts={**found.parts, "final norm": Part()})
 
-        many = most_layers(parts(1), limits, (1, 2, 3, 5))
-        single = [most_layers(parts(count), limits)[0] for count in (1, 2, 3, 5)]
-        assert (many == np.array(single)).all()
+    def most(again, limits):
+        """The longest range of any that has the ends of the rank."""
+        found = fits(parts(again), limits)
+        longest = []
+        for rank in range(pp):
+            starts = [0] if rank == 0 else range(1, 11)
+            stops = [11] if rank == pp - 1 else range(1, 11)
+            held = [
+                min(stop, 10) - max(start, 1)
+                for start in starts
+                for stop in stops
+                if start < stop and found.possible[found.row[rank], start, stop]
+            ]
+            longest.append(max(held, default=-1))
+        return longest
+
+    sizes = (1, 2, 3, 5, 9)
+    some = [Recompute(granularity="full", method="block", layers=k) for k in sizes]
+    seen = set()
+    for gib in np.linspace(1.0, 2.0, 41):
+        limits = [gib * 1e9] * pp
+        for agains in ([Recompute()], some):
+            own = sizes if agains is some else ()
+            many = most_layers(parts(agains[0]), limits, 9, expert=expert, sizes=own)
+            expected = np.array([most(again, limits) for again in agains])
+            # an inner rank without any layer is no range
+            assert (np.maximum(many, 0) == np.maximum(expected, 0)).all()
+            seen.update(expected.flatten().tolist())
+    assert len(seen) > 3
 
 
 @given(layers=st.integers(0, 100), virtual=st.integers(1, 12))
