@@ -18,7 +18,7 @@ WARM := @$(BIN)/python -m compileall -q ilp_planner; echo "compiling the numeric
 	$(BIN)/ilp-plan solve --space groups --model gpt-10l-4096 --cluster mixed-a100-t4 --global-batch-size 8 --json > /dev/null; \
 	for solver in gradient anneal; do $(BIN)/ilp-plan solve --space operators --solver $$solver --starts 4 --json > /dev/null; done
 
-.PHONY: plan test test-all test-page test-lowest lint bench bench-gpu clean
+.PHONY: plan test test-all test-page test-sweeps test-lowest lint bench bench-gpu clean
 
 plan: $(READY)
 	$(BIN)/ilp-plan solve
@@ -35,6 +35,12 @@ test-page: $(READY_TEST)
 	for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 		$(ROOT) apt-get update && $(ROOT) apt-get install --yes chromium
 	$(BIN)/python -m pytest tests/page
+
+# Sweeps whose points Slurm's stand-in, a Dask cluster and a Ray cluster of this machine solve, with
+# workers that are killed; tables as Parquet.
+test-sweeps: $(READY_TEST)
+	$(PIP) --editable '.[test,parquet,slurm,dask,ray]'
+	$(BIN)/python -m pytest tests/sweeps -m "slow or not slow"
 
 # The fast tests with the lowest versions that pyproject.toml allows; those of 2024 run on Python 3.11
 # and 3.12.

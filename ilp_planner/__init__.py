@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ilp_planner.api.result import Result as Result
     from ilp_planner.api.result import Saved as Saved
     from ilp_planner.api.result import load as load
+    from ilp_planner.api.sweep import sweep as sweep
     from ilp_planner.api.verbs import analyze as analyze
     from ilp_planner.api.verbs import check as check
     from ilp_planner.api.verbs import evaluate as evaluate
@@ -58,6 +59,7 @@ _HOMES = {
     "api.check": ("Check",),
     "api.problem": ("problem",),
     "api.result": ("Result", "Saved", "load"),
+    "api.sweep": ("sweep",),
     "api.verbs": ("analyze", "check", "evaluate", "solve"),
     "errors": ("PlanError", "PlannerError", "ProfileError", "SpecError", "UsageError"),
     "plan": ("Plan",),

@@ -31,6 +31,10 @@ class PlanError(PlannerError, ValueError):
     """A saved or imported plan that cannot be read or belongs to another problem."""
 
 
+class SchedulerError(PlannerError, ConnectionError):
+    """A scheduler of many solves that cannot be reached, or is not installed."""
+
+
 class OutputError(PlannerError, OSError):
     """A file that cannot be written."""
 

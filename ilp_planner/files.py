@@ -71,6 +71,11 @@ def missing_folder(folder: Path, holds: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text file as `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that a kill at any moment leaves the old one or the new one.
 
     An existing file keeps its mode; a link keeps pointing to what it points to; a device or pipe is
@@ -83,9 +88,9 @@ def write_text(path: Path, text: str) -> None:
     target = path.resolve()
     try:
         if _is_special(target):
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(content)
         else:
-            _replace(target, text)
+            _replace(target, content)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -94,12 +99,12 @@ def _is_special(target: Path) -> bool:
     return target.exists() and not target.is_file()
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(_mode(target))

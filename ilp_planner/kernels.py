@@ -85,14 +85,15 @@ def compile_alone(module: str) -> None:
     ahead()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many cores this process may use."""
     own = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(own(0)) if own else os.cpu_count() or 1
 
 
 def _begin_beside() -> None:
     """Start the other process, if there is a second core for it."""
-    if _ahead and _cores() > 1:
+    if _ahead and cores() > 1:
         steps = "".join(f"kernels.compile_alone({module!r});" for module in _ahead)
         nothing = subprocess.DEVNULL
         with suppress(OSError):

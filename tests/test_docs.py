@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ilp_planner.cli.main import run
+from tests.sweeps.cases import AtOnce
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -69,3 +70,40 @@ def test_the_command_on_fitting_prints_what_the_page_shows(
     command, _, shown = block.partition("\n")
     assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
     assert capsys.readouterr().out == shown
+
+
+@pytest.mark.slow
+def test_the_page_on_sweeps_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    page = (DOCS / "sweep.md").read_text()
+    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    command, _, shown = block.partition("\n")
+    assert run(shlex.split(command.removeprefix("$ ilp-plan "))) == 0
+    assert capsys.readouterr().out == shown
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(example, {})
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_the_sweeps_of_the_page_are_sweeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the solving; a table of Parquet needs a package."""
+    monkeypatch.chdir(tmp_path)
+    executor = AtOnce()
+    monkeypatch.setattr("ilp_planner.sweeps.sweep.open_executor", lambda name, **said: executor)
+    page = (DOCS / "sweep.md").read_text()
+    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    counts = []
+    for line in block.splitlines():
+        program, *words = shlex.split(line.replace("parquet", "csv").replace("sweep.", "other."))
+        assert program == "ilp-plan"
+        Path("other.csv").unlink(missing_ok=True)
+        Path("other.csv.jsonl").unlink(missing_ok=True)
+        assert run(words) == 0, capsys.readouterr().err
+        assert "0 without" in capsys.readouterr().out
+        counts.append(len(executor.given))
+    assert counts == [12, 28, 32, 34]

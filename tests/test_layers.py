@@ -42,6 +42,7 @@ LAYERS = (
     ("analysis", "calibration"),
     ("report",),
     ("page",),
+    ("sweeps",),
     ("cli",),
     ("api",),
 )

@@ -25,6 +25,7 @@ PROBLEM = "Problem"
 RUNTIME = "Runtime"
 LIMITS = "Limits"
 CONSTRAINTS = "Constraints"
+SWEEP = "Sweep"
 SOLVER = "Solver"
 OUTPUT = "Output"
 PEERS = "For users of Metis and AMP"
@@ -61,6 +62,15 @@ EXAMPLES = {
         ("ilp-plan show plan.json --html plan.html --trace trace.json --png plan.png", ""),
         ("ilp-plan show plan.json --price 2.5", "writes plan.html, with what it costs"),
         ("ilp-plan show plan.json other.json --html both.html", "two plans beside each other"),
+    ),
+    "sweep": (
+        ("ilp-plan sweep llama3-8b --gpus 8..64xH100 --global-batch-size 256", ""),
+        (
+            "ilp-plan sweep llama3-8b --gpus 8..64xH100 --vary global_batch=256,512 "
+            "--objective time,price --price 2.5 --plot pareto.png --output sweep.csv",
+            "the front of time and price",
+        ),
+        ("ilp-plan sweep llama3-8b --cluster h100-8x8 --vary tp=1,2,4,8 --vary layers=32..40", ""),
     ),
     "fit": (
         ("ilp-plan fit run.sh --cluster a100-4x8", "a launch script: read, never run"),

@@ -29,6 +29,7 @@ COMMANDS = {
     "evaluate": ("ilp_planner.cli.evaluate", "evaluate"),
     "simulate": ("ilp_planner.cli.simulate", "simulate"),
     "show": ("ilp_planner.cli.show", "show"),
+    "sweep": ("ilp_planner.cli.sweep", "sweep"),
     "fit": ("ilp_planner.cli.fit", "fit"),
     "analyze": ("ilp_planner.cli.analyze", "analyze"),
     "export": ("ilp_planner.cli.export", "export"),

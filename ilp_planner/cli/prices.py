@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ilp_planner.problem import Problem
 
 
@@ -21,7 +23,21 @@ def with_prices(problem: Problem[Any], text: str) -> Problem[Any]:
     UsageError: a text that says no price, or of a type that the cluster does not have.
     """
     types = problem.cluster.device_types
-    names = list(dict.fromkeys(device.type for device in types.values()))
+    asked = prices_of(text, list(dict.fromkeys(device.type for device in types.values())))
+    priced = {
+        key: replace(device, price=asked.get(device.type, device.price))
+        for key, device in types.items()
+    }
+    return replace(problem, cluster=replace(problem.cluster, device_types=priced))
+
+
+def prices_of(text: str, names: Sequence[str]) -> dict[str, float]:
+    """Return what a text says that devices of these types cost.
+
+    Raises
+    ------
+    UsageError: it says no price, or that of another type.
+    """
     asked: dict[str, float] = {}
     for part in text.split(","):
         name, equals, number = part.rpartition("=")
@@ -29,11 +45,7 @@ def with_prices(problem: Problem[Any], text: str) -> Problem[Any]:
         if equals and name not in names:
             raise UsageError(f"--price: found {name!r}, expected one of {', '.join(names)}")
         asked |= dict.fromkeys([name] if equals else names, _price(part, number))
-    priced = {
-        key: replace(device, price=asked.get(device.type, device.price))
-        for key, device in types.items()
-    }
-    return replace(problem, cluster=replace(problem.cluster, device_types=priced))
+    return asked
 
 
 def _price(part: str, number: str) -> float:

@@ -29,6 +29,7 @@ from tests.benchmarks import (
     slicing_table,
     solutions,
     steps,
+    sweep,
     warm,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
@@ -54,6 +55,7 @@ SUITES = (
     "anytime",
     "peers",
     "warm",
+    "sweep",
     "solutions",
     "engine",
     "kernels",
@@ -95,6 +97,8 @@ def main() -> None:
             peers.measure(options.only, options.seconds)
         elif suite == "warm":
             warm.measure(options.only, options.seconds)
+        elif suite == "sweep":
+            sweep.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

@@ -1,0 +1,90 @@
+"""What a sweep is asked for, from the texts of options or the keywords of Python."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ilp_planner.cli.prices import prices_of
+from ilp_planner.cli.values import names_in
+from ilp_planner.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.solvers.base import Limits
+    from ilp_planner.sweeps.axes import Axis
+    from ilp_planner.sweeps.points import Sweep
+    from ilp_planner.sweeps.table import Wish
+
+TOKENS = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,2})?)\s*([kmbt]?)", re.IGNORECASE)
+FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def asked_sweep(
+    request: Request, gpus: str | None, varied: Sequence[Axis], limits: Limits
+) -> Sweep:
+    """Return the sweep of some GPUs and fields.
+
+    Parameters
+    ----------
+    gpus: as `gpus_axis` reads them; None: the cluster of the request. varied: the first one changes
+        last.
+
+    Raises
+    ------
+    UsageError: a field that does not exist, values that cannot be any, or nothing to vary.
+    """
+    from ilp_planner.sweeps.axes import gpus_axis
+    from ilp_planner.sweeps.points import Sweep
+
+    axes = tuple(varied)
+    if gpus is not None:
+        if "cluster" in request.files:
+            known = request.files["cluster"].name
+            raise UsageError(f"gpus: found {gpus} and `cluster={known}`, expected one of the two")
+        axes = (gpus_axis(gpus), *axes)
+    if not axes:
+        raise UsageError(
+            "vary: found nothing that is varied, expected `gpus=8..64xH100`, or a field with its "
+            "values, as in `vary=global_batch=256,512`"
+        )
+    return Sweep(base=request, axes=axes, limits=limits)
+
+
+def asked_wish(sweep: Sweep, objective: str, tokens: float | str | None, price: str | None) -> Wish:
+    """Return what the table of a sweep is to say besides what was found.
+
+    Parameters
+    ----------
+    objective: `time`, `price` or both. tokens: of a training run. price: per device and hour, as
+        `--price` says it.
+
+    Raises
+    ------
+    UsageError: one of them cannot be what it is.
+    """
+    from ilp_planner.sweeps.points import device_types
+    from ilp_planner.sweeps.table import OBJECTIVES, Wish
+
+    names = names_in("objective", objective, OBJECTIVES)
+    if not names:
+        raise UsageError(f"objective: found none, expected some of {', '.join(OBJECTIVES)}")
+    types = device_types(sweep) if price is not None else []
+    said = {} if price is None else prices_of(price, types)
+    return Wish(objectives=names, tokens=tokens_of(tokens), prices=said)
+
+
+def tokens_of(said: float | str | None) -> float:
+    """Return a number of tokens, 0 where nothing is said.
+
+    Raises
+    ------
+    UsageError: it is none.
+    """
+    match = TOKENS.fullmatch("0" if said is None else str(said).strip().replace("+", ""))
+    number = 0.0 if match is None else float(match[1]) * FACTORS[match[2].lower()]
+    if said is not None and not 0 < number < float("inf"):
+        raise UsageError(f"tokens: found {said!r}, expected a number of tokens, as 15e12 or 15T")
+    return number

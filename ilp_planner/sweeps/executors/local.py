@@ -1,0 +1,101 @@
+"""Processes of this machine, one per core.
+
+Each is a Python of its own with a pipe, so that a script that sweeps is not imported again, a
+process that dies takes one point with it and no other, and one whose planner is gone ends.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing import Pipe, connection
+from typing import TYPE_CHECKING
+
+from ilp_planner.kernels import cores
+from ilp_planner.sweeps.executors.base import Done
+from ilp_planner.sweeps.work import THREADS
+
+if TYPE_CHECKING:
+    from ilp_planner.sweeps.work import Task
+
+WORKER = "ilp_planner.sweeps.executors.local_worker"
+PATIENCE = 5.0  # seconds that a process has to end after closing its pipe
+
+
+class Process:
+    """One worker, and the number of the point that it works on; None where it has none."""
+
+    def __init__(self) -> None:
+        self.pipe, theirs = Pipe()
+        handle = theirs.fileno()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", WORKER, str(handle)],
+            env={**os.environ, **THREADS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(handle,),
+        )
+        theirs.close()
+        self.number: int | None = None
+
+    def end(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.kill()
+        self.process.wait()
+
+    def status(self) -> int:
+        """Return the exit status of a process whose end of the pipe is closed."""
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return int(self.process.returncode)
+
+
+class Local:
+    """Processes of this machine."""
+
+    def __init__(self, *, workers: int | None = None, scheduler: str = "") -> None:
+        self.slots = workers or cores()
+        self.processes: list[Process] = []
+
+    def submit(self, task: Task) -> None:
+        """Give a point to a process that has none; start one where all have."""
+        idle = next((process for process in self.processes if process.number is None), None)
+        if idle is None:
+            idle = Process()
+            self.processes.append(idle)
+        idle.number = task.number
+        with suppress(OSError):  # it has died: the end of its pipe says so when it is collected
+            idle.pipe.send(task)
+
+    def collect(self, seconds: float) -> list[Done]:
+        """Return what has ended, after so many seconds at most."""
+        busy = [one for one in self.processes if one.number is not None]
+        ready = connection.wait([one.pipe for one in busy], seconds)
+        return [self._done(one) for one in busy if one.pipe in ready]
+
+    def cancel(self) -> None:
+        """End all processes."""
+        for process in self.processes:
+            process.end()
+        self.processes.clear()
+
+    def _done(self, process: Process) -> Done:
+        number = process.number
+        assert number is not None
+        process.number = None
+        try:
+            return Done(number, process.pipe.recv())
+        except (EOFError, OSError):
+            self.processes.remove(process)
+            return Done(number, None, ended(process.status()))
+
+
+def ended(status: int) -> str:
+    """Return how a process has ended. status: below 0 by a signal."""
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"its process {how}" + ", as when memory runs out" * (status == -9)

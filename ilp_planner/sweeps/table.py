@@ -1,0 +1,172 @@
+"""The table of a sweep: what was found at every point, and what that costs."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.errors import UsageError
+from ilp_planner.files import write_bytes
+from ilp_planner.sweeps.axes import GPUS
+from ilp_planner.sweeps.pareto import pareto_front
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from ilp_planner.sweeps.points import Sweep
+    from ilp_planner.sweeps.row import Row
+
+FORMATS = (".csv", ".parquet")
+HOUR, DAY = 3600.0, 86400.0  # seconds
+GIGA = 1e9
+TIME, PRICE = "time", "price"
+OBJECTIVES = (TIME, PRICE)
+# What the journal says of a point, in the order of the columns.
+FOUND = (
+    "status", "step_s", "bound_s", "gap", "tokens_per_s", "tokens_per_s_per_gpu", "tflops_per_gpu",
+    "mfu", "peak_memory_bytes", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch",
+    "micro_batches", "plan",
+)  # fmt: skip
+COSTS = ("price_per_hour", "price_per_1e9_tokens", "days", "price")
+LAST = ("stopped_by", "wall_s", "reason")
+WHOLE = ("gpus", "tp", "pp", "cp", "ep", "dp", "virtual_stages", "micro_batch", "micro_batches")
+TEXTS = ("gpu", "status", "plan", "stopped_by", "reason")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a table is to say besides what was found.
+
+    objectives: some of `OBJECTIVES`, of which the front is marked. tokens: of a training run, 0
+    where nothing is said. prices: type of device -> what one costs per hour; those that are not
+    there cost what their cluster says.
+    """
+
+    objectives: tuple[str, ...] = (TIME,)
+    tokens: float = 0.0
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that say the objectives: of a run of so many tokens where they are said, of
+        one step and one hour otherwise."""
+        of_run = {TIME: "days", PRICE: "price"}
+        of_step = {TIME: "step_s", PRICE: "price_per_hour"}
+        return {name: (of_run if self.tokens else of_step)[name] for name in self.objectives}
+
+
+def check_output(path: Path) -> None:
+    """Refuse a table of another format, or one that needs a package that is not there.
+
+    Raises
+    ------
+    UsageError: one line with what would do.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"output: found {path.name!r}, expected a name that ends in {' or '.join(FORMATS)}, as "
+            f"{path.stem}.csv"
+        )
+    if path.suffix.lower() == ".parquet" and find_spec("pyarrow") is None:
+        raise UsageError(
+            f"output: found {path.name!r} without pyarrow, expected it installed: pip install "
+            f"'ilp-planner[parquet]'; {path.stem}.csv needs nothing"
+        )
+
+
+def rows_of(sweep: Sweep, rows: Iterable[Row], wish: Wish) -> list[Row]:
+    """Return the rows of a sweep in the order of its points, with prices and the front.
+
+    Parameters
+    ----------
+    rows: of a journal, which may have points that are no longer asked for.
+    """
+    numbered = [(sweep.number_of(row["values"]), row) for row in rows]
+    kept = sorted((n, i) for i, (n, _) in enumerate(numbered) if n is not None)
+    found = [_with_costs(numbered[i][1], wish) for _, i in kept]
+    columns = list(wish.columns.values())
+    pairs = [tuple(_number(row[name]) for name in columns) for row in found]
+    front = pareto_front([(pair[0], pair[1] if len(pair) > 1 else 0.0) for pair in pairs])
+    return [row | {"pareto": best} for row, best in zip(found, front, strict=True)]
+
+
+def columns_of(sweep: Sweep) -> list[str]:
+    """Return the columns of a sweep's table: fields, GPUs, what was found, costs."""
+    varied = [column_of(field.name) for field in sweep.fields if field.name != GPUS]
+    return ["gpus", "gpu", *varied, *FOUND, *COSTS, "pareto", *LAST]
+
+
+def column_of(field: str) -> str:
+    """Return the column of the values of a field: its name, unless that is what was found."""
+    return f"asked_{field}" if field in (*FOUND, *COSTS, *LAST, "gpu") else field
+
+
+def _with_costs(row: Row, wish: Wish) -> Row:
+    """Return a row with what its devices cost, and its values as columns."""
+    values = {column_of(name): text for name, text in row["values"].items() if name != GPUS}
+    used = row.get("used") or ()
+    prices = [wish.prices.get(name, price) for name, _, price in used]
+    hourly = None
+    if used and all(price is not None for price in prices):
+        hourly = sum(price * count for price, (_, count, _) in zip(prices, used, strict=True))
+    tokens = row.get("tokens_per_s")
+    seconds = wish.tokens / tokens if wish.tokens and tokens else None
+    costs = {
+        "price_per_hour": hourly,
+        "price_per_1e9_tokens": hourly / HOUR * GIGA / tokens if hourly and tokens else None,
+        "days": None if seconds is None else seconds / DAY,
+        "price": None if seconds is None or hourly is None else hourly * seconds / HOUR,
+    }
+    return dict.fromkeys((*FOUND, *LAST)) | values | row | costs
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def frame_of(sweep: Sweep, rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows as a table; what is not known is missing."""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows), columns=columns_of(sweep))
+    for name in frame.columns:
+        if name in WHOLE:
+            frame[name] = frame[name].astype("Int64")
+        elif name in TEXTS:
+            frame[name] = frame[name].astype("string")
+        elif name in (*FOUND, *COSTS, *LAST):
+            frame[name] = frame[name].astype("Float64")
+        elif name != "pareto":
+            frame[name] = _typed(frame[name])
+    return frame
+
+
+def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the values of a field as numbers where all of them are."""
+    import pandas as pd
+
+    try:
+        return pd.to_numeric(column)
+    except (ValueError, TypeError):
+        return column.astype("string")
+
+
+def write_table(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table as CSV or Parquet; a kill at any moment leaves the old one or the new one.
+
+    Raises
+    ------
+    OutputError: the system refuses.
+    """
+    buffer = io.BytesIO()
+    if path.suffix.lower() == ".parquet":
+        frame.to_parquet(buffer, index=False, engine="pyarrow")
+    else:
+        frame.to_csv(buffer, index=False)
+    write_bytes(path, buffer.getvalue())

@@ -1,0 +1,83 @@
+"""One point of a sweep, solved: what every worker runs, wherever it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ilp_planner.errors import InfeasibleError, PlannerError
+from ilp_planner.sweeps.row import FAILED, REFUSED, Row
+
+if TYPE_CHECKING:
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.problem import Problem
+    from ilp_planner.result import Result
+    from ilp_planner.search.start import Start
+    from ilp_planner.solvers.base import Limits
+
+# What libraries ask for the number of their threads, before they are imported.
+THREADS = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+    ),
+    "1",
+)
+
+
+class Task(NamedTuple):
+    """A point for a worker. start: a plan of a neighbour to start from. folder: where relative
+    paths begin."""
+
+    number: int
+    request: Request
+    limits: Limits
+    start: Start | None = None
+    folder: str = ""
+
+
+class Outcome(NamedTuple):
+    """What a worker found. start: what neighbours can start from; None where there is no plan."""
+
+    row: Row
+    start: Start | None = None
+
+
+def solve_point(task: Task) -> Outcome:
+    """Solve one point in one thread. What fails is a row that says why."""
+    for name, count in THREADS.items():
+        os.environ.setdefault(name, count)
+    from ilp_planner.inputs.files import InputFiles
+    from ilp_planner.solve import solve
+    from ilp_planner.spaces.registry import build_problem
+    from ilp_planner.sweeps.row import row_of
+
+    try:
+        files = InputFiles(task.request, folders=(Path(task.folder),))
+        problem = build_problem(files)
+        result = solve(problem, limits=task.limits, start=task.start)
+        return Outcome(row_of(problem, result), _start(problem, result))
+    except InfeasibleError as error:
+        return Outcome({"status": "infeasible", "reason": str(error)})
+    except PlannerError as error:
+        return Outcome({"status": REFUSED, "reason": str(error)})
+    except MemoryError:
+        return Outcome({"status": FAILED, "reason": "out of memory"})
+    except Exception as error:
+        what = f"this is a bug in ilp-plan: {type(error).__name__}: {error}"
+        return Outcome({"status": FAILED, "reason": what})
+
+
+def _start(problem: Problem[Any], result: Result) -> Start | None:
+    """Return what a search of a neighbour can start from."""
+    from ilp_planner.formats.saved_plan import saved_result
+    from ilp_planner.formats.saved_start import start_of
+    from ilp_planner.formats.versions import versions
+
+    if result.plan is None or problem.request is None:
+        return None
+    return start_of(saved_result(problem, result, versions()), "neighbour")

@@ -1,0 +1,89 @@
+"""Small sweeps, and places that solve their points at once, or lose them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ilp_planner.inputs.request import Reference, Request
+from ilp_planner.solvers.base import Limits
+from ilp_planner.sweeps.axes import axis_of
+from ilp_planner.sweeps.executors.base import Done
+from ilp_planner.sweeps.points import Sweep
+from ilp_planner.sweeps.work import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ilp_planner.sweeps.row import Row
+    from ilp_planner.sweeps.work import Task
+
+LIMITS = Limits(seconds=30.0, workers=1, tie=1e-3)
+
+
+def sweep_of(model: str = "llama3-8b", **vary: object) -> Sweep:
+    """Return a sweep of a model over some fields."""
+    base = Request(files={"model": Reference(name=model)})
+    axes = tuple(axis_of(name, values) for name, values in vary.items())
+    return Sweep(base=base, axes=axes, limits=LIMITS)
+
+
+def found(task: Task) -> Outcome:
+    """Return a row without solving anything: its seconds tell the point."""
+    name = task.request.files["cluster"].name.partition("x")[0]
+    count = int(name) if name.isdecimal() else 8
+    seconds = 1.0 + task.number
+    return Outcome(
+        {
+            "gpus": count,
+            "gpu": "H100-80GB",
+            "used": [["H100-80GB", 8, None]],
+            "status": "optimal",
+            "step_s": seconds,
+            "bound_s": seconds,
+            "gap": 0.0,
+            "tokens_per_s": 8.0 / seconds,
+            "tokens_per_s_per_gpu": 1.0 / seconds,
+            "mfu": 0.5,
+            "peak_memory_bytes": 2.0**36,
+            **dict.fromkeys(("tp", "cp", "ep", "dp", "virtual_stages"), 1),
+            "pp": 2,
+        }
+    )
+
+
+class AtOnce:
+    """An executor that answers as soon as it is asked.
+
+    solve: what answers. lose: tells whether a worker is lost with a point, which it is asked before
+    each try.
+    """
+
+    def __init__(
+        self,
+        solve: Callable[[Task], Outcome] = found,
+        lose: Callable[[int], bool] = lambda number: False,
+        slots: int = 3,
+    ) -> None:
+        self.solve, self.lose, self.slots = solve, lose, slots
+        self.given: list[Task] = []
+        self.open: list[Task] = []
+        self.cancelled = False
+
+    def submit(self, task: Task) -> None:
+        assert len(self.open) < self.slots
+        self.given.append(task)
+        self.open.append(task)
+
+    def collect(self, seconds: float) -> list[Done]:
+        task = self.open.pop()  # not in the order in which they were given
+        if self.lose(task.number):
+            return [Done(task.number, None, "its process was killed by signal 9")]
+        return [Done(task.number, self.solve(task))]
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def rows_by_values(rows: list[Row]) -> dict[tuple[str, ...], Row]:
+    """Return rows by the values of their points."""
+    return {tuple(row["values"].values()): row for row in rows}
