@@ -137,7 +137,7 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
     def seconds(
         self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
     ) -> Mapping[str, float]:
-        """Return the seconds of an iteration by what they are spent on, which add up to its time."""
+        """Return seconds of an iteration by what they are spent on; they add up to its time."""
         return seconds_of_slowest(plan, cost)
 
     # ---- how it is searched ---------------------------------------------------------------------
