@@ -30,6 +30,7 @@ COMMANDS = {
     "simulate": ("ilp_planner.cli.simulate", "simulate"),
     "show": ("ilp_planner.cli.show", "show"),
     "fit": ("ilp_planner.cli.fit", "fit"),
+    "why": ("ilp_planner.cli.why", "why"),
     "analyze": ("ilp_planner.cli.analyze", "analyze"),
     "export": ("ilp_planner.cli.export", "export"),
     "import": ("ilp_planner.cli.import_", "import_plan"),
