@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ilp_planner.coverage import proved_gap
-from ilp_planner.errors import SolverError
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.analysis.compare.entry import best_bound
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
@@ -24,59 +21,9 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from ilp_planner.analysis.compare.entry import Entry
 
 HEURISTIC = "a heuristic, which proves nothing"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One plan or solver.
-
-    time: seconds per iteration, inf without a legal plan. memory, limit: bytes of the fullest
-    device, used and allowed.
-    bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
-    remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
-    outside: why proofs on this problem are not about the plan.
-    """
-
-    name: str
-    time: float = math.inf
-    memory: float = math.nan
-    limit: float = math.nan
-    bound: float = 0.0
-    stages: int | None = None
-    micro_batch: int | None = None
-    wall: float = math.nan
-    remark: str = ""
-    heuristic: bool = False
-    outside: str | None = None
-
-    def gap(self, bound: float) -> float | None:
-        """Return the gap to a bound in seconds, as `proved_gap` does; None where there is none, or
-        it is not about this plan."""
-        return None if self.outside or bound <= 0 else proved_gap(self.time, bound)
-
-
-def best_bound(entries: Sequence[Entry]) -> float:
-    """Return the highest bound that any entry proves, in seconds."""
-    return max(entry.bound for entry in entries)
-
-
-def check_consistent(entries: Sequence[Entry]) -> None:
-    """Fail when a plan is faster than a bound that is about it: one of the two is wrong.
-
-    Raises
-    ------
-    SolverError: names both.
-    """
-    about = [entry for entry in entries if not entry.outside]
-    fastest = min(about, key=lambda entry: entry.time, default=Entry(name="no plan"))
-    highest = max(entries, key=lambda entry: entry.bound)
-    if highest.bound > fastest.time * (1 + ROUNDING):
-        raise SolverError(
-            f"{fastest.name} takes {fastest.time!r} s, below the bound {highest.bound!r} s that "
-            f"{highest.name} claims to prove: one of the two is wrong"
-        )
 
 
 def comparison_table(entries: Sequence[Entry]) -> Table:

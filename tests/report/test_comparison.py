@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ilp_planner.analysis.compare.entry import Entry
 from ilp_planner.report.comparison import (
-    Entry,
     comparison_lines,
     comparison_object,
     comparison_table,

@@ -86,10 +86,10 @@ def _asked(asked: Request) -> Iterator[Relaxation]:
             kind="asked",
             request=replace(asked, constraints=asked.constraints.but([name])),
         )
-    default = {field.name: field.default for field in fields(asked)}
+    defaults = {field.name: field.default for field in fields(asked)}
     for name, what in LIMITS.items():
-        value = getattr(asked, name)
-        if value == default[name]:
+        value, default = getattr(asked, name), defaults[name]
+        if value == default:
             continue
         shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         shown = format_bytes(value) if name == "memory_limit" else shown
@@ -97,7 +97,7 @@ def _asked(asked: Request) -> Iterator[Relaxation]:
             limit=f"{what} {shown}",
             change="not asked for",
             kind="asked",
-            request=replace(asked, **{name: default[name]}),
+            request=replace(asked, **dict[str, Any]({name: default})),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ilp_planner.anatomy.traffic import FAMILIES, FAMILY
@@ -64,7 +64,7 @@ def _messages(ranks: RankCosts, rank: int, start: int, stop: int, total: float) 
     layers that were measured, the parts of the total are in proportion to estimates of them.
     """
     kind = ranks.kinds[rank]
-    sent = Counter[str]()
+    sent = defaultdict[str, float](float)
     for name, times in _kinds_between(ranks, start, stop).items():
         for family, seconds in _by_family(ranks, kind, name).items():
             sent[family] += times * seconds
