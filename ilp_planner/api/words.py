@@ -60,7 +60,7 @@ def python_words() -> Iterator[None]:
         text = str(error)
         if in_python(text) == text:
             raise
-        raise type(error)(in_python(text)) from None
+        raise type(error)(in_python(text), excerpt=error.excerpt) from None
 
 
 class Printed:

@@ -13,6 +13,7 @@ from ilp_planner.cli.values import (
     Solver,
     idle_workers,
     names_in,
+    settings_given,
     solve_limits,
     was_typed,
     with_bound,
@@ -24,9 +25,10 @@ from ilp_planner.report.comparison import (
     comparison_lines,
     comparison_object,
     comparison_table,
+    detail_tables,
 )
 from ilp_planner.report.console import print_report
-from ilp_planner.report.json_report import print_json, problem_object
+from ilp_planner.report.json_report import print_json
 from ilp_planner.report.lines import problem_lines
 from ilp_planner.report.live import Progress
 from ilp_planner.report.tables import STOPS, summary
@@ -45,9 +47,12 @@ OF_SOLVERS = ("time_limit", "workers", "seed")
 def compare(
     ctx: typer.Context,
     plan_files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="PLAN...", help="Saved plans; the first is the problem.", autocompletion=plans
+            metavar="PLAN...",
+            help="A saved plan, which says the problem; then other saved plans, launch scripts of "
+            "Megatron-LM, which are read, not run, or aceso:FILE.",
+            autocompletion=plans,
         ),
     ],
     solvers: Annotated[
@@ -57,14 +62,17 @@ def compare(
     time_limit: o.TimeLimit = 200.0,
     workers: o.Workers = None,
     seed: o.Seed = None,
+    set_values: o.SetValues = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:
-    """Put plans and solvers side by side on one problem: time, memory, gap to the best bound.
+    """Put plans and solvers side by side on one problem: time, memory, gap to the best bound, what
+    they decide differently and where their seconds go.
 
     Heuristics run for their plan alone; where nothing else proves a bound, auto does.
     """
     from ilp_planner.analysis.compare.judge import plan_entry
+    from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.formats.saved_problem import problem_of
 
     names = names_in("--solvers", solvers, get_args(Solver))
@@ -73,16 +81,19 @@ def compare(
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option}: found no --solvers, expected some that it is for")
     limits = solve_limits(time_limit, 0.0, None, workers, seed, starts=starts, solvers=names)
-    problem = problem_of(read_saved(plan_files[0]), plan_files[0], accept_changed=accept_changed)
+    first, given = Path(plan_files[0]), settings_given(set_values)
+    problem = problem_of(read_saved(first), first, accept_changed=accept_changed)
     problem = idle_workers(problem, workers, names)
-    entries = [plan_entry(problem, file, accept_changed=accept_changed) for file in plan_files]
+    asked = [Asked(text, supplied=given, changed=accept_changed) for text in plan_files]
+    entries = [plan_entry(problem, one) for one in asked]
     entries += solver_entries(problem, with_bound(names, best_bound(entries)), limits)
     check_consistent(entries)
     if as_json:
-        print_json(comparison_object(problem_object(problem), entries))
+        print_json(comparison_object(problem, entries))
         return
     lines = comparison_lines(problem_lines(problem), problem.notes, entries)
-    print_report(summary(lines), comparison_table(entries))
+    tables = (comparison_table(entries), *detail_tables(problem, entries))
+    print_report(summary(lines), *tables)
 
 
 def solver_entries(

@@ -147,4 +147,6 @@ def _fail(error: BaseException, message: str, code: int) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     print(f"ilp-plan: {' '.join(message.split())}", file=sys.stderr)
+    if excerpt := getattr(error, "excerpt", ""):
+        print(excerpt, file=sys.stderr)
     return code

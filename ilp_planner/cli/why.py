@@ -7,17 +7,28 @@ import typer
 
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import OUTPUT, SOLVER
-from ilp_planner.cli.values import finite_seconds
+from ilp_planner.cli.values import finite_seconds, settings_given
 from ilp_planner.deadline import Deadline
 from ilp_planner.errors import UsageError
 
 if TYPE_CHECKING:
+    from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.analysis.why.why import Case
 
 
 def why(
     ctx: typer.Context,
     plan_file: o.PlanFile,
+    instead: Annotated[
+        str | None,
+        o.plain(
+            "--not",
+            "Why not another plan: the best one with constraints, as tp=8 or 'pp=2..4 "
+            "recompute=none', a saved plan, a launch script or aceso:FILE.",
+            "ALTERNATIVE",
+        ),
+    ] = None,
+    set_values: o.SetValues = None,
     time_limit: Annotated[
         float,
         o.option(
@@ -49,13 +60,20 @@ def why(
 
     Every gain is a range that is proved: of searches that begin from the plan.
     """
+    from ilp_planner.analysis.compare.sources import Asked
     from ilp_planner.analysis.why.side_by_side import cores
 
     if not 0 < within < 1:
         raise UsageError(f"--within: found {within}, expected a fraction above 0 and below 1")
     deadline = Deadline(finite_seconds(time_limit), started=ctx.obj)
     case = read_case(plan_file, workers or cores(), accept_changed=accept_changed)
-    show_why(case, deadline, within, as_json=as_json)
+    if instead is None:
+        if set_values:
+            raise UsageError("--set: found no --not, expected a launch script that it is for")
+        show_why(case, deadline, within, as_json=as_json)
+        return
+    asked = Asked(instead, settings_given(set_values), accept_changed)
+    show_alternative(case, asked, deadline, as_json=as_json)
 
 
 def read_case(plan_file: Path, workers: int, *, accept_changed: bool) -> "Case":
@@ -91,3 +109,27 @@ def show_why(case: "Case", deadline: Deadline, within: float, *, as_json: bool) 
         print_json(why_object(found, within))
         return
     print_verdict(summary(why_lines(found, within)), *why_tables(found))
+
+
+def show_alternative(case: "Case", asked: "Asked", deadline: Deadline, *, as_json: bool) -> None:
+    """Find and print why not another plan."""
+    from ilp_planner.analysis.why.alternative import given_plan, with_demands
+    from ilp_planner.inputs.demand import demanded, names_plan
+    from ilp_planner.report.alternative import (
+        alternative_lines,
+        alternative_object,
+        alternative_tables,
+    )
+    from ilp_planner.report.console import print_verdict
+    from ilp_planner.report.json_report import print_json
+    from ilp_planner.report.tables import summary
+
+    if names_plan(asked.text):
+        found = given_plan(case, asked)
+    else:
+        demands = demanded(asked.text, "--not")
+        found = with_demands(case, demands, asked.text, deadline)
+    if as_json:
+        print_json(alternative_object(found))
+        return
+    print_verdict(summary(list(alternative_lines(found))), *alternative_tables(found))

@@ -108,7 +108,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
         own = [costs[k] for k in plan.schedule.stages_of(rank, plan.ranks)] if costs else []
         cells = (
             str(rank),
-            _layers_of(problem, plan, rank),
+            layers_of(problem, plan, rank),
             describe_devices(problem.cluster, stage.devices),
             str(stage.tp // plan.cp),
             *[str(plan.cp)] * (plan.cp > 1),
@@ -121,7 +121,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
     return table
 
 
-def _layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
+def layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
     """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
     layers = problem.costs.chain
     own = [plan.stages[k] for k in plan.schedule.stages_of(rank, plan.ranks)]

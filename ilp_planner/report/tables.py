@@ -98,3 +98,8 @@ def exact_seconds(seconds: float) -> str:
 def note_lines(notes: Iterable[str]) -> list[tuple[str, str]]:
     """Return a line per remark, each once."""
     return [("note", note) for note in dict.fromkeys(notes)]
+
+
+def finite(value: float) -> float | None:
+    """Return a number for JSON; None for one that is not known, or of nothing."""
+    return value if math.isfinite(value) else None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.json_report import problem_object
+from ilp_planner.report.tables import finite
 
 if TYPE_CHECKING:
     from ilp_planner.analysis.why.gains import Gain
@@ -73,8 +73,3 @@ def gain_object(gain: Gain) -> dict[str, Any]:
         "stopped_by": found.stopped_by,
         "wall_s": found.wall,
     }
-
-
-def finite(value: float) -> float | None:
-    """Return a number; None for one that is not known or not there."""
-    return value if math.isfinite(value) else None
