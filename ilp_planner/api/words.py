@@ -27,6 +27,8 @@ KEYWORDS = {
     "--micro-batch-size": "micro_batch_sizes",
     "--time-limit": "seconds",
     "--check-certificate": "check()",
+    "--not": "instead",
+    "--set": "set_values",
 }
 # Parameters of the planner whose keyword has another name.
 RENAMED = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
