@@ -1,4 +1,4 @@
-"""The verbs `why` and `compare`: what limits a plan, why not another one, and plans side by side."""
+"""The verbs `why` and `compare`: what limits a plan, why not another one, plans side by side."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def why(
     instead: the other one: constraints as `tp=8` or `{"tp": 8}`, of which the best plan counts, a
         saved plan, a launch script, which is read and not run, or `aceso:FILE`.
     seconds: of all searches together. workers: searches at once, each in a process of its own;
-        None: one per core. within: how far above the best the plan may be, for the error of times that it
-        survives. set_values: of a launch script, what only running it would tell.
+        None: one per core. within: how far above the best the plan may be, for the error of times
+        that it survives. set_values: of a launch script, what only running it would tell.
 
     Raises
     ------

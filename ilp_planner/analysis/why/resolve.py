@@ -26,11 +26,11 @@ GAP = 1e-3  # relative: closer to a bound than this, no second of it is worth th
 
 
 class Near(NamedTuple):
-    """Where near requests are solved from. start: the plan, with what was proved beside it.
-    folders: where relative paths in the requests may begin. limits: of each; their seconds do not
-    count."""
+    """Where near requests are solved from. start: the plan, with what was proved beside it; None:
+    from nothing. folders: where relative paths in the requests may begin. limits: of each; their
+    seconds do not count."""
 
-    start: Start
+    start: Start | None
     folders: tuple[Path, ...]
     limits: Limits
 
@@ -65,7 +65,7 @@ def resolve(request: Request, near: Near, deadline: Deadline) -> Found:
     """
     try:
         problem = build_problem(InputFiles(request, near.folders))
-        start = replace(near.start, space=problem.space.name)
+        start = near.start and replace(near.start, space=problem.space.name)
         # Not confirmed by another solver: that takes longer than many of these searches.
         result = solve(problem, limits=near.limits, solver="dp", start=start, deadline=deadline)
     except SolverError:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
+    from ilp_planner.search.start import Start
 
 SECONDS = 12.0  # of all searches together, unless it is said
 
@@ -60,10 +61,14 @@ class Case:
         return self.judgement.evaluation
 
     @property
+    def start(self) -> Start:
+        """What searches start from."""
+        return start_of(self.judgement.saved, self.name)
+
+    @property
     def near(self) -> Near:
         """Where near problems are solved from."""
-        limits = Limits(gap=GAP, workers=1)
-        return Near(start_of(self.judgement.saved, self.name), self.folders, limits)
+        return Near(self.start, self.folders, Limits(gap=GAP, workers=1))
 
     @property
     def request(self) -> Request:
@@ -87,7 +92,7 @@ class Case:
         claim = self.judgement.saved.claim
         if claim is None or not 0 < claim.bound < math.inf or self.judgement.coverage.outside:
             return None
-        if self.changed or self.near.start.why_unproved:
+        if self.changed or self.start.why_unproved:
             return None
         return Known(claim.bound, self.evaluation.iteration_time)
 
