@@ -218,7 +218,7 @@ def compare(
     expect("compare", first, Saved)
     with python_words():
         problem, given = first.problem, set_values or {}
-        texts = [os.fspath(first.file), *map(os.fspath, others)]
+        texts = [str(first.file), *(str(os.fspath(one)) for one in others)]
         entries = tuple(plan_entry(problem, Asked(text, supplied=given)) for text in texts)
         check_consistent(entries)
     return Comparison(problem=problem, entries=entries)

@@ -11,7 +11,7 @@ from rich.text import Text
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.report.devices import describe_devices
 from ilp_planner.report.stages import describe_samples, layers_of
-from ilp_planner.report.tables import new_table, span
+from ilp_planner.report.tables import new_table, span, unit_for
 from ilp_planner.specs.training import Recompute
 
 if TYPE_CHECKING:
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from ilp_planner.plan import AnyPlan, GroupPlan, OperatorPlan, OperatorStage
     from ilp_planner.problem import Problem
+    from ilp_planner.report.tables import Unit
 
 NO = "-"  # what is not there
 MOST_STAGES = 24  # rows of stages
-VISIBLE = 5e-7  # seconds: a term that is less in all plans is nothing that anybody would read
+VISIBLE = 5e-4  # of a table's unit: what is less is shown as nothing
 
 
 class Difference(NamedTuple):
@@ -69,24 +70,27 @@ def seconds_table(each: Sequence[Mapping[str, float]], names: Sequence[str]) -> 
     ----------
     each: seconds of an iteration by name, of every plan.
     """
+    whole = [sum(one.values()) for one in each]
+    unit = unit_for(max(whole))
     head, *others = names
-    columns = [part for name in others for part in (f"{name}\n(s)", f"against\n{head}")]
-    table = new_table(
-        "where the seconds go", f"{head}\n(s)", *columns, left=("where the seconds go",)
-    )
+    columns = [part for name in others for part in (f"{name}\n({unit.name})", f"against\n{head}")]
+    title = "where the time goes"
+    table = new_table(title, f"{head}\n({unit.name})", *columns, left=(title,))
     for name in dict.fromkeys(name for one in each for name in one):
-        if max(abs(one.get(name, 0.0)) for one in each) >= VISIBLE:
-            table.add_row(*map(Text, (name, *_cells([one.get(name, 0.0) for one in each]))))
-    table.add_row(*map(Text, ("in all", *_cells([sum(one.values()) for one in each]))))
+        values = [one.get(name, 0.0) for one in each]
+        if max(map(abs, values)) >= VISIBLE * unit.size:
+            table.add_row(*map(Text, (name, *_cells(values, unit))))
+    table.add_row(*map(Text, ("in all", *_cells(whole, unit))))
     return table
 
 
-def _cells(values: Sequence[float]) -> Iterator[str]:
+def _cells(values: Sequence[float], unit: Unit) -> Iterator[str]:
     first, *others = values
-    yield f"{first:.3f}"
+    yield unit.show(first)
     for value in others:
-        yield f"{value:.3f}"
-        yield f"{value - first:+.3f}" if abs(value - first) >= VISIBLE else "same"
+        yield unit.show(value)
+        same = abs(value - first) < VISIBLE * unit.size
+        yield "same" if same else unit.show(value - first, "+")
 
 
 def _settings(plan: AnyPlan) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from ilp_planner.analysis.why.robust import guarantee, survived
 from ilp_planner.report.expected import expected_error, machine_of
 from ilp_planner.report.lines import NANOSECOND
-from ilp_planner.report.tables import GIB, exact_seconds, new_table
+from ilp_planner.report.tables import GIB, exact_seconds, new_table, unit_for
 from ilp_planner.units import format_percent, format_seconds, number_ranges
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ilp_planner.analysis.why.bottleneck import RankLoad
     from ilp_planner.analysis.why.gains import Gain
     from ilp_planner.analysis.why.why import Why
+    from ilp_planner.report.tables import Unit
 
 MILLI = 1e-3  # seconds
 NOTHING = 5e-7  # relative: a gain below it is none that anybody would read
@@ -93,12 +94,12 @@ def _best_gain(found: Why) -> str:
     best = max(gains, key=lambda gain: (gain.least, gain.most))
     if best.least <= NOTHING * found.known.best:
         most = max(gain.most for gain in gains)
-        return f"nothing surely; no change tried gains more than {_seconds(most, found)}"
+        return f"nothing surely; no change tried gains more than {_share(most, found)}"
     return f"{best.relaxation.limit}: {best.relaxation.change}, {described(best)}"
 
 
 def described(gain: Gain) -> str:
-    """Return `gains at least 0.5 s and at most 1.2 s (0.8 to 1.9 %)`; `proved none`."""
+    """Return `gains at least 0.5 s (0.8 %) and at most 1.2 s (1.9 %)`; `proved none`."""
     before = gain.before.best
     if not gain.known:
         return "not known"
@@ -106,18 +107,16 @@ def described(gain: Gain) -> str:
         return "no plan is left"
     if gain.most <= NOTHING * before:
         return "proved none" if gain.none else "next to nothing"
-    shares = (
-        f"{format_percent(max(gain.least, 0.0) / before)} to {format_percent(gain.most / before)}"
-    )
+    most = f"{format_seconds(gain.most)} ({format_percent(gain.most / before)})"
     if gain.least <= NOTHING * before:
-        return f"gains at most {format_seconds(gain.most)} ({format_percent(gain.most / before)})"
-    return (
-        f"gains at least {format_seconds(gain.least)} and at most {format_seconds(gain.most)} "
-        f"({shares})"
-    )
+        return f"gains at most {most}"
+    if gain.most - gain.least <= NOTHING * before:
+        return f"gains {most}"
+    least = f"{format_seconds(gain.least)} ({format_percent(gain.least / before)})"
+    return f"gains at least {least} and at most {most}"
 
 
-def _seconds(seconds: float, found: Why) -> str:
+def _share(seconds: float, found: Why) -> str:
     return f"{format_seconds(seconds)} ({format_percent(seconds / found.known.best)})"
 
 
@@ -165,11 +164,12 @@ def _proved(found: Why) -> str:
 
 def seconds_table(seconds: Mapping[str, float]) -> Table:
     """Return a row per name of what seconds are spent on, the most first."""
-    table = new_table("where the seconds go", "seconds", "share", left=("where the seconds go",))
     whole = sum(seconds.values())
+    unit = unit_for(whole)
+    table = new_table("where the time goes", unit.name, "share", left=("where the time goes",))
     for name, value in sorted(seconds.items(), key=lambda pair: -pair[1]):
         if value >= NANOSECOND:
-            table.add_row(*map(Text, (name, f"{value:.3f}", format_percent(value / whole))))
+            table.add_row(*map(Text, (name, unit.show(value), format_percent(value / whole))))
     return table
 
 
@@ -190,41 +190,33 @@ def rank_table(ranks: tuple[RankLoad, ...]) -> Table:
 
 def gain_table(found: Why) -> Table:
     """Return a row per relaxation."""
+    unit = unit_for(found.known.best)
     table = new_table(
         "limit",
         "instead",
-        "gain at\nleast (s)",
-        "gain at\nmost (s)",
+        f"gain at\nleast ({unit.name})",
+        f"gain at\nmost ({unit.name})",
         "at most",
-        "best then\n(s)",
-        "bound then\n(s)",
+        f"best then\n({unit.name})",
+        f"bound then\n({unit.name})",
         left=("limit", "instead"),
     )
     for gain in found.gains:
         if gain.known:
-            table.add_row(*map(Text, _gain_cells(gain)))
+            names = (gain.relaxation.limit, gain.relaxation.change)
+            table.add_row(*map(Text, (*names, *_gain_cells(gain, unit))))
     return table
 
 
-def _gain_cells(gain: Gain) -> tuple[str, ...]:
-    relaxation, after = gain.relaxation, gain.after
+def _gain_cells(gain: Gain, unit: Unit) -> tuple[str, ...]:
+    after, before = gain.after, gain.before.best
     if math.isinf(after.bound):
-        cells = ("no plan", "is left", "", "-", "-")
-    else:
-        none = gain.most <= NOTHING * gain.before.best
-        cells = (
-            f"{gain.least:.3f}" if math.isfinite(gain.least) else "-",
-            "none" if none else _number(gain.most),
-            "" if none or math.isinf(gain.most) else _share(gain.most / gain.before.best),
-            _number(after.best),
-            _number(after.bound),
-        )
-    return relaxation.limit, relaxation.change, *cells
-
-
-def _share(share: float) -> str:
-    return format_percent(share) if share >= 0 else f"-{format_percent(-share)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "-"
+        return ("no plan", "is left", "", "-", "-")
+    none = gain.most <= NOTHING * before
+    return (
+        unit.show(gain.least),
+        "none" if none and gain.least >= 0 else unit.show(gain.most),
+        "" if none or math.isinf(gain.most) else format_percent(gain.most / before),
+        unit.show(after.best),
+        unit.show(after.bound),
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ilp_planner.files import Document
 from ilp_planner.inputs.request import Reference
-from ilp_planner.spaces.registry import SPACES
+from ilp_planner.spaces.registry import SHARES, SPACES
 from ilp_planner.specs.cluster_writer import cluster_text
 from ilp_planner.specs.degrees import divisors
 from ilp_planner.units import format_bytes
@@ -32,7 +32,6 @@ LIMITS = {
     "max_tp": "most tensor parallelism",
     "max_cp": "most context parallelism",
     "max_stage_nodes": "most nodes of a stage",
-    "shares": "shares",
 }
 
 
@@ -65,7 +64,7 @@ def relaxations(problem: Problem[Any], whole: ClusterSpec, plan: AnyPlan) -> tup
     """
     assert problem.request is not None
     asked = replace(problem.request, memory_limits=None)
-    found = [*_asked(asked), *_batches(problem, asked, plan)]
+    found = [*_asked(asked), *_context(problem, asked), *_batches(problem, asked, plan)]
     if "cluster" in asked.files:
         found += [
             *_memory(problem, asked, whole),
@@ -77,8 +76,7 @@ def relaxations(problem: Problem[Any], whole: ClusterSpec, plan: AnyPlan) -> tup
 
 
 def _asked(asked: Request) -> Iterator[Relaxation]:
-    """Yield what is left without each of the constraints and limits that the user has set, and
-    the widest context parallelism that is tried without being asked for doubled."""
+    """Yield what is left without each of the constraints and limits that the user has set."""
     for name, text in asked.constraints.texts.items():
         yield Relaxation(
             limit=f"{name.replace('_', ' ')} {text}",
@@ -99,11 +97,35 @@ def _asked(asked: Request) -> Iterator[Relaxation]:
             kind="asked",
             request=replace(asked, **dict[str, Any]({name: default})),
         )
+    if asked.shares not in ("", SHARES[0]):
+        yield Relaxation(
+            limit=f"shares {asked.shares}",
+            change=SHARES[0],
+            kind="asked",
+            request=replace(asked, shares=SHARES[0]),
+        )
 
 
 def _batches(problem: Problem[Any], asked: Request, plan: AnyPlan) -> Iterator[Relaxation]:
     """Yield one more micro-batch of the plan's, and twice the samples: their seconds are those of
     as many samples as before."""
+    if asked.experiment:
+        return
+    batch = problem.global_batch
+    sizes = {batch + plan.micro_batch_size: "one more micro-batch", TIMES * batch: "twice as large"}
+    for samples, change in sizes.items():
+        yield Relaxation(
+            limit=f"batch of {batch}",
+            change=f"{change}, per {batch} samples",
+            kind="batch",
+            request=replace(asked, global_batch=samples),
+            scale=batch / samples,
+            wider=False,
+        )
+
+
+def _context(problem: Problem[Any], asked: Request) -> Iterator[Relaxation]:
+    """Yield twice the context parallelism that is tried without being asked for more."""
     if "max_cp" in SPACES[problem.space.name].options and asked.max_cp is None:
         tried: int = problem.costs.max_cp
         if tried * TIMES in divisors(problem.cluster.device_count) and tried > 1:
@@ -113,21 +135,6 @@ def _batches(problem: Problem[Any], asked: Request, plan: AnyPlan) -> Iterator[R
                 kind="asked",
                 request=replace(asked, max_cp=TIMES * tried),
             )
-    if asked.experiment:
-        return
-    batch = problem.global_batch
-    for change, samples in (
-        ("one more micro-batch", batch + plan.micro_batch_size),
-        ("twice as large", TIMES * batch),
-    ):
-        yield Relaxation(
-            limit=f"batch of {batch}",
-            change=f"{change}, per {batch} samples",
-            kind="batch",
-            request=replace(asked, global_batch=samples),
-            scale=batch / samples,
-            wider=False,
-        )
 
 
 def _memory(problem: Problem[Any], asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
