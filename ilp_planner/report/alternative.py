@@ -35,8 +35,8 @@ def alternative_lines(found: Alternative) -> Iterator[tuple[str, str]]:
         error = turned(found.own.time, found.other.time)
         yield (
             "turns",
-            f"only if times are wrong by {format_percent(error)}, one of the two plans' up and the "
-            "other's down",
+            f"it is the faster one only if times are wrong by {format_percent(error)} or more, its "
+            "own too long and those of the plan too short",
         )
     if found.other.outside:
         yield "outside", found.other.outside

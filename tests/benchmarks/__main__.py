@@ -30,6 +30,7 @@ from tests.benchmarks import (
     solutions,
     steps,
     warm,
+    why,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.kernel_table import kernel_table
@@ -54,6 +55,7 @@ SUITES = (
     "anytime",
     "peers",
     "warm",
+    "why",
     "solutions",
     "engine",
     "kernels",
@@ -95,6 +97,8 @@ def main() -> None:
             peers.measure(options.only, options.seconds)
         elif suite == "warm":
             warm.measure(options.only, options.seconds)
+        elif suite == "why":
+            why.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

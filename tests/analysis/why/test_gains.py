@@ -131,13 +131,14 @@ def check_all(request: Request, calls: int, gap: float) -> None:
         assert not gain.none or real <= CLOSE * first.best
 
 
-@examples(3)
+@pytest.mark.slow
+@examples(6)
 @given(REQUESTS, st.integers(1, 2000), st.sampled_from((0.0, 0.02, 0.3)))
 def test_a_proved_range_contains_the_real_gain(request: Request, calls: int, gap: float) -> None:
     check_all(request, calls, gap)
 
 
-@examples(2)
+@examples(1)
 @given(CONSTRAINED, st.integers(1, 2000), st.sampled_from((0.0, 0.1)))
 def test_so_it_does_of_constraints(request: Request, calls: int, gap: float) -> None:
     check_all(request, calls, gap)
