@@ -47,6 +47,7 @@ def why_lines(found: Why, within: float) -> list[tuple[str, str]]:
     return [
         ("verdict", f"{_verdict(found)}; {bottleneck(found.ranks)}"),
         ("most helps", _best_gain(found)),
+        *_shadow_lines(found),
         *robust_lines(found, within),
         *_failure_lines(found),
         ("bounds", _whose(found)),
@@ -94,8 +95,18 @@ def _best_gain(found: Why) -> str:
     best = max(gains, key=lambda gain: (gain.least, gain.most))
     if best.least <= NOTHING * found.known.best:
         most = max(gain.most for gain in gains)
+        if not all(gain.bounded for gain in gains):
+            return "nothing surely; how much at most is not known of all changes (--time-limit)"
         return f"nothing surely; no change tried gains more than {_share(most, found)}"
     return f"{best.relaxation.limit}: {best.relaxation.change}, {described(best)}"
+
+
+def _shadow_lines(found: Why) -> Iterator[tuple[str, str]]:
+    """Say what one more node of each device type is worth, where there are several."""
+    nodes = [gain for gain in found.gains if gain.relaxation.kind == "node" and gain.known]
+    if len(nodes) > 1:
+        each = (f"{gain.relaxation.device} {described(gain)}" for gain in nodes)
+        yield "one node more", "; ".join(each)
 
 
 def described(gain: Gain) -> str:
@@ -107,12 +118,14 @@ def described(gain: Gain) -> str:
         return "no plan is left"
     if gain.most <= NOTHING * before:
         return "proved none" if gain.none else "next to nothing"
+    least = f"{format_seconds(gain.least)} ({format_percent(gain.least / before)})"
+    if not gain.bounded:
+        return f"gains at least {least}" if gain.least > 0 else "not known"
     most = f"{format_seconds(gain.most)} ({format_percent(gain.most / before)})"
     if gain.least <= NOTHING * before:
         return f"gains at most {most}"
     if gain.most - gain.least <= NOTHING * before:
         return f"gains {most}"
-    least = f"{format_seconds(gain.least)} ({format_percent(gain.least / before)})"
     return f"gains at least {least} and at most {most}"
 
 
@@ -124,11 +137,11 @@ def robust_lines(found: Why, within: float) -> Iterator[tuple[str, str]]:
     """Say how wrong times may be for the plan to stay within so much of the best."""
     if found.ratio is None:
         return
-    error = survived(found.ratio, within)
-    text = f"times that are all wrong by up to {format_percent(error)}"
+    error, limit = survived(found.ratio, within), format_percent(within)
+    text = f"times that are all wrong by up to {format_percent(error)}, and stays within {limit} of"
     if not error:
-        text = "no error of times: its gap is larger"
-    yield ("survives", f"{text}, and stays within {format_percent(within)} of the best")
+        text = f"no error of times: what is proved alone leaves more than {limit} above"
+    yield ("survives", f"{text} the best")
     machine = machine_of(found.case.problem, found.case.plan)
     if machine is not None and machine.error is not None:
         most = guarantee(found.ratio, machine.error) - 1
@@ -212,11 +225,18 @@ def _gain_cells(gain: Gain, unit: Unit) -> tuple[str, ...]:
     after, before = gain.after, gain.before.best
     if math.isinf(after.bound):
         return ("no plan", "is left", "", "-", "-")
+    if not gain.bounded:
+        return (_least(gain, unit), "not known", "", unit.show(after.best), "-")
     none = gain.most <= NOTHING * before
     return (
-        unit.show(gain.least),
+        _least(gain, unit),
         "none" if none and gain.least >= 0 else unit.show(gain.most),
-        "" if none or math.isinf(gain.most) else format_percent(gain.most / before),
+        "" if none else format_percent(gain.most / before),
         unit.show(after.best),
         unit.show(after.bound),
     )
+
+
+def _least(gain: Gain, unit: Unit) -> str:
+    """Return the least gain; a dash where no bound says one."""
+    return unit.show(gain.least) if gain.before.bound > 0 or gain.relaxation.wider else "-"

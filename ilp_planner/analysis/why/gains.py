@@ -62,6 +62,11 @@ class Gain:
         return max(self.least, self.before.best - self.after.bound)
 
     @property
+    def bounded(self) -> bool:
+        """Whether anything is proved of how much is gained at most: both bounds are there."""
+        return self.known and self.after.bound > 0 and math.isfinite(self.before.best)
+
+    @property
     def none(self) -> bool:
         """Whether it is proved that nothing is gained, but for rounding."""
         return self.known and self.most <= ROUNDING * self.before.best

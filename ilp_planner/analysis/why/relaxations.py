@@ -142,6 +142,13 @@ def _memory(problem: Problem[Any], asked: Request, whole: ClusterSpec) -> Iterat
     if not any(problem.memory_limits.values()) or problem.costs.name == "amp":
         return
     if asked.memory_limit is not None:
+        limit = asked.memory_limit + MORE
+        yield Relaxation(
+            limit=f"memory limit {format_bytes(asked.memory_limit)}",
+            change=f"{format_bytes(MORE)} more, as far as devices have it",
+            kind="memory",
+            request=replace(asked, memory_limit=limit),
+        )
         return
     for name in problem.cluster.type_names:
         device = whole.device_types[name]

@@ -10,10 +10,12 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ilp_planner.deadline import Deadline
+from ilp_planner.interrupts import SIGNALS, hear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
+    from types import FrameType
 
 Answer = TypeVar("Answer")
 LATE = 5.0  # seconds after its deadline, or an interrupt, in which work may still answer
@@ -135,9 +137,26 @@ class _Run(Generic[Answer]):
             connection.close()
 
 
+def _hear_once() -> None:
+    """Let the first signal interrupt the work of this process, whatever it was begun with, and no
+    later one: a terminal sends one to every process, and who began this one hands its own on."""
+    heard = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            hear(number)
+            raise KeyboardInterrupt
+
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
+
+
 def _answer(connection: Connection, work: Callable[[Deadline], Any], deadline: Deadline) -> None:
     """Send what a piece of work answers, or why it has none."""
     with suppress(KeyboardInterrupt, BrokenPipeError):
+        _hear_once()
         try:
             connection.send(work(deadline))
         except Exception as error:
