@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ilp_planner.analysis.compare.entry import Entry, best_bound, check_consistent
+from ilp_planner.cli import job_options as j
 from ilp_planner.cli import options as o
 from ilp_planner.cli.completion import plans
 from ilp_planner.cli.help import SOLVER
@@ -62,7 +63,7 @@ def compare(
     time_limit: o.TimeLimit = 200.0,
     workers: o.Workers = None,
     seed: o.Seed = None,
-    set_values: o.SetValues = None,
+    set_values: j.SetValues = None,
     accept_changed: o.AcceptChanged = False,
     as_json: o.Json = False,
 ) -> None:

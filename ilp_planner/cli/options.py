@@ -323,12 +323,6 @@ AcceptChanged = Annotated[
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="A saved plan.", autocompletion=plans)
 ]
-SetValues = Annotated[
-    list[str] | None,
-    plain(
-        "--set", "Of a launch script: what only running it would tell; repeatable.", "NAME=VALUE"
-    ),
-]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="A native table, CSV.")]
 TableOutput = Annotated[Path, shown("--output", "Where to save the table, CSV.", "FILE")]
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ilp_planner.cli import job_options as j
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import OUTPUT, SOLVER
 from ilp_planner.cli.values import finite_seconds, settings_given
@@ -28,7 +29,7 @@ def why(
             "ALTERNATIVE",
         ),
     ] = None,
-    set_values: o.SetValues = None,
+    set_values: j.SetValues = None,
     time_limit: Annotated[
         float,
         o.option(
