@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ilp_planner.inputs.request import Request
     from ilp_planner.plan import AnyPlan
     from ilp_planner.problem import Problem
-    from ilp_planner.specs.cluster import ClusterSpec
+    from ilp_planner.specs.cluster import ClusterSpec, NodeGroup
     from ilp_planner.specs.link import Link
 
 MORE = 2**30  # bytes of each device that are tried
@@ -169,19 +169,25 @@ def _nodes(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
     if whole.matrix or asked.constraints.max_devices is not None:
         return
     for name in whole.type_names:
-        place = next(i for i, group in enumerate(whole.nodes) if group.device == name)
-        group = whole.nodes[place]
-        nodes = list(whole.nodes)
-        nodes[place] = replace(group, count=group.count + 1)
-        kind = whole.device_types[name].type
-        count = sum(group.count for group in whole.nodes if group.device == name)
+        own = [group for group in whole.nodes if group.device == name]
+        kind, count = whole.device_types[name].type, sum(group.count for group in own)
         yield Relaxation(
-            limit=f"{count} node{'s' * (count > 1)} of {group.devices} {kind}",
+            limit=f"{count} node{'s' * (count > 1)} of {own[0].devices} {kind}",
             change="one more",
             kind="node",
             device=kind,
-            request=_on(asked, replace(whole, nodes=tuple(nodes))),
+            request=_on(asked, _with_node(whole, own[0], last=bool(asked.constraints.without))),
         )
+
+
+def _with_node(whole: ClusterSpec, group: NodeGroup, *, last: bool) -> ClusterSpec:
+    """Return a cluster with one more node like those of a group: among them, or after all others,
+    whose numbers and groups then mean what they did."""
+    if last:
+        return replace(whole, nodes=(*whole.nodes, replace(group, count=1, name="")))
+    more = replace(group, count=group.count + 1)
+    nodes = [more if one is group else one for one in whole.nodes]
+    return replace(whole, nodes=tuple(nodes))
 
 
 def _links(asked: Request, whole: ClusterSpec) -> Iterator[Relaxation]:
