@@ -153,6 +153,9 @@ def robust_lines(found: Why, within: float) -> Iterator[tuple[str, str]]:
 
 
 def _failure_lines(found: Why) -> Iterator[tuple[str, str]]:
+    """Say which changes could not be tried, and why."""
+    if "cluster" not in found.case.request.files:
+        yield ("not tried", "memory, nodes and links: no cluster file of ilp-planner's says them")
     for gain in found.gains:
         if not gain.known:
             what = f"{gain.relaxation.limit}, {gain.relaxation.change}"
