@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ilp_planner.api.check import Check as Check
+    from ilp_planner.api.explain import compare as compare
+    from ilp_planner.api.explain import why as why
     from ilp_planner.api.problem import problem as problem
     from ilp_planner.api.result import Result as Result
     from ilp_planner.api.result import Saved as Saved
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "api.check": ("Check",),
+    "api.explain": ("compare", "why"),
     "api.problem": ("problem",),
     "api.result": ("Result", "Saved", "load"),
     "api.sweep": ("sweep",),

@@ -10,9 +10,16 @@ from ilp_planner.interrupts import interrupted
 
 
 class PlannerError(Exception):
-    """Root of all errors that are reported as one line, without a traceback."""
+    """Root of all errors that are reported as one line, without a traceback.
+
+    excerpt: lines to show below it, as what was typed with a mark under the place; mostly none.
+    """
 
     exit_code = 1
+
+    def __init__(self, *args: object, excerpt: str = "") -> None:
+        super().__init__(*args)
+        self.excerpt = excerpt
 
 
 class SpecError(PlannerError, ValueError):

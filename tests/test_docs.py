@@ -107,3 +107,23 @@ def test_the_sweeps_of_the_page_are_sweeps(
         assert "0 without" in capsys.readouterr().out
         counts.append(len(executor.given))
     assert counts == [12, 28, 32, 34]
+
+
+@pytest.mark.slow
+def test_the_commands_on_why_print_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All commands run in one folder, one after the other; `...` stands for lines left out."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
+    text = (DOCS / "why.md").read_text()
+    session = "".join(re.findall(r"```console\n(.*?)```", text, re.DOTALL))
+    for block in session.split("$ ilp-plan ")[1:]:
+        command, *shown = block.splitlines()
+        run(shlex.split(command))
+        printed = capsys.readouterr()
+        lines = [line.split() for line in (printed.out + printed.err).splitlines()]
+        assert [line for line in shown if line != "..." and line.split() not in lines] == []
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert run(["export", "plan.json", "--to", "megatron", "--output", "run.sh"]) == 0
+    exec(example, {})

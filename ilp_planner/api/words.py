@@ -27,6 +27,8 @@ KEYWORDS = {
     "--micro-batch-size": "micro_batch_sizes",
     "--time-limit": "seconds",
     "--check-certificate": "check()",
+    "--not": "instead",
+    "--set": "set_values",
 }
 # Parameters of the planner whose keyword has another name.
 RENAMED = {"hidden": "hidden_size", "sequence": "sequence_length", "vocabulary": "vocab_size"}
@@ -60,7 +62,7 @@ def python_words() -> Iterator[None]:
         text = str(error)
         if in_python(text) == text:
             raise
-        raise type(error)(in_python(text)) from None
+        raise type(error)(in_python(text), excerpt=error.excerpt) from None
 
 
 class Printed:

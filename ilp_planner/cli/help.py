@@ -77,6 +77,11 @@ EXAMPLES = {
         ("ilp-plan fit plan.json --device-memory 64GiB", "what would make a saved plan fit"),
         ("ilp-plan fit llama3-8b --sharding optimizer --cluster a100-4x8", ""),
     ),
+    "why": (
+        ("ilp-plan why plan.json", "what limits it, and what would help"),
+        ("ilp-plan why plan.json --not tp=8", "why not another one, term by term"),
+        ("ilp-plan why plan.json --not run.sh", "nor a launch script: read, never run"),
+    ),
     "analyze": (
         ("ilp-plan analyze plan.json --stage 1", ""),
         ("ilp-plan analyze --model llama3-8b --tp 2 --pp 2 --dp 2 --cluster a100-4x8", ""),

@@ -31,6 +31,7 @@ COMMANDS = {
     "show": ("ilp_planner.cli.show", "show"),
     "sweep": ("ilp_planner.cli.sweep", "sweep"),
     "fit": ("ilp_planner.cli.fit", "fit"),
+    "why": ("ilp_planner.cli.why", "why"),
     "analyze": ("ilp_planner.cli.analyze", "analyze"),
     "export": ("ilp_planner.cli.export", "export"),
     "import": ("ilp_planner.cli.import_", "import_plan"),
@@ -147,4 +148,6 @@ def _fail(error: BaseException, message: str, code: int) -> int:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     print(f"ilp-plan: {' '.join(message.split())}", file=sys.stderr)
+    if excerpt := getattr(error, "excerpt", ""):
+        print(excerpt, file=sys.stderr)
     return code

@@ -145,7 +145,7 @@ def view(plan_file: Path, found: "Judgement") -> "View":
 def remarks(judgements: "list[Judgement]") -> list[str]:
     """Say where plans beside each other are of different problems, so that their times and bounds
     are about different things."""
-    from ilp_planner.cli.compare import other_problem
+    from ilp_planner.analysis.compare.sources import other_problem
 
     if len(judgements) < 2:
         return []

@@ -32,13 +32,15 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCost:
-    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it. passes: of
-    a micro-batch through every stage, where the plan's schedule was run with them; None: the time
-    is by a formula."""
+    """A plan priced. iteration_time: seconds. terms: seconds by name; they add up to it. passing:
+    those of them that micro-batches spend in stages; none where a cost model does not tell. passes:
+    of a micro-batch through every stage, where the plan's schedule was run with them; None: the
+    time is by a formula."""
 
     iteration_time: float
     stages: tuple[StageCost, ...]
     terms: Mapping[str, float]
+    passing: tuple[str, ...] = ()
     passes: StageTimes | None = field(default=None, compare=False)
 
 

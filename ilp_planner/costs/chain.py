@@ -238,13 +238,15 @@ class ChainCosts(ABC):
         around = _surroundings(plan, cluster)
         stages = tuple(map(self.stage_cost, plan.stages, around))
         times = [cost.time for cost in stages]
+        terms = {
+            "stages": plan.schedule.fill(times),
+            "slowest stage, repeated": plan.schedule.steady(times),
+        }
         return PlanCost(
             iteration_time=plan.schedule.iteration_time(times),
             stages=stages,
-            terms={
-                "stages": plan.schedule.fill(times),
-                "slowest stage, repeated": plan.schedule.steady(times),
-            },
+            terms=terms,
+            passing=tuple(terms),
         )
 
     def shares(self, plan: OperatorPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:

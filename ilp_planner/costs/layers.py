@@ -249,11 +249,14 @@ class LayerCosts(LayerRows):
             "slowest stage": plan.schedule.steady(times),
             "pipeline fill": plan.schedule.fill(times),
         }
+        passing = tuple(terms)
         if plan.batches.short:
             last = self._stages(last_micro_batch(plan), cluster)
             terms[LAST] = sum(beyond_its_part(stages, last, plan.batches.part))
         terms[PEAK] = max(sum(self.peak_parts(stage, cluster)) for stage in plan.stages)
-        return PlanCost(iteration_time=sum(terms.values()), stages=stages, terms=terms)
+        return PlanCost(
+            iteration_time=sum(terms.values()), stages=stages, terms=terms, passing=passing
+        )
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:
         """Return the shares of the iteration time by where its figures come from."""

@@ -6,7 +6,7 @@ import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ilp_planner.report.stages import fullest_replica
+from ilp_planner.analysis.fullest import fullest_replica
 from ilp_planner.units import number_ranges
 
 if TYPE_CHECKING:

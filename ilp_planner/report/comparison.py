@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ilp_planner.coverage import proved_gap
-from ilp_planner.errors import SolverError
-from ilp_planner.numerics import ROUNDING
+from ilp_planner.analysis.compare.entry import best_bound
+from ilp_planner.report.decisions import difference_table, differences, seconds_table
+from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.tables import (
     describe_bound,
     describe_gap,
@@ -18,65 +17,17 @@ from ilp_planner.report.tables import (
     new_table,
     note_lines,
 )
+from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.table import Table
 
+    from ilp_planner.analysis.compare.entry import Entry
+    from ilp_planner.problem import Problem
 
 HEURISTIC = "a heuristic, which proves nothing"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One plan or solver.
-
-    time: seconds per iteration, inf without a legal plan. memory, limit: bytes of the fullest
-    device, used and allowed.
-    bound: seconds, proved; 0 for none. wall: seconds that the solver took, nan for a saved plan.
-    remark: why there is no plan, or what else to know. heuristic: a solver that proves nothing.
-    outside: why proofs on this problem are not about the plan.
-    """
-
-    name: str
-    time: float = math.inf
-    memory: float = math.nan
-    limit: float = math.nan
-    bound: float = 0.0
-    stages: int | None = None
-    micro_batch: int | None = None
-    wall: float = math.nan
-    remark: str = ""
-    heuristic: bool = False
-    outside: str | None = None
-
-    def gap(self, bound: float) -> float | None:
-        """Return the gap to a bound in seconds, as `proved_gap` does; None where there is none, or
-        it is not about this plan."""
-        return None if self.outside or bound <= 0 else proved_gap(self.time, bound)
-
-
-def best_bound(entries: Sequence[Entry]) -> float:
-    """Return the highest bound that any entry proves, in seconds."""
-    return max(entry.bound for entry in entries)
-
-
-def check_consistent(entries: Sequence[Entry]) -> None:
-    """Fail when a plan is faster than a bound that is about it: one of the two is wrong.
-
-    Raises
-    ------
-    SolverError: names both.
-    """
-    about = [entry for entry in entries if not entry.outside]
-    fastest = min(about, key=lambda entry: entry.time, default=Entry(name="no plan"))
-    highest = max(entries, key=lambda entry: entry.bound)
-    if highest.bound > fastest.time * (1 + ROUNDING):
-        raise SolverError(
-            f"{fastest.name} takes {fastest.time!r} s, below the bound {highest.bound!r} s that "
-            f"{highest.name} claims to prove: one of the two is wrong"
-        )
 
 
 def comparison_table(entries: Sequence[Entry]) -> Table:
@@ -104,10 +55,31 @@ def comparison_table(entries: Sequence[Entry]) -> Table:
             "-" if (gap := entry.gap(bound)) is None else describe_gap(gap),
             _number(entry.bound or math.nan, 3),
             _number(entry.wall, 1),
-            "; ".join(filter(None, (entry.outside and f"outside: {entry.outside}", entry.remark))),
+            "; ".join(_remarks(entry)),
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _remarks(entry: Entry) -> Iterator[str]:
+    """Yield what else to know of a plan."""
+    if entry.excess:
+        yield f"OVER THE MEMORY LIMIT by {format_bytes(entry.excess)}"
+    if entry.outside:
+        yield f"outside: {entry.outside}"
+    if entry.remark:
+        yield entry.remark
+
+
+def detail_tables(problem: Problem[Any], entries: Sequence[Entry]) -> list[Table]:
+    """Return what plans decide differently, and where their seconds go; nothing of one alone."""
+    known = [entry for entry in entries if entry.plan is not None and entry.seconds]
+    if len(known) < 2:
+        return []
+    names = [entry.name for entry in known]
+    found = differences([(problem, entry.plan) for entry in known if entry.plan is not None])
+    tables = [difference_table(found, names)] if found else []
+    return [*tables, seconds_table([entry.seconds for entry in known], names)]
 
 
 def comparison_lines(
@@ -124,17 +96,24 @@ def comparison_lines(
     return [*problem, ("best bound", describe_bound(bound, source)), *note_lines(notes)]
 
 
-def comparison_object(problem: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return the comparison for `--json`. problem: what was compared on, as objects."""
+def comparison_object(problem: Problem[Any], entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the comparison for `--json`. `differs` has a list of values, one of every entry with
+    a plan and a time, for each setting and stage that is not the same in all."""
     bound = best_bound(entries)
+    known = [entry for entry in entries if entry.plan is not None and entry.seconds]
+    found = differences([(problem, entry.plan) for entry in known if entry.plan is not None])
     return {
-        **problem,
+        **problem_object(problem),
+        "compared": [entry.name for entry in known],
+        "differs": {row.name: list(row.values) for row in found},
         "bound_s": bound,
         "entries": [
             {
                 "name": entry.name,
                 "objective_s": entry.time,
                 "memory_bytes": entry.memory,
+                "memory_excess_bytes": entry.excess,
+                "seconds_s": dict(entry.seconds),
                 "bound_s": entry.bound,
                 "gap": entry.gap(bound),
                 "outside": entry.outside,

@@ -55,6 +55,16 @@ def print_report(lines: Text, *tables: Table) -> None:
     console.print(coloured(text), soft_wrap=True)
 
 
+def print_verdict(lines: Text, *tables: Table) -> None:
+    """Print lines and then tables to stdout, for reports that begin with what they come to."""
+    console = open_console()
+    text = wrapped(lines.plain, console.width) if console.is_terminal else lines.plain
+    console.print(coloured(text), soft_wrap=True)
+    for table in tables:
+        console.print()
+        console.print(fitted(table, console.width), soft_wrap=True)
+
+
 def print_tables(console: Console, tables: Iterable[Table]) -> None:
     """Print tables as wide as there is room for, an empty line after each."""
     for table in tables:

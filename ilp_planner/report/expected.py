@@ -29,7 +29,7 @@ def expected_error(machine: Machine) -> str:
 
 def expected_lines(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]]:
     """Say how far a plan's time is off as a rule; nothing where it is not known."""
-    machine = _machine(problem, plan)
+    machine = machine_of(problem, plan)
     text = "" if machine is None else expected_error(machine)
     sharded = plan.settings is not None and plan.settings.optimizer.sharding in UNCOMPARED
     if text and sharded:
@@ -39,13 +39,13 @@ def expected_lines(problem: Problem[Any], plan: AnyPlan) -> list[tuple[str, str]
 
 def expected_object(problem: Problem[Any], plan: AnyPlan | None) -> dict[str, Any]:
     """Return the same as JSON: a share, and how many runs of this machine it is of."""
-    machine = None if plan is None else _machine(problem, plan)
+    machine = None if plan is None else machine_of(problem, plan)
     if machine is None:
         return {"expected_error": None, "calibration_runs": 0}
     return {"expected_error": machine.error, "calibration_runs": machine.runs}
 
 
-def _machine(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
+def machine_of(problem: Problem[Any], plan: AnyPlan) -> Machine | None:
     """Return the worst-known of the machines that a plan uses: its time is of that error. None
     where the time is not by the constants of machines, as in measured profiles, or where it is that
     of another model than constants are fitted with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ilp_planner.analysis.fullest import fullest_device
 from ilp_planner.coverage import proved_gap
 from ilp_planner.evaluate import time_shares
 from ilp_planner.files import to_json
@@ -13,7 +14,6 @@ from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.report.expected import expected_object
 from ilp_planner.report.lines import hourly_price
 from ilp_planner.report.shares import share_object
-from ilp_planner.report.stages import fullest_device
 from ilp_planner.throughput import physical_bound, throughput
 
 if TYPE_CHECKING:

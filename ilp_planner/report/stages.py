@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ilp_planner.analysis.fullest import fullest_device
 from ilp_planner.coverage import proved_gap
 from ilp_planner.plan import is_of_groups, is_of_operators
 from ilp_planner.report.devices import describe_devices, describe_stage
@@ -108,7 +108,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
         own = [costs[k] for k in plan.schedule.stages_of(rank, plan.ranks)] if costs else []
         cells = (
             str(rank),
-            _layers_of(problem, plan, rank),
+            layers_of(problem, plan, rank),
             describe_devices(problem.cluster, stage.devices),
             str(stage.tp // plan.cp),
             *[str(plan.cp)] * (plan.cp > 1),
@@ -121,7 +121,7 @@ def _group_table(problem: Problem[Any], plan: GroupPlan, evaluation: Evaluation)
     return table
 
 
-def _layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
+def layers_of(problem: Problem[Any], plan: GroupPlan, rank: int) -> str:
     """Return the layers of a pipeline rank; of several virtual stages, their ranges."""
     layers = problem.costs.chain
     own = [plan.stages[k] for k in plan.schedule.stages_of(rank, plan.ranks)]
@@ -147,38 +147,6 @@ def describe_samples(samples: Sequence[int]) -> str:
         return ",".join(map(str, samples))
     runs = [(value, len(list(run))) for value, run in groupby(samples)]
     return ", ".join(f"{count} x {value}" for value, count in runs)
-
-
-def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, float]:
-    """Return (bytes used, bytes allowed) of the stage's device with the largest share in use."""
-    used, name = fullest_replica(problem, stage, cost)
-    return used, problem.memory_limits[name]
-
-
-def fullest_replica(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, str]:
-    """Return (bytes used, device type) of the stage's device with the largest share in use."""
-    limits, devices = problem.memory_limits, stage.devices
-    types = [problem.cluster.type_of[device] for device in devices]
-    each = len(devices) // len(cost.memory)
-    return max(
-        (
-            (used, min(types[r * each : (r + 1) * each], key=limits.__getitem__))
-            for r, used in enumerate(cost.memory)
-        ),
-        key=lambda pair: pair[0] / limits[pair[1]],
-    )
-
-
-def fullest_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> tuple[float, float]:
-    """Return (bytes used, bytes allowed) of the device of a priced plan with the largest share in
-    use; nan where memory is not modelled."""
-    if not any(cost.memory_terms or any(cost.memory) for cost in evaluation.stages):
-        return math.nan, math.nan
-    pairs = zip(plan.stages, evaluation.stages, strict=True)
-    return max(
-        (fullest_device(problem, stage, cost) for stage, cost in pairs),
-        key=lambda pair: pair[0] / pair[1],
-    )
 
 
 def _tightest(problem: Problem[Any], stage: Stage, cost: StageCost) -> str:

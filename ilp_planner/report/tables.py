@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +43,26 @@ def span(values: Iterable[int]) -> str:
     """Return `2` when all are equal, `1-4` from the least to the largest otherwise."""
     distinct = sorted(set(values))
     return f"{distinct[0]}-{distinct[-1]}" if len(distinct) > 1 else str(distinct[0])
+
+
+class Unit(NamedTuple):
+    """A unit of times. size: seconds."""
+
+    name: str
+    size: float
+
+    def show(self, seconds: float, sign: str = "") -> str:
+        """Return a time to three digits after the point; a dash for none. sign: `+` for one in any
+        case."""
+        return f"{seconds / self.size:{sign}.3f}" if math.isfinite(seconds) else "-"
+
+
+UNITS = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("us", 1e-6))
+
+
+def unit_for(seconds: float) -> Unit:
+    """Return the unit in which a table is shown whose largest time is so long."""
+    return next((unit for unit in UNITS if seconds >= unit.size), UNITS[-1])
 
 
 def memory_used(used: float, limit: float) -> str:
@@ -98,3 +118,8 @@ def exact_seconds(seconds: float) -> str:
 def note_lines(notes: Iterable[str]) -> list[tuple[str, str]]:
     """Return a line per remark, each once."""
     return [("note", note) for note in dict.fromkeys(notes)]
+
+
+def finite(value: float) -> float | None:
+    """Return a number for JSON; None for one that is not known, or of nothing."""
+    return value if math.isfinite(value) else None

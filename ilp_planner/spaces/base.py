@@ -17,6 +17,7 @@ from ilp_planner.numerics import ROUNDING
 from ilp_planner.problem import AnyCosts, Problem
 from ilp_planner.search.state import SearchState
 from ilp_planner.solvers.base import Limits, Task
+from ilp_planner.spaces.seconds import seconds_of_slowest
 from ilp_planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -130,6 +131,14 @@ class Space(ABC, Generic[AnyCosts, AnySearch]):
                     expected = f"at most {format_bytes(least)}"
                     yield Violation("memory", where, format_bytes(used), expected)
                     break
+
+    # ---- where its seconds go -------------------------------------------------------------------
+
+    def seconds(
+        self, problem: Problem[AnyCosts], plan: Plan[Any], cost: PlanCost
+    ) -> Mapping[str, float]:
+        """Return seconds of an iteration by what they are spent on; they add up to its time."""
+        return seconds_of_slowest(plan, cost)
 
     # ---- how it is searched ---------------------------------------------------------------------
 

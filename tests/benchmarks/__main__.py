@@ -31,6 +31,7 @@ from tests.benchmarks import (
     steps,
     sweep,
     warm,
+    why,
 )
 from tests.benchmarks.cases import CASES, DATA, ROOT
 from tests.benchmarks.kernel_table import kernel_table
@@ -56,6 +57,7 @@ SUITES = (
     "peers",
     "warm",
     "sweep",
+    "why",
     "solutions",
     "engine",
     "kernels",
@@ -99,6 +101,8 @@ def main() -> None:
             warm.measure(options.only, options.seconds)
         elif suite == "sweep":
             sweep.measure(options.only, options.seconds)
+        elif suite == "why":
+            why.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":

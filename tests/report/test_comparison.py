@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ilp_planner.analysis.compare.entry import Entry
 from ilp_planner.report.comparison import (
-    Entry,
     comparison_lines,
     comparison_object,
     comparison_table,
 )
-from ilp_planner.report.json_report import problem_object
 from ilp_planner.report.lines import problem_lines
 from tests.report.texts import text_of
 from tests.small import make_problem
@@ -40,9 +39,9 @@ def test_comparison_measures_against_the_best_bound(tmp_path: Path, entries: lis
     lines = comparison_lines(problem_lines(problem), ["a remark"], entries)
     assert dict(lines)["best bound"] == "1.000 s, proved by ours"
     assert ("note", "a remark") in lines
-    assert comparison_object(problem_object(problem), entries)["bound_s"] == 1.0
+    assert comparison_object(problem, entries)["bound_s"] == 1.0
 
 
-def test_comparison_without_a_bound_shows_no_gap(entries: list[Entry]) -> None:
+def test_comparison_without_a_bound_shows_no_gap(tmp_path: Path, entries: list[Entry]) -> None:
     assert "%" not in text_of(comparison_table([entries[0], entries[2]]))
-    assert comparison_object({}, entries[:1])["entries"][0]["gap"] is None
+    assert comparison_object(make_problem(tmp_path), entries[:1])["entries"][0]["gap"] is None

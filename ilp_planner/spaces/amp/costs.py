@@ -256,6 +256,7 @@ class AmpCosts:
                 "sending": terms.sending,
                 "gradient all-reduce": terms.reduction,
             },
+            passing=("stages", "slowest stage, repeated"),
         )
 
     def shares(self, plan: GroupPlan, cluster: ClusterSpec) -> dict[Provenance, Share]:

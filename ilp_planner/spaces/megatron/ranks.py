@@ -96,7 +96,7 @@ class RankCosts:
         types = self.network.cluster.device_types
         found = {}
         for kind in self.distinct:
-            key = self._seen(kind)
+            key = self.seen(kind)
             if key not in self.known:
                 names = self.network.stage_types(self.job, kind)
                 devices = [types[name] for name in names]
@@ -120,7 +120,7 @@ class RankCosts:
         least = (min(column) for column in zip(*rows, strict=True))
         return float(sum(n * each for n, each in zip(counts, least, strict=True)))
 
-    def _seen(self, kind: int) -> object:
+    def seen(self, kind: int) -> object:
         """Return all that the times of layers on a kind of rank depend on: not how replicas share
         states, nor where those are, nor what is computed again, nor where ranks are but for the
         routes between them."""
@@ -199,7 +199,7 @@ class RankCosts:
         """Return device type -> the chain with the profile's times, of a kind of rank."""
         assert self.profile is not None
         if kind not in self._timed:
-            key = ("timed", self._seen(kind))
+            key = ("timed", self.seen(kind))
             if key not in self.known:
                 names = self.network.stage_types(self.job, kind)
                 self.known[key] = {

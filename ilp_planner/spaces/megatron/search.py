@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ilp_planner.evaluate import evaluate
-from ilp_planner.numerics import NEVER
+from ilp_planner.numerics import FINE_ROUNDING, NEVER
 from ilp_planner.result import Ranked, Stop
 from ilp_planner.solvers import registry
 from ilp_planner.spaces.megatron.any_layout import near_layout
@@ -60,7 +60,8 @@ class MegatronSearch:
     Parameters
     ----------
     goon: tells whether there is time left. solve: finds the best cut of tables below a cutoff.
-    accept: called with every plan found.
+    accept: called with every plan found. gap: relative; what can be better by less is not looked
+        for.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class MegatronSearch:
         accept: Callable[[GroupPlan], None] = lambda plan: None,
         raised: Callable[[int], None] = lambda number: None,
         top: int = 1,
+        gap: float = 0.0,
     ) -> None:
+        self.gap = max(gap, FINE_ROUNDING)
         self.parts, self.goon, self.accept, self.raised, self.top = parts, goon, accept, raised, top
         self.solve = solve or (lambda tables, cutoff: best_cut(tables, cutoff, goon))
         self.bounds = [0.0] * len(parts)
@@ -123,7 +126,7 @@ class MegatronSearch:
             dive(self, range(len(self.parts)))
         while queue:
             bound, number, place, variant = heapq.heappop(queue)
-            if bound >= self.cutoff * (1 - 1e-12):
+            if bound >= self.cutoff * (1 - self.gap):
                 return True
             if not self.goon():
                 return False
@@ -260,17 +263,20 @@ def run_megatron(search: PartSearch[MegatronPart]) -> Stop:
             search.report()
             told = time.monotonic()
 
-    def goon() -> bool:
-        # The gap is a walk over all parts, and without one asked for the end of the queue tells.
-        return search.goon() and not (search.limits.gap > 0 and search.gap_reached())
-
+    # The queue tells whether the gap is reached: asking the search is a walk over all parts.
     engine = MegatronSearch(
-        parts_of(search), goon=goon, solve=solver_of(search), accept=search.accept, raised=raised
+        parts_of(search),
+        goon=search.goon,
+        solve=solver_of(search),
+        accept=search.accept,
+        raised=raised,
+        gap=search.limits.gap,
     )
     engine.start(search)
-    if engine.run():
-        return Stop.PROOF
-    return Stop.GAP if search.gap_reached() else Stop.TIME
+    ended = engine.run()
+    if search.gap_reached():
+        return Stop.PROOF if search.proved() else Stop.GAP
+    return Stop.PROOF if ended else Stop.TIME
 
 
 def rank_megatron(search: PartSearch[MegatronPart], top: int) -> tuple[Ranked, ...]:

@@ -22,6 +22,7 @@ from ilp_planner.spaces.megatron.variants import Variant
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ilp_planner.costs.base import PlanCost
     from ilp_planner.evaluate import Violation
     from ilp_planner.inputs.constraints import Constraints
     from ilp_planner.inputs.request import Request
@@ -102,6 +103,14 @@ class MegatronSpace(LayerSpace[MegatronCosts, MegatronSearchState]):
     def check_settings(self, plan: GroupPlan) -> Iterator[Violation]:
         """Settings are this runtime's."""
         return iter(())
+
+    def seconds(
+        self, problem: Problem[MegatronCosts], plan: Plan[Any], cost: PlanCost
+    ) -> Mapping[str, float]:
+        """Return the seconds of an iteration, with messages by what they are for."""
+        from ilp_planner.spaces.megatron.seconds import job_seconds
+
+        return job_seconds(problem.costs.ranks(plan, problem.cluster), plan, cost)
 
     def search(self, search: MegatronSearchState) -> Stop:
         """Work until proof, gap or time."""

@@ -1,0 +1,44 @@
+"""The device of a plan with the largest share of its memory in use."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ilp_planner.costs.base import StageCost
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.plan import AnyPlan, Stage
+    from ilp_planner.problem import Problem
+
+
+def fullest_device(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, float]:
+    """Return (bytes used, bytes allowed) of the stage's device with the largest share in use."""
+    used, name = fullest_replica(problem, stage, cost)
+    return used, problem.memory_limits[name]
+
+
+def fullest_replica(problem: Problem[Any], stage: Stage, cost: StageCost) -> tuple[float, str]:
+    """Return (bytes used, device type) of the stage's device with the largest share in use."""
+    limits, devices = problem.memory_limits, stage.devices
+    types = [problem.cluster.type_of[device] for device in devices]
+    each = len(devices) // len(cost.memory)
+    return max(
+        (
+            (used, min(types[r * each : (r + 1) * each], key=limits.__getitem__))
+            for r, used in enumerate(cost.memory)
+        ),
+        key=lambda pair: pair[0] / limits[pair[1]],
+    )
+
+
+def fullest_of(problem: Problem[Any], plan: AnyPlan, evaluation: Evaluation) -> tuple[float, float]:
+    """Return (bytes used, bytes allowed) of the device of a priced plan with the largest share in
+    use; nan where memory is not modelled."""
+    if not any(cost.memory_terms or any(cost.memory) for cost in evaluation.stages):
+        return math.nan, math.nan
+    pairs = zip(plan.stages, evaluation.stages, strict=True)
+    return max(
+        (fullest_device(problem, stage, cost) for stage, cost in pairs),
+        key=lambda pair: pair[0] / pair[1],
+    )

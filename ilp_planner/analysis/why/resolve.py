@@ -1,0 +1,85 @@
+"""Requests that are near to one that was solved, solved from its plan: what is known of each by the
+end of its time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from ilp_planner.errors import InfeasibleError, PlannerError, SolverError
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.result import Stop
+from ilp_planner.solve import solve
+from ilp_planner.spaces.registry import build_problem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.search.start import Start
+    from ilp_planner.solvers.base import Limits
+
+GAP = 1e-3  # relative: closer to a bound than this, no second of it is worth the search
+
+
+class Near(NamedTuple):
+    """Where near requests are solved from. start: the plan, with what was proved beside it; None:
+    from nothing. folders: where relative paths in the requests may begin. limits: of each; their
+    seconds do not count."""
+
+    start: Start | None
+    folders: tuple[Path, ...]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is known of a request. bound, best: seconds that no plan undercuts and that the plan
+    takes; both inf where there is proved to be none. stopped_by: why the search ended. among: the
+    plans that the bound is about. failure: why nothing is known; empty where something is."""
+
+    bound: float = 0.0
+    best: float = math.inf
+    plan: AnyPlan | None = None
+    stopped_by: Stop = Stop.ERROR
+    among: str = ""
+    reason: str = ""
+    failure: str = ""
+    wall: float = 0.0
+
+    @property
+    def impossible(self) -> bool:
+        """Whether no plan fits, which is proved."""
+        return math.isinf(self.bound)
+
+
+def resolve(request: Request, near: Near, deadline: Deadline) -> Found:
+    """Return what is known of a request by a deadline.
+
+    Raises
+    ------
+    SolverError: the judge refutes what the search believes.
+    """
+    try:
+        problem = build_problem(InputFiles(request, near.folders))
+        start = near.start and replace(near.start, space=problem.space.name)
+        # Not confirmed by another solver: that takes longer than many of these searches.
+        result = solve(problem, limits=near.limits, solver="dp", start=start, deadline=deadline)
+    except SolverError:
+        raise
+    except InfeasibleError as error:
+        return Found(bound=math.inf, stopped_by=Stop.PROOF, reason=str(error))
+    except PlannerError as error:
+        return Found(failure=str(error))
+    return Found(
+        bound=result.bound,
+        best=result.objective,
+        plan=result.plan,
+        stopped_by=result.stopped_by,
+        among=result.among,
+        reason=result.reason,
+        wall=result.wall,
+    )

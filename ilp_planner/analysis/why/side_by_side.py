@@ -1,0 +1,163 @@
+"""Several pieces of work at once, each in a process of its own, within one time limit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from contextlib import suppress
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from ilp_planner.deadline import Deadline
+from ilp_planner.interrupts import SIGNALS, hear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+    from types import FrameType
+
+Answer = TypeVar("Answer")
+LATE = 5.0  # seconds after its deadline, or an interrupt, in which work may still answer
+
+
+class Failed(NamedTuple):
+    """What a process sends instead of an answer."""
+
+    error: BaseException
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def side_by_side(
+    works: Sequence[Callable[[Deadline], Answer]], workers: int, deadline: Deadline
+) -> list[Answer | None]:
+    """Return what each piece of work answers; None of one that was ended before it did.
+
+    With one worker nothing is started: they run one after the other here. Each gets an equal share
+    of what time is left, and whoever ends early leaves its own to those that follow. An interrupt
+    is handed on: what pieces that run know by then counts, and no more are begun.
+
+    Parameters
+    ----------
+    works: called with the deadline of each. workers: processes at most.
+
+    Raises
+    ------
+    Whatever a piece of work raises but KeyboardInterrupt.
+    """
+    if workers == 1 or len(works) == 1:
+        return _in_turn(works, deadline)
+    run = _Run(works, workers, deadline)
+    try:
+        return run.answers()
+    finally:
+        run.end()
+
+
+def _in_turn(
+    works: Sequence[Callable[[Deadline], Answer]], deadline: Deadline
+) -> list[Answer | None]:
+    found: list[Answer | None] = [None] * len(works)
+    with suppress(KeyboardInterrupt):
+        for number, work in enumerate(works):
+            found[number] = work(deadline.within(deadline.left / (len(works) - number)))
+    return found
+
+
+class _Run(Generic[Answer]):
+    """Processes and what they have answered."""
+
+    def __init__(
+        self, works: Sequence[Callable[[Deadline], Answer]], workers: int, deadline: Deadline
+    ) -> None:
+        self.works, self.workers, self.deadline = works, workers, deadline
+        self.waiting = list(range(len(works)))
+        self.running: dict[Connection, tuple[int, Any]] = {}
+        self.found: list[Answer | None] = [None] * len(works)
+
+    def answers(self) -> list[Answer | None]:
+        """Return what all of them answer."""
+        left = self.deadline
+        try:
+            self._until(lambda: left.left + LATE)
+        except KeyboardInterrupt:
+            self.waiting.clear()
+            for _, process in self.running.values():
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGINT)
+            last = Deadline(LATE)
+            with suppress(KeyboardInterrupt):
+                self._until(lambda: last.left)
+        return self.found
+
+    def _until(self, left: Callable[[], float]) -> None:
+        """Begin what waits and take what comes, until nothing runs or no seconds are left."""
+        while self.waiting or self.running:
+            while self.waiting and len(self.running) < self.workers:
+                self._begin(self.waiting.pop(0))
+            ready = wait(list(self.running), timeout=left())
+            if not ready:
+                return
+            for connection in ready:
+                self._take(connection)  # type: ignore[arg-type]
+
+    def _begin(self, number: int) -> None:
+        rounds = -(-(len(self.waiting) + 1) // self.workers)
+        deadline = self.deadline.within(self.deadline.left / rounds)
+        context = multiprocessing.get_context("fork")  # what was read and compiled is there already
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_answer, args=(there, self.works[number], deadline), daemon=True
+        )
+        process.start()
+        there.close()
+        self.running[here] = number, process
+
+    def _take(self, connection: Connection) -> None:
+        number, process = self.running.pop(connection)
+        try:
+            answer = connection.recv()
+        except EOFError:
+            answer = None  # it was ended
+        connection.close()
+        process.join()
+        if isinstance(answer, Failed):
+            raise answer.error
+        self.found[number] = answer
+
+    def end(self) -> None:
+        """End what still runs."""
+        for connection, (_, process) in self.running.items():
+            process.kill()
+            process.join()
+            connection.close()
+
+
+def _hear_once() -> None:
+    """Let the first signal interrupt the work of this process, whatever it was begun with, and no
+    later one: a terminal sends one to every process, and who began this one hands its own on."""
+    heard = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            hear(number)
+            raise KeyboardInterrupt
+
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
+
+
+def _answer(connection: Connection, work: Callable[[Deadline], Any], deadline: Deadline) -> None:
+    """Send what a piece of work answers, or why it has none."""
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        _hear_once()
+        try:
+            connection.send(work(deadline))
+        except Exception as error:
+            connection.send(Failed(error))

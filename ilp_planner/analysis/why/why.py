@@ -1,0 +1,193 @@
+"""One verb, `why`: what limits a plan, where its seconds go, and what would help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.analysis.why.bottleneck import RankLoad, rank_loads
+from ilp_planner.analysis.why.gains import Gain, Known
+from ilp_planner.analysis.why.relaxations import Relaxation, relaxations
+from ilp_planner.analysis.why.resolve import GAP, Found, Near, resolve
+from ilp_planner.analysis.why.side_by_side import side_by_side
+from ilp_planner.errors import PlanError
+from ilp_planner.formats.saved_start import start_of
+from ilp_planner.inputs.files import InputFiles
+from ilp_planner.result import Stop
+from ilp_planner.solvers.base import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ilp_planner.deadline import Deadline
+    from ilp_planner.evaluate import Evaluation
+    from ilp_planner.formats.saved_check import Judgement
+    from ilp_planner.inputs.request import Request
+    from ilp_planner.plan import AnyPlan
+    from ilp_planner.problem import Problem
+    from ilp_planner.search.start import Start
+
+SECONDS = 12.0  # of all searches together, unless it is said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A plan that is asked about. name: of it, for people. folders: where paths in its request may
+    begin. workers: processes at most. changed: it is judged by the inputs as they are now, whatever
+    its file says of them."""
+
+    judgement: Judgement
+    name: str
+    folders: tuple[Path, ...]
+    workers: int
+    changed: bool = False
+
+    @property
+    def problem(self) -> Problem[Any]:
+        """What it is a plan of."""
+        return self.judgement.problem
+
+    @property
+    def plan(self) -> AnyPlan:
+        """The decision."""
+        return self.judgement.saved.plan
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The plan, judged again."""
+        return self.judgement.evaluation
+
+    @property
+    def start(self) -> Start:
+        """What searches start from."""
+        return start_of(self.judgement.saved, self.name)
+
+    @property
+    def near(self) -> Near:
+        """Where near problems are solved from."""
+        return Near(self.start, self.folders, Limits(gap=GAP, workers=1))
+
+    @property
+    def request(self) -> Request:
+        """What the problem was built from.
+
+        Raises
+        ------
+        PlanError: from objects, which have no names.
+        """
+        if self.problem.request is None:
+            raise PlanError(
+                f"{self.name}: found an input that is an object, expected names or paths: near "
+                "problems are built from them again"
+            )
+        return self.problem.request
+
+    @property
+    def claimed(self) -> Known | None:
+        """What is proved of the problem by what the plan's file claims; None where it claims no
+        bound, or one of other inputs or of another version of the planner."""
+        claim = self.judgement.saved.claim
+        if claim is None or not 0 < claim.bound < math.inf or self.judgement.coverage.outside:
+            return None
+        if self.changed or self.start.why_unproved:
+            return None
+        return Known(claim.bound, self.evaluation.iteration_time)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Why:
+    """The answer.
+
+    seconds: of an iteration, by what they are spent on. ranks: what each is busy with. known: what
+    is proved of the fastest plan of its problem; derived: by a search now, not by the plan's file.
+    gains: of relaxations, the largest least gain first.
+    """
+
+    case: Case
+    seconds: Mapping[str, float]
+    ranks: tuple[RankLoad, ...]
+    known: Known
+    derived: bool
+    gains: tuple[Gain, ...]
+
+    @property
+    def ratio(self) -> float | None:
+        """The plan's seconds by the bound; None where there is none, or it is not about the
+        plan."""
+        outside = self.case.judgement.coverage.outside
+        seconds = self.case.evaluation.iteration_time
+        if outside or not 0 < self.known.bound < math.inf:
+            return None
+        return max(1.0, seconds / self.known.bound)
+
+
+def why(case: Case, deadline: Deadline) -> Why:
+    """Return what limits a plan.
+
+    Raises
+    ------
+    PlanError: the plan is not legal, or an input of its problem has no name.
+    SolverError: the judge refutes what a search believes.
+    """
+    check_legal(case)
+    request, claimed = case.request, case.claimed
+    whole = InputFiles(request, case.folders).whole_cluster if "cluster" in request.files else None
+    every = relaxations(case.problem, whole or case.problem.cluster, case.plan)
+    found = _resolved(case, every, deadline, again=claimed is None)
+    known = claimed or _known(case, found[0])
+    gains = [
+        Gain(relaxation=relaxation, found=one, before=known)
+        for relaxation, one in zip(every, found[claimed is None :], strict=True)
+    ]
+    cost = case.evaluation.cost
+    assert cost is not None
+    return Why(
+        case=case,
+        seconds=case.problem.space.seconds(case.problem, case.plan, cost),
+        ranks=rank_loads(case.problem, case.plan, case.evaluation),
+        known=known,
+        derived=claimed is None,
+        gains=tuple(sorted(gains, key=_order)),
+    )
+
+
+def check_legal(case: Case) -> None:
+    """Refuse a plan that is not legal, or whose file claims what does not hold.
+
+    Raises
+    ------
+    PlanError: what is wrong.
+    """
+    if case.evaluation.legal and not case.judgement.fault:
+        return
+    advice = ""
+    broken = case.evaluation.violations
+    if broken and all(violation.rule == "memory" for violation in broken):
+        advice = f"; `ilp-plan fit {case.name}` says what would make it fit"
+    raise PlanError(f"{case.name}: {case.judgement.fault}{advice}")
+
+
+def _order(gain: Gain) -> tuple[bool, float, float]:
+    return not gain.known, -max(gain.least, 0.0), -gain.most
+
+
+def _resolved(
+    case: Case, every: Sequence[Relaxation], deadline: Deadline, *, again: bool
+) -> list[Found]:
+    """Return what is known of relaxations by the deadline; of the problem itself before them, where
+    it is to be solved again."""
+    requests = [*([case.request] if again else []), *(one.request for one in every)]
+    works = [partial(resolve, request, case.near) for request in requests]
+    answers = side_by_side(works, case.workers, deadline)
+    ended = Found(stopped_by=Stop.TIME, failure="ended before anything was known")
+    return [answer or ended for answer in answers]
+
+
+def _known(case: Case, found: Found) -> Known:
+    """Return what is proved of a problem that was solved again, its own plan included."""
+    inside = case.judgement.coverage.outside is None
+    own = case.evaluation.iteration_time if inside else math.inf
+    return Known(0.0 if found.failure else found.bound, min(own, found.best))

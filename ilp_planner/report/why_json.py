@@ -1,0 +1,75 @@
+"""What limits a plan, as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ilp_planner.analysis.why.robust import guarantee, survived
+from ilp_planner.report.expected import expected_object
+from ilp_planner.report.json_report import problem_object
+from ilp_planner.report.tables import finite
+
+if TYPE_CHECKING:
+    from ilp_planner.analysis.why.gains import Gain
+    from ilp_planner.analysis.why.why import Why
+
+
+def why_object(found: Why, within: float) -> dict[str, Any]:
+    """Return the answer as one object; null for what is not known.
+
+    Parameters
+    ----------
+    within: relative, as in `why_lines`.
+    """
+    case, ratio = found.case, found.ratio
+    expected = expected_object(case.problem, case.plan)
+    error = expected["expected_error"]
+    return {
+        "name": case.name,
+        **problem_object(case.problem),
+        "iteration_time_s": case.evaluation.iteration_time,
+        "bound_s": found.known.bound,
+        "best_s": finite(found.known.best),
+        "derived": found.derived,
+        "outside": case.judgement.coverage.outside,
+        "seconds_s": dict(found.seconds),
+        "ranks": [
+            {
+                "number": rank.number,
+                "load_s": rank.load,
+                "slack_s": rank.slack,
+                "bottleneck": rank.slowest,
+                "memory_left_bytes": rank.room,
+            }
+            for rank in found.ranks
+        ],
+        "gains": [gain_object(gain) for gain in found.gains],
+        "within": within,
+        "survived_error": None if ratio is None else survived(ratio, within),
+        **expected,
+        "within_expected_error": (
+            None if ratio is None or error is None else guarantee(ratio, error) - 1
+        ),
+    }
+
+
+def gain_object(gain: Gain) -> dict[str, Any]:
+    """Return what a relaxation gains."""
+    relaxation, found = gain.relaxation, gain.found
+    value: dict[str, Any] = {
+        "kind": relaxation.kind,
+        "limit": relaxation.limit,
+        "change": relaxation.change,
+        "device": relaxation.device or None,
+    }
+    if not gain.known:
+        return value | {"failure": found.failure}
+    return value | {
+        "gain_at_least_s": finite(gain.least),
+        "gain_at_most_s": finite(gain.most),
+        "best_s": finite(gain.after.best),
+        "bound_s": finite(gain.after.bound),
+        "proved_none": gain.none,
+        "stopped_by": found.stopped_by,
+        "wall_s": found.wall,
+    }
