@@ -11,7 +11,7 @@ from ilp_planner.files import to_json
 from ilp_planner.formats.plan_json import encode_plan
 from ilp_planner.plan import GroupStage, OperatorStage
 from ilp_planner.report.expected import expected_object
-from ilp_planner.report.lines import hourly_price
+from ilp_planner.report.prices import price_object
 from ilp_planner.report.shares import share_object
 from ilp_planner.report.stages import fullest_device
 from ilp_planner.throughput import physical_bound, throughput
@@ -92,7 +92,6 @@ def plan_object(
     runtime = {}
     if plan.settings is not None:
         runtime = {"settings": dataclasses.asdict(plan.settings), "virtual": plan.virtual}
-    priced = evaluation is not None and evaluation.cost is not None
     return {
         "micro_batch": plan.micro_batch_size,
         "micro_batches": plan.micro_batches,
@@ -104,7 +103,7 @@ def plan_object(
         "throughput": _throughput(problem, plan, evaluation),
         **share_object(time_shares(problem, plan, evaluation)),
         **expected_object(problem, plan),
-        "price_per_hour": hourly_price(problem, plan) if priced else None,
+        **price_object(problem, plan, evaluation),
         "violations": [] if evaluation is None else list(map(str, evaluation.violations)),
     }
 
