@@ -32,6 +32,7 @@ NAMED = (
     "gradients", "moments", "tensor_overlap", "expert_overlap", "cuda_graphs", "optimizer_offload",
     "activation_offload", "dispatcher", "fused_permute", "compile", "nearest", "layout",
     "remainder", "keep", "start", "max_stage_nodes", "png",
+    "objective", "max_price_per_hour", "price",
 )  # fmt: skip
 # Parameters with a value that have an option of their own.
 OPTIONS_OF_VALUES = {("space", name): f"--runtime {name}" for name in RUNTIMES}

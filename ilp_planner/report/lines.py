@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ilp_planner.evaluate import time_shares
+from ilp_planner.report.aim import aim_lines
 from ilp_planner.report.devices import describe_cluster, describe_types
 from ilp_planner.report.expected import expected_lines
 from ilp_planner.report.prices import price_lines
@@ -131,13 +132,14 @@ def result_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]
     """Return all that there is to say below the table of a result."""
     lines = []
     if result.plan is not None and result.evaluation is not None:
-        proved = result.status is Status.OPTIMAL
-        lines += plan_lines(problem, result.plan, result.evaluation, proved=proved)
+        optimal = result.status is Status.OPTIMAL
+        lines += plan_lines(problem, result.plan, result.evaluation, proved=optimal)
     elif result.status is Status.INFEASIBLE:
         lines.append(("no plan", f"proved infeasible: {result.reason or 'no plan fits'}"))
     else:
         lines.append(("no plan", "none found"))
-    lines += [*proof_lines(result), *(_physical_lines(problem) if result.plan else ())]
+    proved = proof_lines(result) if result.aim is None else aim_lines(problem, result)
+    lines += [*proved, *(_physical_lines(problem) if result.plan else ())]
     notes = (*problem.notes, *result.notes)
     return [*problem_lines(problem), *lines, *note_lines(notes)]
 
