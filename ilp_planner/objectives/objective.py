@@ -35,12 +35,17 @@ class Objective(ABC):
     """What is minimised. Frozen; it holds nothing but what it answers.
 
     name: what users call it. figures: what it minimises, each by itself: `seconds`, `price` of a
-    `Point`. dearest_first: where nothing is known yet, the dearest nodes are looked at first.
+    `Point`.
     """
 
     name: ClassVar[str]
     figures: ClassVar[tuple[str, ...]]
-    dearest_first: ClassVar[bool] = False
+
+    def turns(self, sets: int) -> list[int]:
+        """Return the order in which sets of nodes, by their numbers from the cheapest to the
+        dearest, are looked at first: spread over all, so that one of the first has a good plan. The
+        largest power of two that divides a number from 1 on says when it is due."""
+        return sorted(range(sets), key=lambda place: (-((place + 1) & -(place + 1)), -place))
 
     def values(self, point: Point) -> tuple[float, ...]:
         """Return what is minimised, each figure by itself."""
@@ -71,7 +76,10 @@ class Time(Objective):
 
     name = "time"
     figures = ("seconds",)
-    dearest_first = True
+
+    def turns(self, sets: int) -> list[int]:
+        """Return the dearest sets first: more nodes are faster as a rule."""
+        return list(range(sets))[::-1]
 
     def seconds_to_beat(self, found: Point, hourly: float) -> float:
         """Return the seconds of the plan that was found."""

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 
 class SetSearch:
-    """What is known of the plans on a set of nodes. bound: seconds, NEVER where none fits; source:
-    what proved it. seconds: of the best plan found, inf without one."""
+    """What is known of the plans on a set of nodes.
+
+    bound: seconds, NEVER where none fits; source: what proved it. seconds: of the best plan found,
+    inf without one. reason: why there is none, where the space has none or all nodes are too few.
+    """
 
     def __init__(self, whole: Problem[Any], nodes: NodeSet) -> None:
         self.whole, self.nodes = whole, nodes
@@ -75,6 +78,8 @@ class SetSearch:
             pass
         finally:
             self._learn(search, cutoff)
+        if self.bound >= NEVER and len(self.nodes.nodes) == self.whole.cluster.node_count:
+            self.reason = problem.space.explain(search)
 
     def _learn(self, search: SearchState, cutoff: float) -> None:
         """Take what a search knows, also one that was interrupted."""

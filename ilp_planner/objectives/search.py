@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ilp_planner.objectives.objective import Objective, Point
     from ilp_planner.problem import Problem
 
-FIRST_MOMENT = 0.5  # seconds of a set's first turn, or less where there are many
+FIRST_MOMENT = 0.5  # seconds of a set's first turn
 LONGER = 4.0  # times as long as the turn before
 
 
@@ -72,6 +72,8 @@ def solve_on_sets(
     """
     limits = limits or Limits()
     deadline = deadline or Deadline(limits.seconds)
+    if not max_hourly > 0:
+        raise UsageError(f"max_price_per_hour: found {max_hourly:g}, expected a number above 0")
     check_asked(problem, solver)
     search = SetsSearch(problem, objective, max_hourly, Task(limits, solver, progress, deadline))
     stop = search.run()
@@ -124,6 +126,7 @@ class SetsSearch:
         within = max_hourly * (1 + PROVED)
         self.sets = [one for one in every if one.nodes.hourly <= within]
         self.dearer = [one for one in every if one.nodes.hourly > within]
+        self.turns = [self.sets[place] for place in objective.turns(len(self.sets))]
 
     # ---- what is known --------------------------------------------------------------------------
 
@@ -163,7 +166,7 @@ class SetsSearch:
 
     def _run(self) -> Stop:
         steady = self.deadline.steady
-        moment = min(FIRST_MOMENT, self.deadline.left / (4 * max(1, len(self.sets))))
+        moment = FIRST_MOMENT
         while left := self.open_sets():
             for one in left:
                 if self.closed(one):
@@ -175,10 +178,10 @@ class SetsSearch:
         return Stop.GAP if self.task.limits.gap > 0 else Stop.PROOF
 
     def open_sets(self) -> list[SetSearch]:
-        """Return the sets that are not done, the most promising first."""
-        sign = -1 if self.objective.dearest_first else 1
-        left = [one for one in self.sets if not self.closed(one)]
-        return sorted(left, key=lambda s: (self.objective.values(s.least), sign * s.nodes.hourly))
+        """Return the sets that are not done, the most promising first; of those that promise as
+        much, as all do at first, in the order of `turns`."""
+        left = [one for one in self.turns if not self.closed(one)]
+        return sorted(left, key=lambda one: self.objective.values(one.least))
 
     def turn(self, one: SetSearch, deadline: Deadline) -> None:
         """Search a set for a while."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ilp_planner.problem import Problem
     from ilp_planner.result import Aim, Best, OnNodes, Result
 
+NONE = "none: not every set of nodes has been bounded"
 OPEN = "open: plans of other sets of nodes may be missing in the table"
 
 
@@ -39,7 +40,7 @@ def aim_lines(problem: Problem[Any], result: Result) -> list[tuple[str, str]]:
     gap = describe_gap(aim.gap) if aim.complete else OPEN
     return [
         ("objective", f"{what[aim.objective]}{within}, on {best.on.name}"),
-        ("bound", f"{describe_value(problem, aim, best.bound)} for {who}"),
+        ("bound", f"{describe_value(problem, aim, best.bound)} for {who}" if best.bound else NONE),
         ("among", f"{result.among}; on the first nodes of each kind, {sets} of them{within}"),
         ("gap", gap),
         ("stopped by", f"{STOPS[result.stopped_by]}, after {format_seconds(result.wall)}"),
@@ -75,7 +76,7 @@ def front_table(problem: Problem[Any], aim: Aim) -> Table:
             f"{one.on.hourly:,.2f}",
             exact_seconds(one.on.seconds),
             f"{once / tokens * GIGA:,.2f}" if tokens else f"{once:.4g}",
-            exact_seconds(one.bound),
+            exact_seconds(one.bound) if one.bound else "none",
             describe_gap(one.gap).removesuffix(" (proved optimal)"),
         )
         table.add_row(*map(Text, cells))

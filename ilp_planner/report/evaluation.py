@@ -61,6 +61,12 @@ def proof_lines(judgement: Judgement) -> list[tuple[str, str]]:
     if not outside:
         gap_text = f"{describe_gap(claim.gap)}; --check-certificate derives it again"
         lines.append(("claimed gap", gap_text))
+    aim = judgement.saved.aim
+    if aim:
+        what = (
+            f"{aim.get('name')}, compared with {counted(len(aim.get('sets', ())), 'set')} of nodes"
+        )
+        lines.append(("objective", f"{what}; --check-certificate derives their bounds again"))
     return lines
 
 

@@ -78,7 +78,7 @@ def check_prices(cluster: ClusterSpec, why: str) -> None:
         example = ",".join(f"{name}=2.5" for name in dict.fromkeys(unknown))
         raise UsageError(
             f"price: found none of {' and '.join(dict.fromkeys(unknown))} in cluster "
-            f"{cluster.name!r}, expected a price per device and hour, for {why}: "
+            f"{cluster.name!r}, expected a price per device and hour, to say {why}: "
             f"`price={example}`, or price = 2.5 in [devices.{unknown[0]}] of its file"
         )
 
