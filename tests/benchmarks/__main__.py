@@ -23,6 +23,7 @@ from tests.benchmarks import (
     mixed,
     peers,
     prediction,
+    price,
     recipes,
     runtime,
     search,
@@ -54,6 +55,7 @@ SUITES = (
     "anytime",
     "peers",
     "warm",
+    "price",
     "solutions",
     "engine",
     "kernels",
@@ -95,6 +97,8 @@ def main() -> None:
             peers.measure(options.only, options.seconds)
         elif suite == "warm":
             warm.measure(options.only, options.seconds)
+        elif suite == "price":
+            price.measure(options.only, options.seconds)
         elif suite == "engine":
             engine.measure()
         elif suite == "solutions":
