@@ -280,37 +280,6 @@ MemoryLimit = Annotated[
     ),
 ]
 MaxStages = Annotated[int | None, number(LIMITS, "--max-stages", "Pipeline stages at most.")]
-Objective = Annotated[
-    Literal["time", "price", "both"],
-    solving(
-        "--objective",
-        "What is minimised: the time of an iteration, what a token costs, or both: a plan for "
-        "every budget. For price and both, any nodes may stay idle.",
-        default=True,
-    ),
-]
-MaxPricePerHour = Annotated[
-    float | None,
-    limited(
-        "--max-price-per-hour",
-        "What the nodes of a plan may cost per hour; any nodes may stay idle.",
-        "PRICE",
-    ),
-]
-Price = Annotated[
-    str | None,
-    option(
-        PROBLEM,
-        "--price",
-        "What a device costs per hour instead of what the cluster says: 2.5, of every type as "
-        "a100=2.5,t4=0.4, or spot, for the spot prices of the cluster.",
-        "PRICE",
-    ),
-]
-Tokens = Annotated[
-    float | None,
-    shown("--tokens", "Say how long training on so many tokens takes, as 15e12.", "N"),
-]
 TimeLimit = Annotated[
     float,
     solving(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ilp_planner.cli import constraint_options as c
+from ilp_planner.cli import objective as j
 from ilp_planner.cli import options as o
 from ilp_planner.cli.help import SOLVER
 from ilp_planner.cli.signals import finish
@@ -40,7 +41,6 @@ from ilp_planner.result import Result, Status
 from ilp_planner.solvers.base import TIE, Task
 
 if TYPE_CHECKING:
-    from ilp_planner.objectives.search import Chosen
     from ilp_planner.problem import Problem
 
 NO_PLAN = 4
@@ -104,10 +104,10 @@ def solve(
     max_devices: c.MaxDevices = None,
     without: c.Without = None,
     headroom: c.Headroom = None,
-    objective: o.Objective = "time",
-    max_price_per_hour: o.MaxPricePerHour = None,
-    price: o.Price = None,
-    tokens: o.Tokens = None,
+    objective: j.Objective = "time",
+    max_price_per_hour: j.MaxPricePerHour = None,
+    price: j.Price = None,
+    tokens: j.Tokens = None,
     precision: o.Precision = None,
     hidden_size: o.HiddenSize = None,
     sequence_length: o.SequenceLength = None,
@@ -239,7 +239,7 @@ def solve(
     problem = idle_workers(problem, workers, (solver,))
     deadline = Deadline(limits.seconds, started=ctx.obj, steady=reproducible)
     if objective != "time" or max_price_per_hour is not None:
-        problem, result = on_sets(
+        problem, result = j.on_sets(
             problem, objective, max_price_per_hour, Task(limits, solver, None, deadline), top, start
         )
     else:
@@ -252,38 +252,6 @@ def solve(
     known = None if reproducible else versions()
     save_and_show(problem, result, output, known, as_json=as_json, tokens=tokens)
     raise typer.Exit(verdict(result, require_gap))
-
-
-def on_sets(
-    problem: "Problem[Any]",
-    objective: str,
-    max_price_per_hour: float | None,
-    task: Task,
-    top: int | None,
-    start: Path | None,
-) -> "Chosen":
-    """Search sets of nodes for what is minimised; return the result with the problem of its nodes.
-
-    Raises
-    ------
-    UsageError: what a search over sets of nodes does not take.
-    """
-    from ilp_planner.objectives.objective import objective_named
-    from ilp_planner.objectives.search import solve_on_sets
-
-    for name, said in (("top", top), ("start", start)):
-        if said is not None:
-            raise UsageError(f"{name}: found {said} where any nodes may be used, expected none")
-    with Progress(unit="" if objective == "price" else "s") as progress:
-        return solve_on_sets(
-            problem,
-            objective_named(objective),
-            max_hourly=math.inf if max_price_per_hour is None else max_price_per_hour,
-            limits=task.limits,
-            solver=task.solver,
-            progress=progress,
-            deadline=task.deadline,
-        )
 
 
 def build(request: Request) -> "Problem[Any]":

@@ -328,5 +328,5 @@ def test_what_tokens_cost_is_minimised_over_sets_of_nodes() -> None:
     for said in ({"top": 2}, {"start": cheapest}):
         with pytest.raises(ilp.UsageError, match="found it where any nodes may be used"):
             ilp.solve(problem, objective="price", **said)
-    with pytest.raises(ilp.UsageError, match="^objective: found 'fame'"):
+    with pytest.raises(ilp.UsageError, match=r"^objective: found 'fame'"):
         ilp.solve(problem, objective="fame")
